@@ -1,26 +1,29 @@
-"""Claims of papers: verdicts, and the tables that set the paper's numbers beside ours.
+"""Claims of papers: verdicts by intervals, and tables of the paper's numbers beside ours.
 
-A claim is a statement of a paper that a study checks. Its verdict is `HELD`, `NOT_HELD`,
-`OPPOSITE` or `OPEN`; the rules that give a verdict are the functions of this module. In the data of
-a report all studies have the same form of a claim, which `record` makes: its verdict is `HELD`,
-`OPPOSITE` or `OPEN`.
+A claim is a statement of a paper that a study checks. A function of this module compares it with an
+interval and gives the verdict: `HELD` if the whole interval is on the side of the claim, `OPPOSITE`
+if none of it is, `OPEN` if part of it is, or if too little was run for an interval. A number that a
+run determines without any chance is an interval of no width (`exactly`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import inf, isfinite, isnan
-from typing import Any
+from collections.abc import Iterable, Sequence
+from math import inf, isfinite, isnan, nan, nextafter
+from typing import Any, Final
 
 import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
 
-HELD, NOT_HELD, OPPOSITE, OPEN = "held", "not held", "opposite", "open"
-NO_CLEAR_GAIN, SMALLER_GAIN = f"{NOT_HELD}: no clear gain", "a smaller gain"
-#: Keys of a claim in the data of a report.
-KEYS = ("id", "text", "paper", "ours", "low", "high", "verdict")
+HELD, OPPOSITE, OPEN = VERDICTS = "held", "opposite", "open"
+NOT_RUN: Final = Interval(nan, nan, nan, 0)
+#: Columns of a table of claims -> attribute of `Claim`.
+COLUMNS: Final = {
+    "PART": "part", "WHERE": "where", "CLAIM": "text", "PAPER": "paper", "OURS": "ours",
+    "REMARK": "remark", "VERDICT": "verdict",
+}  # fmt: skip
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -29,58 +32,32 @@ class Claim(msgspec.Struct, frozen=True):
     Parameters
     ----------
     text : the statement.
-    ours : what the study found, a number with its interval or a text.
+    ours : what the study found.
     paper : the value that the paper gives; None if it gives none.
-    verdict : one of the four, which a remark may follow after a colon; "" if none is given.
-    where : section of the paper, or name of the trace.
-    remark : a further value of ours.
-    id : short name that is unique in a report, such as "3.3.2-BB".
-    number : ours as a number, if `ours` is a text; None: there is none.
-    outcome : the verdict as `HELD`, `OPPOSITE` or `OPEN`; "": it follows from `verdict`.
+    verdict : `HELD`, `OPPOSITE` or `OPEN`.
+    part : paper and its table, figure or section, such as "PRIO table 1".
+    where : trace, mix or section.
+    remark : a further value.
+    id : short name that is unique in a report; "": its part and a number.
     """
 
     text: str
-    ours: Interval | str
+    ours: Interval
     paper: float | str | None = None
-    verdict: str = ""
+    verdict: str = OPEN
+    part: str = ""
     where: str = ""
     remark: str = ""
     id: str = ""
-    number: float | None = None
-    outcome: str = ""
-
-    @property
-    def held(self) -> bool | None:
-        """Whether the claim held; None if the verdict is open."""
-        return None if self.verdict == OPEN else self.verdict == HELD
 
 
-def by_sign(ours: Interval) -> str:
-    """Verdict on the claim that a number is above 0.
-
-    Held if the whole interval is above 0, opposite if it is below 0, open otherwise.
-    """
-    if ours.low > 0:
-        return HELD
-    return OPPOSITE if ours.high < 0 else OPEN
+def exactly(value: float | None) -> Interval:
+    """Interval of a number without chance; without a number `NOT_RUN`."""
+    return NOT_RUN if value is None else Interval(value, value, value, 1)
 
 
-def by_coverage(ours: Interval, value: float | None) -> str:
-    """Verdict on the claim that a number has this value.
-
-    Held if the interval contains the value, open if a single run gives no interval.
-    """
-    if isnan(ours.low):
-        return OPEN
-    return HELD if value is not None and ours.low <= value <= ours.high else NOT_HELD
-
-
-def by_range(ours: Interval, low: float, high: float = inf) -> str:
-    """Verdict on the claim that a number lies in a range.
-
-    Held if the whole interval is in the range, opposite if all of it is outside, open otherwise or
-    if a single run gives no interval.
-    """
+def by_range(ours: Interval, low: float = -inf, high: float = inf) -> str:
+    """Verdict on the claim that a number lies in a range, limits included."""
     if isnan(ours.low):
         return OPEN
     if low <= ours.low and ours.high <= high:
@@ -88,141 +65,72 @@ def by_range(ours: Interval, low: float, high: float = inf) -> str:
     return OPPOSITE if ours.high < low or ours.low > high else OPEN
 
 
-def by_condition(holds: bool | None) -> str:
-    """Verdict on a condition; open if it is None, that is if too little was run to evaluate it."""
-    if holds is None:
+def by_sign(ours: Interval) -> str:
+    """Verdict on the claim that a number is above 0."""
+    return by_range(ours, low=nextafter(0, 1))
+
+
+def by_coverage(ours: Interval, value: float | None) -> str:
+    """Verdict on the claim that a number has this value.
+
+    Held if the interval contains it, opposite if it does not or if there is no value.
+    """
+    if isnan(ours.low):
         return OPEN
-    return HELD if holds else NOT_HELD
+    return HELD if value is not None and ours.low <= value <= ours.high else OPPOSITE
 
 
-def by_ratio(ours: Interval, claimed: float) -> str:
-    """Verdict on the claim that a ratio is below 1, with a remark on how it compares.
-
-    Parameters
-    ----------
-    claimed : the ratio that the paper gives, below 1.
-    """
-    if not ours.high < 1:
-        return f"{NOT_HELD}: worse" if ours.low > 1 else NO_CLEAR_GAIN
-    if ours.high < claimed:
-        return f"{HELD}: a larger gain"
-    return HELD if ours.low <= claimed else SMALLER_GAIN
+def below_one(ours: Interval) -> str:
+    """Verdict on the claim that a ratio is below 1."""
+    return by_range(ours, high=nextafter(1, 0))
 
 
-def as_table(claims: Sequence[Claim], columns: Mapping[str, str]) -> str:
-    """Write claims as a table.
+def of_part(part: str, claims: Iterable[Claim]) -> list[Claim]:
+    """Claims about a part of a paper."""
+    return [msgspec.structs.replace(claim, part=part) for claim in claims]
 
-    Parameters
-    ----------
-    columns : name of a column -> attribute of the claims; the headings are the names in capitals.
-    """
-    headings = [name.upper() for name in columns]
-    rows = [[_cell(getattr(claim, field)) for field in columns.values()] for claim in claims]
+
+def as_table(claims: Sequence[Claim]) -> str:
+    """Write claims as a table; columns in which all claims are empty are left out."""
+    columns = {
+        heading: cells
+        for heading, field in COLUMNS.items()
+        if any(cells := [_cell(getattr(claim, field)) for claim in claims])
+    }
     numbers = {
         heading
-        for heading, field in zip(headings, columns.values(), strict=True)
-        if all(not isinstance(getattr(claim, field), str) for claim in claims)
+        for heading in columns
+        if all(not isinstance(getattr(claim, COLUMNS[heading]), str) for claim in claims)
     }
-    return render(Table(headings, rows, left=frozenset(headings) - numbers))
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return render(Table([*columns], rows, left=frozenset(columns) - numbers))
 
 
-def outcome_of(verdict: str) -> str:
-    """Verdict as `HELD`, `OPPOSITE` or `OPEN`.
-
-    A value that our interval does not contain, and a condition that is not met, are opposite; a
-    ratio below 1 is held whatever its amount.
+def as_records(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Data of claims: the attributes of `Claim`, with `ours`, `low` and `high` as numbers or None.
 
     Raises
     ------
-    ValueError : it is no verdict of this module.
+    ValueError : a verdict is none of this module, or an id is not unique.
     """
-    if verdict in ("", NO_CLEAR_GAIN):
-        return OPEN
-    if verdict == SMALLER_GAIN:
-        return HELD
-    first = verdict.partition(":")[0]
-    if first not in (HELD, NOT_HELD, OPPOSITE, OPEN):
-        raise ValueError(f"{verdict!r} is not held, opposite or open")
-    return OPPOSITE if first == NOT_HELD else first
-
-
-def record(
-    id: str,
-    text: str,
-    paper: float | str | None,
-    ours: tuple[float | None, float | None, float | None],
-    verdict: str,
-    **more: Any,
-) -> dict[str, Any]:
-    """Data of a claim, in the form that all studies share.
-
-    Parameters
-    ----------
-    ours : our value and the limits of its interval; None or nan where there is no number.
-    verdict : `HELD`, `OPPOSITE` or `OPEN`.
-    more : further keys of the study.
-
-    Returns
-    -------
-    a mapping with `KEYS`, then the further keys
-
-    Raises
-    ------
-    ValueError : the verdict is none of the three, or a further key is one of `KEYS`.
-    """
-    if verdict not in (HELD, OPPOSITE, OPEN):
-        raise ValueError(f"claim {id}: {verdict!r} is not held, opposite or open")
-    if more.keys() & set(KEYS):
-        raise ValueError(f"claim {id}: {', '.join(sorted(more.keys() & set(KEYS)))} is given twice")
-    numbers = [None if n is None or not isfinite(n) else float(n) for n in ours]
-    values = (id, text, paper, *numbers, verdict)
-    return dict(zip(KEYS, values, strict=True)) | more
-
-
-def as_records(
-    claims: Sequence[Claim], more: Mapping[str, str] | None = None
-) -> list[dict[str, Any]]:
-    """Data of claims in the form of `record`.
-
-    Parameters
-    ----------
-    more : further keys of the study -> attribute of the claims.
-
-    Raises
-    ------
-    ValueError : a verdict is none of this module, or an id is missing or not unique.
-    """
-    ids = [claim.id for claim in claims]
-    if "" in ids or len(set(ids)) < len(ids):
+    ids = [claim.id or f"{claim.part}, {number}" for number, claim in enumerate(claims, 1)]
+    if len(set(ids)) < len(ids):
         raise ValueError("each claim needs an id of its own")
+    for id_, claim in zip(ids, claims, strict=True):
+        if claim.verdict not in VERDICTS:
+            raise ValueError(f"claim {id_}: {claim.verdict!r} is not held, opposite or open")
     return [
-        record(
-            claim.id,
-            claim.text,
-            claim.paper,
-            (claim.ours.mean, claim.ours.low, claim.ours.high)
-            if isinstance(claim.ours, Interval)
-            else (claim.number, None, None),
-            claim.outcome or outcome_of(claim.verdict),
-            **{
-                key: msgspec.to_builtins(getattr(claim, field))
-                for key, field in (more or {}).items()
-            },
-        )
-        for claim in claims
-    ]
-
-
-def numbered(claims: Sequence[Claim]) -> list[Claim]:
-    """Claims with ids: their sections or traces, and a number."""
-    return [
-        msgspec.structs.replace(claim, id=f"{claim.where}-{number}")
-        for number, claim in enumerate(claims, 1)
+        {"id": id_, "text": claim.text, "paper": claim.paper}
+        | dict(zip(("ours", "low", "high"), _numbers(claim.ours), strict=True))
+        | {name: getattr(claim, name) for name in ("verdict", "part", "where", "remark")}
+        for id_, claim in zip(ids, claims, strict=True)
     ]
 
 
 def with_limits(interval: Interval) -> str:
     """Write a mean and the limits of its interval, which may lie unequally around it."""
+    if isnan(interval.low) or interval.low == interval.high:
+        return "not run" if isnan(interval.mean) else f"{interval.mean:.2f}"
     return f"{interval.mean:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
@@ -244,3 +152,8 @@ def _cell(value: Interval | float | str | None) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else f"{value:g}"
+
+
+def _numbers(interval: Interval) -> list[float | None]:
+    values = (interval.mean, interval.low, interval.high)
+    return [float(value) if isfinite(value) else None for value in values]

@@ -14,7 +14,7 @@ from math import inf, log, nan
 import numpy as np
 
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import OPEN, Claim, by_range, by_sign
+from simulator.studies.claims import NOT_RUN, Claim, below_one, by_range, by_sign, of_part
 from simulator.studies.fmodels.results import Cell, ErrorResults, geometric
 
 #: A ratio between 1 / `NO_EFFECT` and `NO_EFFECT` is no relevant effect; our choice.
@@ -30,11 +30,11 @@ LARGEST = 10000
 def claims(results: ErrorResults) -> list[Claim]:
     """All claims; those whose points were not run are open."""
     return [
-        *_pure_equal(results),
-        *_equal(results),
-        *_short_and_large(results),
-        *_resources(results),
-        *_qualitative(results),
+        *of_part("GUIM figure 5.1", _pure_equal(results)),
+        *of_part("GUIM figures 5.2 to 5.5", _equal(results)),
+        *of_part("GUIM figures 5.2 to 5.5", _short_and_large(results)),
+        *of_part("GUIM 5.7, without figures", _resources(results)),
+        *of_part("GUIM figures 5.6 to 5.9", _qualitative(results)),
     ]
 
 
@@ -86,7 +86,7 @@ def _equal(results: ErrorResults) -> Iterator[Claim]:
         ours = _extreme(results, "equal", error, least=True)
         yield _below(text, ours, None, f"5.7.1-equal-{error}")
     least = [_extreme(results, "equal", error, least=True) for error in _xs(results, "equal")]
-    ours = min(least, key=lambda interval: interval.mean, default=Interval(nan, nan, nan, 0))
+    ours = min(least, key=lambda interval: interval.mean, default=NOT_RUN)
     text = "equal: in some situations P95 improves by an order of magnitude (least ratio to 5 %)"
     yield Claim(text, ours, 0.1, by_range(ours, 0, 0.1), id="5.7.1-equal-magnitude")
     text = "equal: errors above 5000 % make it worse (ratio of 10 000 % to 5 %)"
@@ -127,7 +127,7 @@ def _short_and_large(results: ErrorResults) -> Iterator[Claim]:
     ]
     yield _above(text, geometric(steeper), None, "5.8-exponential")
     text = "errors that only shorten have no important effect (the model draws no such errors)"
-    yield Claim(text, "not run", None, OPEN, id="5.8-negative")
+    yield Claim(text, NOT_RUN, id="5.8-negative")
 
 
 def _resources(results: ErrorResults) -> Iterator[Claim]:
@@ -180,7 +180,7 @@ def _above(text: str, ratio: Interval, paper: float | None, ident: str) -> Claim
 
 def _below(text: str, ratio: Interval, paper: float | None, ident: str) -> Claim:
     """Claim that a ratio is below 1."""
-    return Claim(text, ratio, paper, by_range(ratio, 0, np.nextafter(1, 0)), id=ident)
+    return Claim(text, ratio, paper, below_one(ratio), id=ident)
 
 
 def _unchanged(text: str, ratio: Interval, ident: str) -> Claim:
@@ -215,7 +215,7 @@ def _extreme(results: ErrorResults, category: str, at: float, *, least: bool) ->
     ratios = [results.ratios(cell, category, at) for cell in results.cells]
     found = [geometric([each]) for each in ratios if each]
     if not found:
-        return Interval(nan, nan, nan, 0)
+        return NOT_RUN
     pick = min if least else max
     return pick(found, key=lambda interval: interval.mean)
 

@@ -26,9 +26,6 @@ FIGURES: Final[dict[str, tuple[str | None, tuple[str, ...]]]] = {
     "5.8": ("KTH", QUALITATIVE),
     "5.9": ("SDSC-Par-96", QUALITATIVE),
 }
-CLAIM_COLUMNS: Final = {
-    "id": "id", "claim": "text", "paper": "paper", "ours": "ours", "verdict": "verdict",
-}  # fmt: skip
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
@@ -52,7 +49,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         [
             "95th percentile of the bounded slowdown, by error or share of converted jobs (%)",
             *(f"{title}\n{table}" for title, table in tables if table),
-            as_table(found, CLAIM_COLUMNS),
+            as_table(found),
         ]
     )
     data = {"seeds": results.seeds, "points": [*results.data()], "claims": as_records(found)}

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import isnan
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import (
-    Claim,
-    as_records,
-    as_table,
-    by_condition,
-    numbered,
-    plus_minus,
-)
+from simulator.results.statistics import Interval, mean_interval
+from simulator.studies.claims import Claim, as_records, as_table, plus_minus
+from simulator.studies.kres.claims import KresGains, judge, judge_balanced
 from simulator.study.study import Report, Row
 
 COMPARED = ("BL", "BB", "BB0", "CONS")
@@ -26,14 +19,7 @@ METRICS = {
     "weighted_response_s": "weighted average response",
 }
 TICKS = (-500, -200, -100, -50, -25, 0, 25, 50)
-AVERAGE, WEIGHTED = METRICS
 FIGURES = {"response_s": 2, "weighted_response_s": 3}
-#: Columns of the table of claims -> attribute of `Claim`, and keys of their data.
-CLAIM_COLUMNS = {"KRES": "where", "claim": "text", "ours": "ours", "verdict": "verdict"}
-CLAIM_KEYS = {"where": "where", "found": "ours", "held": "held"}
-
-#: Selects points of a figure.
-Filter: TypeAlias = Callable[["GainPoint"], bool]
 
 
 class GainPoint(msgspec.Struct, frozen=True):
@@ -50,14 +36,9 @@ class GainPoint(msgspec.Struct, frozen=True):
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of the gains, and the verdicts on the paper's claims."""
     points = gains(rows)
-    claims = judge(points)
-    text = "\n\n".join(
-        [_table(points, metric) for metric in METRICS] + [as_table(claims, CLAIM_COLUMNS)]
-    )
-    data = {
-        "points": msgspec.to_builtins(points),
-        "claims": as_records(numbered(claims), CLAIM_KEYS),
-    }
+    claims = judged(rows)
+    text = "\n\n".join([*(_table(points, metric) for metric in METRICS), as_table(claims)])
+    data = {"points": msgspec.to_builtins(points), "claims": as_records(claims)}
     return Report(text, data, {} if out is None else _pictures(points))
 
 
@@ -85,138 +66,11 @@ def _gain(row: Row, algorithm: str, metric: str) -> float:
     return 100.0 * (1.0 - float(row.result[algorithm][metric]) / first_fit)
 
 
-def judge(points: Sequence[GainPoint]) -> list[Claim]:
-    """Judge the claims of KRES sections 3.3 and 4 by the means of our gains.
-
-    The claims about BB are judged twice: for BB with the fullness modifier and for BB0 without it.
-    """
-    gains = _Gains(points)
-    cons, bl = gains.means("CONS"), gains.means("BL")
-    hard = gains.means("BL", lambda p: p.k == max(gains.ks) and p.queue == max(gains.queues))
-    few, many = (gains.mean("BL", lambda p, k=k: p.k == k) for k in gains.ends("ks"))  # type: ignore[misc]
-    one_k = len(gains.ks) == 1
-    return [
-        *_judge_balanced(gains, "BB"),
-        *_judge_balanced(gains, "BB0"),
-        _claim("3.3", "CONS is much worse than FF", _range(cons), max(cons), max(cons) < -10),
-        _claim(
-            "3.3",
-            "FF is generally better than BL",
-            _range(bl),
-            gains.mean("BL"),
-            gains.mean("BL") < 0,
-        ),
-        _claim(
-            "3.3.1",
-            "BL gains less as K grows",
-            _both(few, many),
-            many - few,
-            None if one_k else many < few,
-        ),
-        _claim("3.3.3", "BL loses at large K and load", _range(hard), max(hard), max(hard) < 0),
-    ]
-
-
-def _claim(section: str, text: str, ours: str, number: float, holds: bool | None) -> Claim:
-    """Judge a claim by a condition on a number, which `ours` shows with its context."""
-    return Claim(text, ours, verdict=by_condition(holds), where=section, number=number)
-
-
-def _judge_balanced(gains: _Gains, name: str) -> list[Claim]:
-    """Judge the claims about BB for one variant of it."""
-    plain, weighted = gains.means(name), gains.means(name, metric=WEIGHTED)
-    low, high = (gains.mean(name, lambda p, q=q: p.queue == q) for q in gains.ends("queues"))  # type: ignore[misc]
-    uniform, exponential = (
-        gains.mean(name, lambda p, law=law: p.law == law)  # type: ignore[misc]
-        for law in ("uniform", "exponential")
-    )
-    mean, mean_weighted = gains.mean(name), gains.mean(name, metric=WEIGHTED)
-    one_law = isnan(uniform) or isnan(exponential)
-    one_queue = len(gains.queues) == 1
-    beats = sum(gain > 0 for gain in plain)
-    return [
-        _claim(
-            "3.3, 4",
-            f"{name} gains up to 50 %",
-            _range(plain),
-            max(plain),
-            40 <= max(plain) <= 65,
-        ),
-        _claim(
-            "4",
-            f"{name} gains up to 40 % weighted",
-            _range(weighted),
-            max(weighted),
-            max(weighted) >= 30,
-        ),
-        _claim("3.3.4", f"{name} gains 10 to 50 %", _range(plain), min(plain), min(plain) >= 10),
-        _claim(
-            "3.3.4",
-            f"{name} gains 10 to 30 % weighted",
-            _range(weighted),
-            min(weighted),
-            min(weighted) >= 10,
-        ),
-        _claim(
-            "3.3",
-            f"{name} is better than FF everywhere",
-            f"{beats} of {len(plain)}",
-            beats,
-            beats == len(plain),
-        ),
-        _claim(
-            "3.3.3",
-            f"{name} gains more as the load grows",
-            _both(low, high),
-            high - low,
-            None if one_queue else high > low,
-        ),
-        _claim(
-            "3.3.2",
-            f"{name} gains about 10 points more for uniform",
-            f"{uniform:.0f} against {exponential:.0f} %",
-            uniform - exponential,
-            None if one_law else uniform >= exponential + 5,
-        ),
-        _claim(
-            "3.3.4",
-            f"{name} gains more in average than weighted",
-            f"{mean:.0f} against {mean_weighted:.0f} %",
-            mean - mean_weighted,
-            mean > mean_weighted,
-        ),
-    ]
-
-
-class _Gains:
-    """Means over subsets of the points."""
-
-    def __init__(self, points: Sequence[GainPoint]) -> None:
-        self._points = points
-        self.ks = {p.k for p in points}
-        self.queues = {p.queue for p in points}
-
-    def ends(self, axis: str) -> tuple[int, int]:
-        """Smallest and largest value on the axis "ks" or "queues"."""
-        values: set[int] = getattr(self, axis)
-        return min(values), max(values)
-
-    def means(self, name: str, keep: Filter | None = None, metric: str = AVERAGE) -> list[float]:
-        """Mean gain of an algorithm at each point, or at those that `keep` selects."""
-        chosen = (p for p in self._points if p.metric == metric and p.algorithm == name)
-        return [p.gain.mean for p in chosen if keep is None or keep(p)]
-
-    def mean(self, name: str, keep: Filter | None = None, metric: str = AVERAGE) -> float:
-        """Mean of `means`."""
-        return mean(self.means(name, keep, metric))
-
-
-def _both(first: float, last: float) -> str:
-    return f"{first:.0f} to {last:.0f} %"
-
-
-def _range(values: Sequence[float]) -> str:
-    return f"{min(values):.0f} to {max(values):.0f} %"
+def judged(rows: Sequence[Row]) -> list[Claim]:
+    """Judge the claims, those about BB also for BB0, which leaves the fullness modifier out."""
+    names = {name: name for name in COMPARED}
+    bb0 = KresGains(names | {"BB": "BB0"}, rows)
+    return [*judge(KresGains(names, rows)), *judge_balanced(bb0, "BB0")]
 
 
 def _table(points: Sequence[GainPoint], metric: str) -> str:

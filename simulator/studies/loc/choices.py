@@ -46,14 +46,6 @@ KILLS: dict[str, dict[str, Any]] = {
     "walltime": {},
 }
 SAME = 0.05  #: thresholds at most so far apart are "about the same"
-#: Columns of the table of claims -> attribute of `Claim`.
-CLAIM_COLUMNS = {
-    "reading": "where",
-    "claim": "text",
-    "paper": "paper",
-    "ours": "ours",
-    "verdict": "verdict",
-}
 SHOWN = 8  # readings whose claims are in the text
 
 
@@ -250,7 +242,7 @@ def _judged(
     claims = [
         msgspec.structs.replace(claim, id=f"{label}/{reading}/{claim.id}", where=where)
         for claim in claims
-        if isinstance(claim.ours, Interval) and not isnan(claim.ours.mean)
+        if not isnan(claim.ours.mean)
     ]
     return JudgedPlacementReading(label, reading, costs, thresholds, unpaid, claims)
 
@@ -294,7 +286,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         f" of first fit;\nTHRESHOLD: speed-up from which on contiguous allocations pay; UNPAID:"
         f" parts without a threshold\n{_table(found)}",
         f"Claims in the readings with most claims held, and in that of `reshape study loc`\n"
-        f"{as_table(claims, CLAIM_COLUMNS)}",
+        f"{as_table(claims)}",
     ]
     data = {
         "readings": [_as_data(j) for j in found],

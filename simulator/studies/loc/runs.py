@@ -9,7 +9,7 @@ from which on the mean total time, wait plus run, is below that of the non-conti
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf, nan
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from scheduler.config.machine_file import Platform
 from scheduler.model.mesh.boxes import box
 from scheduler.policies.scenarios import scenario
 from scheduler.text.tables import Table, render
-from simulator.results.statistics import Interval
 from simulator.run import run as simulate
-from simulator.studies.claims import Claim, as_records, as_table, by_range
+from simulator.studies.claims import Claim, as_records, as_table, by_range, exactly
 from simulator.studies.loc.curves import (
     TOTAL,
     WAIT,
@@ -63,8 +62,6 @@ PAPER_THRESHOLD = {
 #: The same as ranges, widened by what "around" may mean.
 THRESHOLDS = {"HPC2N": (0.2, 0.3, "around 0.25"), "SDSC": (0.25, 0.3, "0.25 to 0.30")}
 COST = (7.0, 100.0)  #: figure 2, over all traces and policies
-#: Columns of the table of thresholds -> attribute of `Claim`.
-THRESHOLD_COLUMNS = {"trace": "where", "policy": "text", "paper": "paper", "ours": "ours"}
 PAPER_RATIO = "7 to 100"  #: figure 2, over all traces and policies; the paper prints no more
 
 
@@ -113,23 +110,20 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _judged(curves: Curves) -> Iterator[Claim]:
-    """Claims about the tree with verdicts; a whole trace gives one value without an interval."""
+    """Claims about the tree; nothing is drawn in a run, so that its numbers are exact."""
     for (label, policy), curve in curves.items():
-        cost, found = curve.cost(), curve.threshold()
         if network_of(label) != "tree":
             continue
-        if cost is not None:
-            text = "wait without speed-up, times that of first fit"
-            yield _in_range(f"{label}/{policy}/cost", text, cost, *COST, PAPER_RATIO)
+        where = f"{label}, {policy}"
+        if (ratio := curve.cost()) is not None:
+            text, cost = "wait without speed-up, times that of first fit", exactly(ratio)
+            yield Claim(text, cost, PAPER_RATIO, by_range(cost, *COST), "LOC figure 2", where)
         if label in THRESHOLDS and len(curve.points) > 1:
-            value = inf if found is None else found
-            yield _in_range(f"{label}/{policy}/threshold", "threshold", value, *THRESHOLDS[label])
-
-
-def _in_range(name: str, text: str, value: float, low: float, high: float, paper: str) -> Claim:
-    exact = Interval(value, value, value, 1)
-    ours = "none" if value == inf else Interval(value, nan, nan, 1)
-    return Claim(text, ours, paper, by_range(exact, low, high), id=name)
+            found = curve.threshold()
+            ours = exactly(inf if found is None else found)
+            low, high, paper = THRESHOLDS[label]
+            part = "LOC figures 3, 4" if label == "HPC2N" else "LOC figure 5"
+            yield Claim("threshold", ours, paper, by_range(ours, low, high), part, where)
 
 
 def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
@@ -154,13 +148,15 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     from simulator.studies.loc.pictures import pictures  # imported here: matplotlib is slow to load
 
     curves = curves_of(rows)
+    claims = [*_judged(curves)]
     text = "\n\n".join(
         [
             "Waiting time with contiguous allocations over that without, speed-up 0 (LOC figure 2;"
             f" the paper: from {PAPER_RATIO} times)",
             _costs(curves),
             "Speed-up from which on contiguous allocations pay",
-            as_table(thresholds(curves), THRESHOLD_COLUMNS),
+            _thresholds(curves),
+            f"Claims\n{as_table(claims)}",
             *_networks(curves),
             "Mean total time (wait + run) and mean wait, minutes, by speed-up (LOC figures 3 to 5)",
             *(f"{label}, {policy}\n{_table(curve)}" for (label, policy), curve in curves.items()),
@@ -180,7 +176,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
             }
             for (label, policy), curve in curves.items()
         ],
-        "claims": as_records([*_judged(curves)]),
+        "claims": as_records(claims),
     }
     return Report(text, msgspec.to_builtins(data), pictures(curves))
 
@@ -219,15 +215,15 @@ def _costs(curves: Curves) -> str:
     return render(Table(head, lines, left=frozenset({"trace", "policy"})))
 
 
-def thresholds(curves: Curves) -> list[Claim]:
-    """Thresholds of the paper and ours, where more than one speed-up was run; without verdicts."""
-    claims = []
+def _thresholds(curves: Curves) -> str:
+    """Thresholds of the paper and ours, where more than one speed-up was run."""
+    lines = []
     for (label, policy), curve in curves.items():
         if len(curve.points) > 1:
             found, paper = curve.threshold(), PAPER_THRESHOLD.get((label, policy), "-")
-            ours = "none" if found is None else f"{found:.2f}"
-            claims.append(Claim(policy, ours, paper, where=label))
-    return claims
+            lines.append([label, policy, paper, "none" if found is None else f"{found:.2f}"])
+    head = ["TRACE", "POLICY", "PAPER", "OURS"]
+    return render(Table(head, lines, left=frozenset(head)))
 
 
 def _table(curve: Curve) -> str:

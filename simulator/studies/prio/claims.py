@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from simulator.results.statistics import mean_interval
-from simulator.studies.claims import Claim
+from simulator.studies.claims import Claim, of_part
 from simulator.studies.prio import paper
 from simulator.studies.prio.comparisons import (
     above,
@@ -22,7 +20,13 @@ from simulator.studies.prio.comparisons import (
     varies_less,
     within,
 )
-from simulator.studies.prio.group_claims import of_classes, of_shares, of_sizes
+from simulator.studies.prio.group_claims import (
+    of_classes,
+    of_priorities,
+    of_shares,
+    of_sizes,
+    of_spreads,
+)
 from simulator.studies.prio.mixes import Mixes, of
 
 COMPLETION, EXECUTION, WAIT = of("mean_completion_s"), of("mean_execution_s"), of("mean_wait_s")
@@ -34,15 +38,17 @@ def claims(mixes: Mixes) -> list[Claim]:
     """All claims whose cases were run, with their verdicts."""
     found: list[Claim] = []
     if all(name in mixes for name in ("static", *RESIZED)):
-        found += [*_completion(mixes), *_execution(mixes), *_utilization(mixes), *_waits(mixes)]
-        found += of_sizes(mixes)
+        for figures in (_completion, _execution, _utilization):
+            found += of_part("PRIO table 1", figures(mixes))
+        found += of_part("PRIO table 2", _spread_of_waits(mixes))
+        found += of_part("PRIO figures 5, 7, 8", [*_waits(mixes), *of_sizes(mixes)])
     if all(f"pba-pr {share} %" in mixes for share in (25, 50, 75)) and "static" in mixes:
-        found += [*_shares(mixes), *of_shares(mixes)]
+        found += of_part("PRIO figures 9 to 11", [*_shares(mixes), *of_shares(mixes)])
+        found += of_part("PRIO table 4", of_spreads(mixes))
     if "pba-pr with priority" in mixes and "static with priority" in mixes:
-        found += [*_classes(mixes), *of_classes(mixes)]
-    return [
-        msgspec.structs.replace(claim, id=f"4-{number}") for number, claim in enumerate(found, 1)
-    ]
+        found += of_part("PRIO figures 12 to 14", [*_classes(mixes), *of_classes(mixes)])
+        found += of_part("PRIO table 5", of_priorities(mixes))
+    return found
 
 
 def _completion(mixes: Mixes) -> Iterator[Claim]:
@@ -81,13 +87,17 @@ def _utilization(mixes: Mixes) -> Iterator[Claim]:
 
 
 def _waits(mixes: Mixes) -> Iterator[Claim]:
-    name, small = paper.NAMES, of("mean_wait_s", "small")
+    small = of("mean_wait_s", "small")
     value = paper.WAIT_BY_SIZE["fcfs-pr"][0]
     ours = mixes.improvement("fcfs-pr", small)
     yield above("FCFS-PR shortens the wait of small jobs", value, ours)
     for case in ("pba-pr", "max-b-pr"):
         value = paper.WAIT_BY_SIZE["fcfs-pr"][0] - paper.WAIT_BY_SIZE[case][0]
         yield improves_more(mixes, small, "fcfs-pr", case, "wait of small jobs", value)
+
+
+def _spread_of_waits(mixes: Mixes) -> Iterator[Claim]:
+    name = paper.NAMES
     for case in RESIZED:
         value = round(paper.TABLE_2[case][1] / paper.TABLE_2["static"][1], 2)
         ratio = deviation_ratio(mixes.values(case, WAIT), mixes.values("static", WAIT))
@@ -120,7 +130,3 @@ def _classes(mixes: Mixes) -> Iterator[Claim]:
     pick = of("mean_wait_s", "small", "gold")
     text = "... and most the wait of small gold jobs"
     yield above(text, paper.GOLD_WAIT[0], mixes.improvement(case, pick, base))
-    gold, platinum = (mixes.values(case, of("mean_completion_s", user=u)) for u in paper.BY_CLASS)
-    ours = mean_interval([a - b for a, b in zip(gold, platinum, strict=True)])
-    value = paper.TABLE_5[case][1] - paper.TABLE_5[case][2]
-    yield above("PBA-PR serves platinum jobs better than gold ones (s)", value, ours)

@@ -18,6 +18,8 @@ from simulator.studies.prio.comparisons import (
 from simulator.studies.prio.mixes import Mixes, of
 
 SIZES = ("small", "medium", "large")
+#: Percentage of resizable jobs -> its case.
+SHARES = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
 ALIKE = 2.0  #: improvements at most so far apart are "almost identical", points
 
 
@@ -52,19 +54,13 @@ def of_sizes(mixes: Mixes) -> Iterator[Claim]:
 
 
 def of_shares(mixes: Mixes) -> Iterator[Claim]:
-    """4.3: utilisation, spread of waits and large jobs by the share of resizable jobs."""
-    case = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
-    used, wait = of("utilization_pct"), of("mean_wait_s")
+    """4.3: utilisation and large jobs by the share of resizable jobs (figures 9 to 11)."""
+    case, used = SHARES, of("utilization_pct")
     for share, own in case.items():
         value = round(paper.UTILIZATION_BY_SHARE[share] - paper.UTILIZATION_BY_SHARE[0], 1)
         ours = mixes.gain(own, used)
         yield above(f"PBA-PR, {share} % resizable: raises the utilisation (points)", value, ours)
         yield within(f"... by the paper's {value:g} points", value, ours)
-    for share, own in case.items():
-        value = paper.TABLE_4[share][1] / paper.TABLE_4[0][1]
-        ratio = deviation_ratio(mixes.values(own, wait), mixes.values("static", wait))
-        text = f"PBA-PR, {share} % resizable: waits vary less between mixes (ratio of deviations)"
-        yield varies_less(text, value, ratio)
     completion = of("mean_completion_s")
     gains = [mixes.improvements(own, completion) for own in (case[50], case[100])]
     ours = mean_interval([half - all_ * 2 / 3 for half, all_ in zip(*gains, strict=True)])
@@ -78,8 +74,18 @@ def of_shares(mixes: Mixes) -> Iterator[Claim]:
         yield within(f"... by only the paper's {value:g} points", value, ours)
 
 
+def of_spreads(mixes: Mixes) -> Iterator[Claim]:
+    """4.3: spread of the waits by the share of resizable jobs (table 4)."""
+    wait = of("mean_wait_s")
+    for share, own in SHARES.items():
+        value = paper.TABLE_4[share][1] / paper.TABLE_4[0][1]
+        ratio = deviation_ratio(mixes.values(own, wait), mixes.values("static", wait))
+        text = f"PBA-PR, {share} % resizable: waits vary less between mixes (ratio of deviations)"
+        yield varies_less(text, value, ratio)
+
+
 def of_classes(mixes: Mixes) -> Iterator[Claim]:
-    """4.4: gold jobs by size (figures 13 and 14), and table 5."""
+    """4.4: gold jobs by size (figures 13 and 14)."""
     case, base = "pba-pr with priority", "static with priority"
     for place, size in enumerate(SIZES):
         if place:
@@ -90,6 +96,15 @@ def of_classes(mixes: Mixes) -> Iterator[Claim]:
         ours = mixes.improvement(case, of("mean_execution_s", size, "gold"), base)
         text = f"PBA-PR with priority shortens the execution of {size} gold jobs"
         yield above(text, paper.GOLD_EXECUTION[place], ours)
+
+
+def of_priorities(mixes: Mixes) -> Iterator[Claim]:
+    """4.4: platinum and gold jobs (table 5)."""
+    case, base = "pba-pr with priority", "static with priority"
+    values = (mixes.values(case, of("mean_completion_s", user=u)) for u in paper.BY_CLASS)
+    ours = mean_interval([gold - platinum for gold, platinum in zip(*values, strict=True)])
+    value = paper.TABLE_5[case][1] - paper.TABLE_5[case][2]
+    yield above("PBA-PR serves platinum jobs better than gold ones (s)", value, ours)
     if "static" not in mixes:
         return
     platinum, gold = (of("mean_completion_s", user=user) for user in ("platinum", "gold"))

@@ -34,14 +34,6 @@ from simulator.study.study import SEED, Report, Row
 
 DIRECTIONS = ("with/without", "without/with")
 WITHIN = 0.05  #: a ratio equals the paper's if it is at most so far from it
-#: Columns of the table of claims -> attribute of `Claim`.
-CLAIM_COLUMNS = {
-    "reading": "where",
-    "claim": "text",
-    "paper": "paper",
-    "ours": "ours",
-    "verdict": "verdict",
-}
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +182,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         f"\n{_readings_text(found)}",
         f"Ratio of the mean bounded slowdown by theta, with/without\n{_thetas_text(found)}",
         f"Ratio at the best theta by draw of the weeks, with/without\n{_draws_text(found)}",
-        f"The paper's claims in each reading\n{as_table(claims, CLAIM_COLUMNS)}",
+        f"The paper's claims in each reading\n{as_table(claims)}",
     ]
     data = {
         "readings": [_reading_data(ratios, own) for ratios, own in found],

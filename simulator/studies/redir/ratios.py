@@ -58,9 +58,12 @@ class TraceRatios(msgspec.Struct):
         values = self.ratios[metric][point]
         return paired_ratio(values, [1.0] * len(values), geometric=True)
 
-    def best(self, metric: str, alpha: float | None = None) -> GridPoint:
-        """Point with the smallest mean ratio, of all or of one alpha."""
+    def best(
+        self, metric: str, alpha: float | None = None, thetas: Sequence[int] | None = None
+    ) -> GridPoint:
+        """Point with the smallest mean ratio, of all or of one alpha and of some thresholds."""
         points = [p for p in self.ratios[metric] if alpha is None or p[0] == alpha]
+        points = [p for p in points if thetas is None or p[1] in thetas]
         return min(points, key=lambda point: (self.interval(metric, point).mean, point))
 
     @property

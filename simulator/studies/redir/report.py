@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import mean_interval, quantiles
-from simulator.studies.claims import (
-    HELD,
-    OPEN,
-    OPPOSITE,
-    Claim,
-    as_records,
-    as_table,
-    by_ratio,
-    numbered,
-)
+from simulator.studies.claims import Claim, as_records, as_table, below_one, by_sign, with_limits
 from simulator.studies.redir.ratios import MAX, MEAN, GridPoint, TraceRatios, price, ratios
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
@@ -39,17 +30,6 @@ class PaperValues(NamedTuple):
     both: tuple[GridPoint, float] | None = None
 
 
-#: Columns of the table of claims -> attribute of `Claim`.
-CLAIM_COLUMNS = {
-    "trace": "where",
-    "claim": "text",
-    "paper": "paper",
-    "ours": "ours",
-    "geometric": "remark",
-    "verdict": "verdict",
-}
-#: Further keys of their data -> attribute of `Claim`.
-CLAIM_KEYS = {"trace": "where", "claim": "text", "found": "ours", "geometric": "remark"}
 #: Values by a part of the name of the trace.
 PAPER = {
     "Curie": PaperValues(0.9, (10, 50), ((0.15, 10), 0.9)),
@@ -72,10 +52,10 @@ def as_report(rows: Sequence[Row]) -> Report:
     found = [ratios(name, part) for name, part in _by_trace(rows).items()]
     claims = [claim for trace in found for claim in judged(trace)]
     parts = [text for trace in found for text in tables(trace)]
-    parts.append(f"The paper's claims\n{as_table(claims, CLAIM_COLUMNS)}")
+    parts.append(f"The paper's claims\n{as_table(claims)}")
     data = {
         "traces": [_as_data(trace) for trace in found],
-        "claims": as_records(numbered(claims), CLAIM_KEYS),
+        "claims": as_records(claims),
     }
     return Report("\n\n".join(parts), data, pictures(found))
 
@@ -117,51 +97,46 @@ def judged(trace: TraceRatios) -> list[Claim]:
     paper = next((values for name, values in PAPER.items() if name in trace.name), None)
     if paper is None:
         return []
-    best = trace.best(MEAN)
-    ours = f"{shown(trace.interval(MEAN, best))} (alpha {best[0]:g}, theta {best[1]})"
+    alpha, theta = best = trace.best(MEAN)
+    text = f"mean BSLD, best parameters (alpha {alpha:g}, theta {theta})"
     claims = [
-        _ratio_claim(trace, MEAN, best, paper.best, "mean BSLD, best parameters", ours),
-        _theta_claim(trace, paper.thetas),
+        _ratio_claim(trace, MEAN, best, paper.best, text, "REDIR figure 1"),
+        *_theta_claims(trace, paper.thetas),
     ]
     if paper.both is not None and paper.both[0] in trace.ratios[MEAN]:
         point, claimed = paper.both
         for metric, name in ((MEAN, "mean"), (MAX, "largest")):
             text = f"{name} BSLD at alpha {point[0]:g}, theta {point[1]}"
-            ours = shown(trace.interval(metric, point))
-            claims.append(_ratio_claim(trace, metric, point, claimed, text, ours))
+            claims.append(_ratio_claim(trace, metric, point, claimed, text, "REDIR figure 2"))
     return claims
 
 
 def _ratio_claim(
-    trace: TraceRatios, metric: str, point: GridPoint, claimed: float, text: str, ours: str
+    trace: TraceRatios, metric: str, point: GridPoint, claimed: float, text: str, part: str
 ) -> Claim:
-    """Judge the claim that a metric at a point is this ratio of EASY's."""
-    geometric = trace.geometric(metric, point)
+    """Judge the claim that a metric at a point is below EASY's."""
+    ours = trace.interval(metric, point)
+    geometric = f"geometric mean {with_limits(trace.geometric(metric, point))}"
     return Claim(
-        text,
-        ours,
-        paper=f"{claimed:.2f}",
-        verdict=by_ratio(trace.interval(metric, point), claimed),
-        where=trace.name,
-        remark=f"{geometric.mean:.2f} ({geometric.low:.2f} to {geometric.high:.2f})",
-        number=trace.interval(metric, point).mean,
+        f"{text}: ratio to EASY", ours, claimed, below_one(ours), part, trace.name, geometric
     )
 
 
-def _theta_claim(trace: TraceRatios, thetas: tuple[int, int]) -> Claim:
-    """Judge the claim that the best threshold lies in a range, for each alpha."""
+def _theta_claims(trace: TraceRatios, thetas: tuple[int, int]) -> Iterator[Claim]:
+    """Judge the claim that the best threshold lies in a range, for each alpha.
+
+    The best one outside, among those that were run, has a larger ratio than the best one inside.
+    """
     low, high = thetas
-    best = {alpha: trace.best(MEAN, alpha)[1] for alpha in trace.alphas}
-    inside = sum(low <= theta <= high for theta in best.values())
-    return Claim(
-        "best theta",
-        ", ".join(f"{theta} (alpha {alpha:g})" for alpha, theta in best.items()),
-        paper=f"{low} to {high}",
-        verdict=HELD if inside == len(best) else f"{inside} of {len(best)} alphas",
-        where=trace.name,
-        number=trace.best(MEAN)[1],
-        outcome=HELD if inside == len(best) else OPEN if inside else OPPOSITE,
-    )
+    inside = [theta for theta in trace.thetas if low <= theta <= high]
+    outside = [theta for theta in trace.thetas if theta not in inside]
+    for alpha in trace.alphas if inside and outside else ():
+        one, other = (trace.best(MEAN, alpha, part) for part in (inside, outside))
+        pairs = zip(trace.ratios[MEAN][other], trace.ratios[MEAN][one], strict=True)
+        ours = mean_interval([worse - better for worse, better in pairs])
+        text = f"best theta in {low} to {high}, alpha {alpha:g}: ratio outside minus inside"
+        best = f"best: {trace.best(MEAN, alpha)[1]}"
+        yield Claim(text, ours, None, by_sign(ours), "REDIR figure 1", trace.name, best)
 
 
 def _by_trace(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -11,12 +11,9 @@ from typing import Final
 
 import msgspec
 
-from simulator.results.statistics import Interval
-from simulator.studies.claims import OPEN, by_sign
+from simulator.studies.claims import OPEN, Claim, by_sign, exactly
 from simulator.studies.rua.paper import TABLES, TEXT
 from simulator.studies.rua.results import RuaResults, centre, interval_of
-
-HELD, OPPOSITE = "held", "opposite"
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -94,54 +91,30 @@ STATEMENTS: Final = (
 )  # fmt: skip
 
 
-class RuaClaim(msgspec.Struct, frozen=True):
-    """A claim for one trace and mix.
+def judge(results: RuaResults) -> list[Claim]:
+    """Judge the sentences of GUIM 7.6 for each trace and mix that they speak of.
 
-    Parameters
-    ----------
-    id : unique within the report.
-    text : the sentence.
-    trace, mix : where it is judged.
-    paper : number that the thesis' tables give, or the text of 7.6.2 on figure 7.12, which is lost;
-        None if they give none.
-    ours : the same of our runs.
-    verdict : of our runs; tables: of the thesis' own numbers.
+    The remark of a claim is the verdict on the thesis' own numbers.
     """
-
-    id: str
-    text: str
-    trace: str
-    mix: str
-    paper: float | None
-    ours: Interval
-    verdict: str
-    tables: str
-
-
-def judge(results: RuaResults) -> list[RuaClaim]:
-    """Judge the sentences of GUIM 7.6 for each trace and mix that they speak of."""
-    claims: list[RuaClaim] = []
-    for statement in STATEMENTS:
-        for metric in statement.metrics:
-            for trace in results.traces:
-                for mix in results.mixes(trace):
-                    if not statement.only or (centre(trace), mix) in statement.only:
-                        number = f"7.6-{len(claims) + 1}"
-                        claims.append(_claim(results, statement, metric, trace, mix, number))
-    return claims
+    return [
+        _claim(results, statement, metric, trace, mix)
+        for statement in STATEMENTS
+        for metric in statement.metrics
+        for trace in results.traces
+        for mix in results.mixes(trace)
+        if not statement.only or (centre(trace), mix) in statement.only
+    ]
 
 
-def _claim(
-    results: RuaResults, statement: Statement, metric: str, trace: str, mix: str, id: str
-) -> RuaClaim:
-    _, title, table = TABLES[metric]
+def _claim(results: RuaResults, statement: Statement, metric: str, trace: str, mix: str) -> Claim:
+    number, title, table = TABLES[metric]
     words = statement.text.format(metric=title)
+    with_rua = "RUA" in words  # figure 7.12 is lost; the text of 7.6.2 has some of its numbers
+    text = TEXT.get((metric, centre(trace), mix), {}) if with_rua else {}
 
     def value(of: Callable[[str], list[float]]) -> list[float]:
         pairs = zip(of(statement.more), of(statement.less), strict=False)
         return [statement.amount(more, less) for more, less in pairs]
-
-    text = TEXT.get((metric, centre(trace), mix), {}) if "RUA" in words else {}
 
     def printed(strategy: str) -> list[float]:
         found = text.get(strategy) if text else table.get((centre(trace), mix, strategy))
@@ -149,6 +122,12 @@ def _claim(
 
     ours = interval_of(value(lambda strategy: results.values((trace, mix, strategy), metric)))
     paper = next(iter(value(printed)), None)
-    tables = OPEN if not paper else HELD if paper > 0 else OPPOSITE
-    rounded = None if paper is None else round(paper, 3)
-    return RuaClaim(id, words, trace, mix, rounded, ours, by_sign(ours), tables)
+    return Claim(
+        words,
+        ours,
+        None if paper is None else round(paper, 3),
+        by_sign(ours),
+        "GUIM figure 7.12" if with_rua else f"GUIM table {number}",
+        f"{trace}, {mix}",
+        f"tables: {by_sign(exactly(paper)) if paper else OPEN}",
+    )

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
 
 from scheduler.text.tables import Table, render
-from simulator.studies.claims import plus_minus, record
-from simulator.studies.rua.claims import RuaClaim, judge
+from simulator.studies.claims import as_records, as_table, plus_minus
+from simulator.studies.rua.claims import judge
 from simulator.studies.rua.paper import TABLES
 from simulator.studies.rua.pictures import pictures
 from simulator.studies.rua.results import RuaResults, centre
 from simulator.study.study import Report, Row
-
-CLAIM_COLUMNS: Final = ("claim", "trace", "mix", "paper", "ours", "tables", "verdict")
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables with the thesis' numbers in brackets, the claims, and the figures."""
     results = RuaResults(rows)
     claims = judge(results)
-    text = "\n\n".join([*(_table(results, metric) for metric in TABLES), _claims_table(claims)])
-    data = {"tables": results.data(), "claims": [_claim_data(claim) for claim in claims]}
+    text = "\n\n".join([*(_table(results, metric) for metric in TABLES), as_table(claims)])
+    data = {"tables": results.data(), "claims": as_records(claims)}
     return Report(text, data, pictures(results))
-
-
-def _claim_data(claim: RuaClaim) -> dict[str, Any]:
-    ours = claim.ours
-    return record(
-        claim.id,
-        claim.text,
-        claim.paper,
-        (ours.mean, ours.low, ours.high),
-        claim.verdict,
-        trace=claim.trace,
-        mix=claim.mix,
-        tables=claim.tables,
-    )
 
 
 def _table(results: RuaResults, metric: str) -> str:
@@ -55,15 +38,3 @@ def _table(results: RuaResults, metric: str) -> str:
             lines.append([trace, mix, *cells])
     table = Table(["TRACE", "MIX", *columns], lines, left=frozenset(["TRACE", "MIX"]))
     return f"Table {number}: {title}; the thesis' in brackets\n{render(table)}"
-
-
-def _claims_table(claims: Sequence[RuaClaim]) -> str:
-    """Write the claims; `tables` is the verdict on the thesis' own numbers."""
-    lines = []
-    for claim in claims:
-        paper = "" if claim.paper is None else f"{claim.paper:g}"
-        ours = plus_minus(claim.ours, ".2f")
-        lines.append([claim.text, claim.trace, claim.mix, paper, ours, claim.tables, claim.verdict])
-    headings = [name.upper() for name in CLAIM_COLUMNS]
-    numbers = {"PAPER", "OURS"}
-    return render(Table(headings, lines, left=frozenset(headings) - numbers))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isnan, nan
+from math import isnan
 from typing import Any, TypeAlias
 
 from simulator.results.statistics import Interval, mean_interval
+from simulator.studies.claims import NOT_RUN
 from simulator.studies.rua.paper import TABLES
 from simulator.study.study import Row
 
@@ -69,7 +70,7 @@ def centre(trace: str) -> str:
 
 def interval_of(values: Sequence[float]) -> Interval:
     """Mean with its interval; nan without values."""
-    return mean_interval(values) if values else Interval(nan, nan, nan, 0)
+    return mean_interval(values) if values else NOT_RUN
 
 
 def plain(interval: Interval) -> dict[str, float | None]:

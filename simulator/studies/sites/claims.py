@@ -7,9 +7,11 @@ those of `simulator.studies.sites.batches`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf, nan, nextafter
 from typing import Any, NamedTuple, TypeAlias
 
-from simulator.studies.claims import HELD, OPEN, OPPOSITE
+from simulator.results.statistics import Interval
+from simulator.studies.claims import Claim, by_range, of_part
 from simulator.studies.sites.batches import (
     Estimate,
     ratio_of_means,
@@ -24,36 +26,13 @@ CTC_SCENARIOS = ("ALL-SJBF", "CTC/4", "CTC-FCFS")
 WAIT = "less-waittime"
 
 
-class JudgedClaim(NamedTuple):
-    """A claim with its verdict.
-
-    Parameters
-    ----------
-    id : scenario and subject.
-    text : the statement.
-    paper : the value that the paper gives, "" if it gives none.
-    ours : our value; None if too little was run.
-    low, high : 95 % interval of ours; equal to ours for numbers without batches of jobs, None if
-        there are too few batches.
-    verdict : "held", "opposite" or "open".
-    """
-
-    id: str
-    text: str
-    paper: str
-    ours: float | None
-    low: float | None
-    high: float | None
-    verdict: str
-
-
 class RunComparison(NamedTuple):
     """The claim that a number of one run is smaller than that of another run.
 
     Parameters
     ----------
     subject : of the claim's id.
-    text, paper : see `JudgedClaim`.
+    text, paper : see `Claim`.
     smaller, larger : (scenario, policy) of the runs.
     metric : a mean of the batches, or a number of the results (`name.key` of a mapping).
     """
@@ -66,16 +45,18 @@ class RunComparison(NamedTuple):
     metric: str
 
 
-def judge(results: Results) -> list[JudgedClaim]:
+def judge(results: Results) -> list[Claim]:
     """Judge all claims; those without their runs are open."""
-    claims = [_compared(claim, results) for claim in _comparisons()]
-    return [*claims, *_by_origin(results), *_limits(results), *_predictions(results)]
-
-
-def _comparisons() -> Iterator[RunComparison]:
-    """Yield the claims that compare two runs."""
-    yield from _of_first_proposal()
-    yield from _of_final_proposal()
+    first, final = (
+        [_compared(claim, results) for claim in claims]
+        for claims in (_of_first_proposal(), _of_final_proposal())
+    )
+    return [
+        *of_part("GUIM 8.5.2", first),
+        *of_part("GUIM table 8.2", _by_origin(results)),
+        *of_part("GUIM 8.6.7", [*final, *_limits(results)]),
+        *of_part("GUIM table 8.5", _predictions(results)),
+    ]
 
 
 def _of_first_proposal() -> Iterator[RunComparison]:
@@ -230,14 +211,14 @@ def _of_waits(name: str) -> Iterator[RunComparison]:
     )
 
 
-def _compared(claim: RunComparison, results: Results) -> JudgedClaim:
+def _compared(claim: RunComparison, results: Results) -> Claim:
     """Judge the claim that a ratio is below 1."""
     first, second = results.get(claim.smaller), results.get(claim.larger)
     ours = None if first is None or second is None else ratio(first, second, claim.metric)
     return _judged(claim.subject, claim.text, claim.paper, ours, below=1.0)
 
 
-def _by_origin(results: Results) -> Iterator[JudgedClaim]:
+def _by_origin(results: Results) -> Iterator[Claim]:
     """Table 8.2: the jobs of every centre gain, by the ratios of separate centres to ours."""
     separate, together = results.get(("ALL-SJBF", "origin")), results.get(("ALL-SJBF", WAIT))
     for centre, values in TABLE_8_2.items():
@@ -255,7 +236,7 @@ def _by_origin(results: Results) -> Iterator[JudgedClaim]:
             )
 
 
-def _limits(results: Results) -> Iterator[JudgedClaim]:
+def _limits(results: Results) -> Iterator[Claim]:
     """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
     for name in ("Scenario-1", "Scenario-2"):
         found = results.get((name, "less-cost-sld"))
@@ -269,7 +250,7 @@ def _limits(results: Results) -> Iterator[JudgedClaim]:
         )
 
 
-def _predictions(results: Results) -> Iterator[JudgedClaim]:
+def _predictions(results: Results) -> Iterator[Claim]:
     """Section 8.6.2: errors of predictions, by their medians (table 8.5, figure 8.14)."""
 
     def medians(scenario: str, policy: str, variable: str) -> list[float] | None:
@@ -279,7 +260,7 @@ def _predictions(results: Results) -> Iterator[JudgedClaim]:
             return None
         return [errors[variable]["median"], *errors[variable]["medians"]]
 
-    def judged(id: str, text: str, paper: str, first: Any, second: Any) -> JudgedClaim:
+    def judged(id: str, text: str, paper: str, first: Any, second: Any) -> Claim:
         found = None if first is None or not second else _exact(first / second)
         return _judged(id, text, paper, found, below=1.0)
 
@@ -339,17 +320,11 @@ def _judged(
     paper: str,
     ours: Estimate | None,
     *,
-    below: float | None = None,
-    above: float | None = None,
-) -> JudgedClaim:
-    """Verdict: held if the whole interval is on the side of the claim, opposite on the other."""
-    if ours is None:
-        return JudgedClaim(id, text, paper, None, None, None, OPEN)
-    value, low, high = ours
-    verdict = OPEN
-    if low is not None and high is not None:
-        if below is not None:
-            verdict = HELD if high < below else OPPOSITE if low > below else OPEN
-        if above is not None:
-            verdict = HELD if low > above else OPPOSITE if high < above else OPEN
-    return JudgedClaim(id, text, paper, value, low, high, verdict)
+    below: float = inf,
+    above: float = -inf,
+) -> Claim:
+    """Claim that a number is below or above a limit."""
+    value, low, high = ours or (nan, nan, nan)
+    interval = Interval(value, nan if low is None else low, nan if high is None else high, 0)
+    verdict = by_range(interval, nextafter(above, inf), nextafter(below, -inf))
+    return Claim(text, interval, paper or None, verdict, id=id)

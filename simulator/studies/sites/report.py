@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import mean
-from simulator.studies.claims import record
-from simulator.studies.sites.claims import JudgedClaim, judge
+from simulator.studies.claims import as_records, as_table
+from simulator.studies.sites.claims import judge
 from simulator.studies.sites.paper import SCENARIOS, TABLE_8_1, TABLE_8_3, TABLE_8_5
 from simulator.studies.sites.runs import QUEUE_EVERY_S
 from simulator.study.study import Report, Row
@@ -48,7 +48,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     claims = judge(numbers)
     parts = [_table(scenario, numbers) for scenario in SCENARIOS]
     parts += [_errors_table(numbers), _separate_table(numbers), _jobs_table(numbers)]
-    parts.append(_claims_table(claims))
+    parts.append(f"Claims (ratios of the first to the second)\n{as_table(claims)}")
     files = {
         "queues.csv": _queues_csv(numbers),
         "prediction-errors.csv": _errors_csv(numbers),
@@ -58,10 +58,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         "trace": _trace_data(rows[0]),
         "scenarios": _data(numbers),
         "prediction_errors": _errors(numbers),
-        "claims": [
-            record(each.id, each.text, each.paper, (each.ours, each.low, each.high), each.verdict)
-            for each in claims
-        ],
+        "claims": as_records(claims),
     }
     return Report("\n\n".join(part for part in parts if part), data, files)
 
@@ -195,23 +192,6 @@ def _errors_csv(found: Numbers) -> bytes:
                 for part, median in enumerate(errors["medians"], 1):
                     writer.writerow((scenario, policy, variable, part, f"{median:.6g}"))
     return text.getvalue().encode()
-
-
-def _claims_table(claims: Sequence[JudgedClaim]) -> str:
-    lines = [
-        [
-            claim.text,
-            claim.paper,
-            _shown(claim.ours),
-            "" if claim.low is None else f"{_shown(claim.low)} to {_shown(claim.high)}",
-            claim.verdict,
-        ]
-        for claim in claims
-        if claim.ours is not None
-    ]
-    head = ["CLAIM (RATIO OF THE FIRST TO THE SECOND)", "GUIM", "OURS", "95 %", "VERDICT"]
-    left = frozenset(head) - {"OURS"}
-    return f"Claims\n{render(Table(head, lines, left=left))}"
 
 
 def _queues_csv(found: Numbers) -> bytes:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from math import nan
+import json
+import subprocess
+import sys
+from math import inf, nan
+from pathlib import Path
 
 import pytest
 
 from simulator.results.statistics import Interval
 from simulator.studies.claims import (
+    NOT_RUN,
     Claim,
     as_records,
     as_table,
-    by_condition,
+    below_one,
     by_coverage,
     by_range,
-    by_ratio,
     by_sign,
-    outcome_of,
+    exactly,
+    of_part,
     plus_minus,
     with_limits,
 )
@@ -39,7 +44,7 @@ def test_by_sign(interval: Interval, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "verdict"), [(0.5, "held"), (3.0, "held"), (4.0, "not held"), (None, "not held")]
+    ("value", "verdict"), [(0.5, "held"), (3.0, "held"), (4.0, "opposite"), (None, "opposite")]
 )
 def test_by_coverage(value: float | None, verdict: str) -> None:
     assert by_coverage(Interval(1.0, 0.5, 3.0, 5), value) == verdict
@@ -50,27 +55,11 @@ def test_a_single_run_leaves_a_value_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holds", "verdict"), [(True, "held"), (False, "not held"), (None, "open")]
-)
-def test_by_condition(holds: bool | None, verdict: str) -> None:
-    found = by_condition(holds)
-    assert found == verdict
-    assert Claim("faster", "yes", verdict=found).held is holds
-
-
-@pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [
-        (0.5, 0.8, "held: a larger gain"),
-        (0.8, 0.95, "held"),
-        (0.92, 0.99, "a smaller gain"),
-        (0.9, 1.0, "not held: no clear gain"),
-        (1.1, 1.2, "not held: worse"),
-        (nan, nan, "not held: no clear gain"),
-    ],
+    [(0.8, 0.95, "held"), (0.9, 1.0, "open"), (1.0, 1.2, "opposite"), (nan, nan, "open")],
 )
-def test_by_ratio(low: float, high: float, verdict: str) -> None:
-    assert by_ratio(Interval((low + high) / 2, low, high, 5), 0.9) == verdict
+def test_below_one(low: float, high: float, verdict: str) -> None:
+    assert below_one(Interval((low + high) / 2, low, high, 5)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -87,33 +76,36 @@ def test_by_range(low: float, high: float, verdict: str) -> None:
     assert by_range(Interval((low + high) / 2, low, high, 5), 0.2, 0.3) == verdict
 
 
-def test_records_have_the_shared_form() -> None:
-    claim = Claim("A is faster", Interval(2.0, 1.0, 3.0, 5), 2.5, "held", id="3.1")
+def test_numbers_without_chance_have_no_width() -> None:
+    assert by_range(exactly(0.25), 0.2, 0.3) == "held"
+    assert by_range(exactly(inf), 0.2, 0.3) == "opposite"
+    assert by_range(exactly(None), 0.2, 0.3) == "open"
+
+
+def test_records() -> None:
+    claim = Claim("A is faster", Interval(2.0, 1.0, 3.0, 5), 2.5, "held", "PRIO table 1", id="1a")
     (record,) = as_records([claim])
     assert record == {
-        "id": "3.1",
+        "id": "1a",
         "text": "A is faster",
         "paper": 2.5,
         "ours": 2.0,
         "low": 1.0,
         "high": 3.0,
         "verdict": "held",
+        "part": "PRIO table 1",
+        "where": "",
+        "remark": "",
     }
-    single, words, number = as_records(
-        [
-            Claim("A", SINGLE, verdict="open", id="a"),
-            Claim("B", "none", verdict="open", id="b"),
-            Claim("C", "2 of 3", verdict="not held", where="4", id="c", number=2),
-        ],
-        {"section": "where", "found": "ours"},
+    single, missing = as_records(
+        of_part("LOC figure 2", [Claim("A", SINGLE), Claim("B", NOT_RUN, "7 to 100", where="SDSC")])
     )
-    assert (single["low"], single["high"]) == (None, None)
-    assert (words["ours"], words["low"], words["high"]) == (None, None, None)
-    assert (number["ours"], number["section"], number["found"]) == (2.0, "4", "2 of 3")
+    assert (single["id"], single["ours"], single["low"], single["high"]) == (
+        "LOC figure 2, 1", 1.0, None, None,
+    )  # fmt: skip
+    assert (missing["ours"], missing["where"], missing["verdict"]) == (None, "SDSC", "open")
     with pytest.raises(ValueError, match="not held, opposite or open"):
         as_records([Claim("A", SINGLE, verdict="perhaps", id="a")])
-    with pytest.raises(ValueError, match="low is given twice"):
-        as_records([claim], {"low": "text"})
     with pytest.raises(ValueError, match="an id of its own"):
         as_records([claim, claim])
 
@@ -121,32 +113,32 @@ def test_records_have_the_shared_form() -> None:
 def test_table() -> None:
     claims = [
         Claim("A is faster", Interval(2.0, 1.0, 3.0, 5), 2.5, "held", where="3.1"),
-        Claim("B is slower", Interval(-1.0, -2.0, 0.5, 5), None, "open", where="3.2"),
+        Claim("B is slower", Interval(-1.0, -2.0, 0.5, 5), where="3.2"),
     ]
-    columns = {"section": "where", "claim": "text", "paper": "paper", "ours": "ours"}
-    assert as_table(claims, columns).splitlines() == [
-        "SECTION  CLAIM        PAPER                 OURS",
-        "3.1      A is faster    2.5    2.00 [1.00, 3.00]",
-        "3.2      B is slower         -1.00 [-2.00, 0.50]",
+    assert as_table(claims).splitlines() == [
+        "WHERE  CLAIM        PAPER                 OURS  VERDICT",
+        "3.1    A is faster    2.5    2.00 [1.00, 3.00]  held",
+        "3.2    B is slower         -1.00 [-2.00, 0.50]  open",
     ]
 
 
-@pytest.mark.parametrize(
-    ("verdict", "outcome"),
-    [
-        ("held", "held"),
-        ("not held", "opposite"),
-        ("opposite", "opposite"),
-        ("open", "open"),
-        ("", "open"),
-        ("not held: worse", "opposite"),
-        ("not held: no clear gain", "open"),
-        ("held: a larger gain", "held"),
-        ("a smaller gain", "held"),
-    ],
-)
-def test_every_verdict_is_one_of_three(verdict: str, outcome: str) -> None:
-    assert outcome_of(verdict) == outcome
+def test_all_papers_in_one_table(tmp_path: Path) -> None:
+    parts = [("PRIO table 1", "held"), ("PRIO table 1", "open"), ("KRES figure 2", "opposite")]
+    claims = [Claim("a", SINGLE, verdict=verdict, part=part) for part, verdict in parts]
+    for name, own in (("prio", claims[:2]), ("kres", claims[2:])):
+        (tmp_path / name).mkdir()
+        text = json.dumps({"claims": as_records(own)})
+        (tmp_path / name / "report.json").write_text(text)
+    command = [sys.executable, "-m", "simulator.studies.summary"]
+    command += [str(tmp_path / name / "report.json") for name in ("prio", "kres")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "| part of a paper | claims | held | opposite | open |",
+        "|---|---|---|---|---|",
+        "| PRIO table 1 | 2 | 1 | 0 | 1 |",
+        "| KRES figure 2 | 1 | 0 | 1 | 0 |",
+        "| all | 3 | 1 | 1 | 1 |",
+    ]
 
 
 def test_intervals_in_text() -> None:

@@ -43,10 +43,14 @@ def test_report(rows: list[Row], tmp_path: Path) -> None:
     assert "CONS is much worse than FF" in report.text
     assert len(report.data["points"]) == 2 * 2 * 4
     check_claims(report.data)
-    verdicts = {claim["text"]: claim["held"] for claim in report.data["claims"]}
-    assert verdicts["BB gains more as the load grows"] is None, (
-        "with one queue length the claim is open"
+    claims = {claim["id"]: claim for claim in report.data["claims"]}
+    assert claims["bb-load"]["verdict"] == "open", "there is one length of the queue"
+    loss = claims["cons"]
+    assert loss["verdict"] == (
+        "held" if loss["low"] > 0 else "opposite" if loss["high"] < 0 else "open"
     )
+    assert claims["bb0-average"]["ours"] != claims["bb-average"]["ours"]
+    assert {claim["part"] for claim in claims.values()} == {"KRES figure 2", "KRES figure 3"}
     assert set(report.files) == {"figure2.png", "figure2.svg", "figure3.png", "figure3.svg"}
     assert report.files["figure2.png"].startswith(b"\x89PNG")
     assert kres_report.report(rows, None).files == {}

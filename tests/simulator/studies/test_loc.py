@@ -76,15 +76,15 @@ def test_report(rows: list[Row]) -> None:
             expected = "around 0.25" if trace == "HPC2N" else "0.25 to 0.30"
             assert curve["paper_threshold"] == expected
     check_claims(found.data)
-    claims = {claim["id"]: claim for claim in found.data["claims"]}
-    costs = {name for name in claims if name.endswith("/cost")}
+    claims = {(claim["part"], claim["where"]): claim for claim in found.data["claims"]}
+    costs = {where for part, where in claims if part == "LOC figure 2"}
     paired = {key: curve for key, curve in curves.items() if curve["cost"] is not None}
-    assert costs == {f"{trace}/{policy}/cost" for trace, policy in paired}
+    assert costs == {f"{trace}, {policy}" for trace, policy in paired}
     for (trace, policy), curve in paired.items():
-        cost = claims[f"{trace}/{policy}/cost"]
-        assert (cost["ours"], cost["low"]) == (curve["cost"], None)
+        cost = claims["LOC figure 2", f"{trace}, {policy}"]
+        assert cost["low"] == cost["ours"] == cost["high"] == curve["cost"]
         assert (cost["verdict"] == "held") == (7 <= curve["cost"] <= 100)
-    assert "HPC2N/fcfs/threshold" in claims
+    assert ("LOC figures 3, 4", "HPC2N, fcfs") in claims
     assert "HPC2N, easy-number" in found.text
     assert "slightly above SDSC's" not in found.text, "there are no runs of LLNL"
 

@@ -82,12 +82,10 @@ def test_claims_have_intervals_and_verdicts(rows: list[Row]) -> None:
     check_claims(data)
     claims = {claim["id"]: claim for claim in data["claims"]}
     judged = claims["ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"]
-    assert set(judged) == {"id", "text", "paper", "ours", "low", "high", "verdict"}
     assert judged["low"] < judged["ours"] < judged["high"]
     assert judged["verdict"] == "held"
     missing = claims["Scenario-1/cost/less-cost-sld/less-waittime"]
     assert (missing["ours"], missing["verdict"]) == (None, "open")
-    assert {claim["verdict"] for claim in claims.values()} <= {"held", "opposite", "open"}
 
 
 def test_a_ratio_of_equal_runs_is_1_without_spread(rows: list[Row]) -> None:

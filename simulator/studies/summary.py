@@ -1,0 +1,46 @@
+"""Verdicts on the claims of all papers in one table: python -m simulator.studies.summary FILE...
+
+The files are the report.json of studies, in the order of the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from simulator.studies.claims import VERDICTS
+
+
+class ReportedClaim(msgspec.Struct):
+    """What the table needs of a claim."""
+
+    part: str
+    verdict: str
+
+
+class ReportedClaims(msgspec.Struct):
+    """The claims of a report."""
+
+    claims: list[ReportedClaim]
+
+
+def summary(claims: Iterable[ReportedClaim]) -> str:
+    """Table of the number of claims and verdicts by part of a paper, as Markdown."""
+    counts: dict[str, dict[str, int]] = {}
+    for claim in claims:
+        counts.setdefault(claim.part, dict.fromkeys(VERDICTS, 0))[claim.verdict] += 1
+    counts["all"] = {name: sum(own[name] for own in counts.values()) for name in VERDICTS}
+    heads = ["part of a paper", "claims", *VERDICTS]
+    rows = [[part, sum(own.values()), *own.values()] for part, own in counts.items()]
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines).replace(" --- ", "---")
+
+
+if __name__ == "__main__":
+    reports = [
+        msgspec.json.decode(Path(name).read_bytes(), type=ReportedClaims) for name in sys.argv[1:]
+    ]
+    print(summary(claim for report in reports for claim in report.claims))
