@@ -11,9 +11,11 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError
+from scheduler.policies.registry import find
 from scheduler.text import json_text
 from simulator.commands.options import rules_of, set_fields
 from simulator.commands.resizable_options import resizability
+from simulator.commands.simulate_options import EXACT, estimates_name
 from simulator.commands.statistics_options import (
     CentrePart,
     add_statistics,
@@ -21,8 +23,9 @@ from simulator.commands.statistics_options import (
 )
 from simulator.commands.usage import Usage
 from simulator.many_centres.centres_file import read_centres
-from simulator.many_centres.run import rules_named, run_centres
-from simulator.many_centres.schedule import CentresSchedule, jobs_csv
+from simulator.many_centres.jobs_table import jobs_csv
+from simulator.many_centres.run import rules_named, run_centres, with_estimates
+from simulator.many_centres.schedule import CentresSchedule
 from simulator.statistics.job_variables import JobValues
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
@@ -47,12 +50,10 @@ def simulate_centres(trace: Path, options: Mapping[str, Any], usage: Usage) -> d
         rules = rules_named(name, set_fields(options["dispatch"]))
     except ConfigError as error:
         raise click.UsageError(f"--assign {name}: {error}") from None
-    exact = options["estimates"] == "exact"
-    if options["estimates"] not in (None, "exact", "user"):
-        raise click.UsageError(
-            f"--estimates {options['estimates']}: centres take the users' estimates, or those of a"
-            " policy that predicts; write exact or user"
-        )
+    exact = options["estimates"] == EXACT
+    if options["estimates"] is not None:
+        estimates = find("estimates", estimates_name(options["estimates"]))()
+        centres, rules = with_estimates(centres, rules, estimates)
     out: Path | None = options["out"]
     if out is not None:
         check_place(out / JOBS, make_parent=True)

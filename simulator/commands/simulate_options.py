@@ -246,6 +246,19 @@ def check_kind(of_file: bool, made_resizable: bool) -> None:
             raise click.UsageError(f"{option} needs --resizable; give it as well")
 
 
+def estimates_name(name: str) -> str:
+    """Name of the class of estimates that ``--estimates`` names; exact ones are walltimes.
+
+    Raises
+    ------
+    click.UsageError : there are no such estimates.
+    """
+    names = known("estimates")
+    if name != EXACT and name not in names and ":" not in name:
+        raise click.UsageError(f"unknown estimates {name!r}{nearest(name, (EXACT, *names))}")
+    return "user" if name == EXACT else name
+
+
 def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
     """Scenario that the options describe.
 
@@ -265,11 +278,7 @@ def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
             changes[field] = options[option]
             named[field] = f"--{option.replace('_', '-')}"
     if options["estimates"] is not None:
-        name, names = options["estimates"], known("estimates")
-        if name != EXACT and name not in names and ":" not in name:
-            offered = nearest(name, (EXACT, *names))
-            raise click.UsageError(f"unknown estimates {name!r}{offered}")
-        changes["estimates"] = "user" if name == EXACT else name
+        changes["estimates"] = estimates_name(options["estimates"])
         named["estimates"] = "--estimates"
     if options["kill_at_reservation"]:
         changes["backfill.kill_at_reservation"] = True

@@ -110,7 +110,7 @@ class Centre:
             self._quotes += 1
             if self._quotes % FREE_EVERY == 0:
                 gc.collect(0)
-            wait_s = expected_start(self.core, now, self.spec(request), now + at_most_s) - now
+            wait_s = expected_start(self.core, now, self._asked(request), now + at_most_s) - now
         self.quoted = request.job, wait_s
         return wait_s
 
@@ -133,14 +133,21 @@ class Centre:
         now = self._clock()
         if self._forecast is None or self._forecast_at != now or self._forecast[0] is not request:
             state = replace(RecordedState.of_site(site), now=now)
-            found = forecast(state, [self.spec(request)], only=state.last + 1).submitted()
+            found = forecast(state, [self._asked(request)], only=state.last + 1).submitted()
             self._forecast, self._forecast_at = (request, found), now
         return self._forecast[1]
 
     def spec(self, request: SiteRequest) -> JobSpec:
-        """SiteRequest as this centre gets it: the walltime is the expected run time here."""
-        spec = request.spec
-        walltime_s = request.run_s * self._scale
+        """Job as it is submitted here: the walltime is the user's estimate (GUIM 8.3)."""
+        return self._spec(request.spec, request.spec.walltime_s)
+
+    def _asked(self, request: SiteRequest) -> JobSpec:
+        """Job as a dispatcher asks for it: the walltime is the run time that it expects."""
+        return self._spec(request.spec, request.run_s)
+
+    def _spec(self, spec: JobSpec, run_s: float) -> JobSpec:
+        """Job with a run time on CPU factor 1, s, as this centre estimates it."""
+        walltime_s = run_s * self._scale
         if spec.max_processors is not None and spec.max_processors > self.processors:
             spec = msgspec.structs.replace(spec, max_processors=self.processors)
         if walltime_s == spec.walltime_s:

@@ -3,18 +3,23 @@
 The same core runs forward by the same loop as in a forecast, with expected run times and without
 later arrivals, but only until the job starts. It is a copy made directly from the jobs of the core,
 not from an encoded record. GUIM 8.5.1 reads the start from a reservation table; for FCFS and EASY
-both give the same time. If the queue is empty, the start follows from the expected releases.
+both give the same time. If the queue is empty, the start follows from the expected releases. If the
+core predicts run times, the job is expected to run as long as the core would predict at its
+submission; the copy takes the estimates of the other jobs as they are and needs no predictor.
 """
 
 from __future__ import annotations
 
 from math import inf, isnan
 
+import msgspec
+
 from scheduler.core.core import Core
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.model.events import JobSpec, Wakeup
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
+from scheduler.predictions.estimates import UserEstimates
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
@@ -25,8 +30,7 @@ def expected_start(core: Core, now: float, spec: JobSpec, latest: float = inf) -
 
     Parameters
     ----------
-    core : core of rigid jobs on counted processors, without predictor and further resources. It
-        does not change.
+    core : core of rigid jobs on counted processors, without further resources. It does not change.
     now : present time, s; at or after that of the core.
     latest : the run ends at this time, s.
 
@@ -40,6 +44,9 @@ def expected_start(core: Core, now: float, spec: JobSpec, latest: float = inf) -
     if not state.queue.jobs:
         at, _ = state.releases.shadow(now, state.machine.free_count, spec.processors)
         return at if at <= latest else inf
+    if core.predictor is not None:
+        expected_s = core.predictor.predict(Job(0, spec, now))
+        spec = msgspec.structs.replace(spec, walltime_s=expected_s)
     copy, _ = _copied(core, now)
     count = len(copy.state.jobs)
     agenda = Agenda()
@@ -76,7 +83,10 @@ def _copied(core: Core, now: float) -> tuple[Core, dict[int, int]]:
     """
     state = core.state
     machine = Machine([("machine", state.machine.processors)], counted=True)
-    copy = Core(core.scenario, machine, kill_at_walltime=False, order=core.order)
+    scenario = core.scenario
+    if core.predictor is not None:
+        scenario = msgspec.structs.replace(scenario, estimates=UserEstimates())
+    copy = Core(scenario, machine, kill_at_walltime=False, order=core.order)
     into = copy.state
     live = [state.jobs[number] for number in state.live]
     queued = list(state.queue.jobs.values())

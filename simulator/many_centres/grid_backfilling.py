@@ -23,6 +23,8 @@ from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
+from scheduler.predictions.estimates import Estimates
+from scheduler.predictions.predictor import Predictor
 from simulator.many_centres.centres_file import CentreDescription
 
 
@@ -47,13 +49,64 @@ class WithinCentre(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return None
 
 
+class OnFactorOne(msgspec.Struct, frozen=True):
+    """Estimates of jobs that learn run times as they would be on CPU factor 1.
+
+    Parameters
+    ----------
+    source : the estimates.
+    cpu_factors : job number -> CPU factor of its centre, where it is not 1.
+    """
+
+    source: Estimates
+    cpu_factors: Mapping[int, float]
+
+    def predictor(self) -> Predictor | None:
+        """Create a predictor that has not learned yet; None if walltimes are the estimates."""
+        inner = self.source.predictor()
+        return None if inner is None else _OnFactorOne(inner, self.cpu_factors)
+
+
+class _OnFactorOne(Predictor):
+    """Predictor of `OnFactorOne`."""
+
+    def __init__(self, inner: Predictor, cpu_factors: Mapping[int, float]) -> None:
+        self._inner, self._cpu_factors = inner, cpu_factors
+        self.beyond_walltime, self.deadlines = inner.beyond_walltime, inner.deadlines
+
+    def submitted(self, job: Job) -> None:
+        """Let the predictor note the job."""
+        self._inner.submitted(job)
+
+    def started(self, job: Job) -> None:
+        """Let the predictor note the start."""
+        self._inner.started(job)
+
+    def predict(self, job: Job) -> float:
+        """Return the prediction, s; the estimate of a job that starts is multiplied later."""
+        return self._inner.predict(job)
+
+    def missed(self, job: Job) -> float:
+        """Return the next prediction, s; estimate and walltime of the job are those here."""
+        return self._inner.missed(job)
+
+    def ended(self, job: Job) -> None:
+        """Let the predictor learn the run time on CPU factor 1."""
+        factor = self._cpu_factors.get(job.id)
+        if factor is not None and job.started_at is not None and job.ended_at is not None:
+            job = job.copy()
+            job.ended_at = job.started_at + (job.ended_at - job.started_at) / factor
+            job.spec = msgspec.structs.replace(job.spec, walltime_s=job.spec.walltime_s / factor)
+        self._inner.ended(job)
+
+
 class GridBackfilling:
     """All centres under one core, driven as one site.
 
     Parameters
     ----------
     descriptions : of the centres; their own scenarios are not used.
-    scenario : rules of the one core: FCFS or EASY, with any order of backfilling.
+    scenario : rules of the one core: FCFS or EASY, with any order of backfilling and estimates.
 
     Attributes
     ----------
@@ -65,16 +118,19 @@ class GridBackfilling:
     def __init__(self, descriptions: Sequence[CentreDescription], scenario: Scenario) -> None:
         self._firsts = (0, *accumulate(each.processors for each in descriptions))
         self._factors = [each.cpu_factor for each in descriptions]
-        selection = WithinCentre(self._firsts)
+        self.cpu_factors: dict[int, float] = {}
         self.core = Core(
-            msgspec.structs.replace(scenario, selection=selection),
+            msgspec.structs.replace(
+                scenario,
+                selection=WithinCentre(self._firsts),
+                estimates=OnFactorOne(scenario.estimates, self.cpu_factors),
+            ),
             Machine([(each.name, each.processors) for each in descriptions]),
             kill_at_walltime=False,
             keep_ended=False,
         )
         self.machine = self.core.machine
         self.ran_at: dict[int, int] = {}
-        self.cpu_factors: dict[int, float] = {}
         self.moved = 0
 
     @property
@@ -95,8 +151,8 @@ class GridBackfilling:
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Apply the events of one instant and return the orders that follow from them.
 
-        The estimate of a job that starts is multiplied by the CPU factor of its centre, so that
-        later reservations expect its end there.
+        Estimate and walltime of a job that starts are multiplied by the CPU factor of its centre,
+        so that later reservations expect its end there.
         """
         orders = self.core.handle(events)
         for order in orders:
@@ -108,6 +164,10 @@ class GridBackfilling:
                 if factor != 1.0:
                     self.cpu_factors[order.job] = factor
                     job = self.core.live[order.job]
+                    job.spec = msgspec.structs.replace(
+                        job.spec, walltime_s=job.spec.walltime_s * factor
+                    )
                     job.estimate_s *= factor
+                    job.first_estimate_s *= factor
                     self.core.state.expect(job)
         return orders

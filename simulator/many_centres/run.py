@@ -100,6 +100,17 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
     return CentresRules(assignment, dispatch, redispatch, scale)
 
 
+def with_estimates(
+    centres: Sequence[CentreDescription], rules: CentresRules, estimates: Estimates
+) -> tuple[list[CentreDescription], CentresRules]:
+    """Centres and rules of which each core has these estimates, that of Grid-Backfilling too."""
+    replaced = msgspec.structs.replace
+    changed = [
+        replaced(each, scenario=replaced(each.scenario, estimates=estimates)) for each in centres
+    ]
+    return changed, replaced(rules, grid=replaced(rules.grid, estimates=estimates))
+
+
 def run_centres(
     workload: Trace,
     centres: Sequence[CentreDescription],

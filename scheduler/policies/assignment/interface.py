@@ -90,10 +90,11 @@ Choice: TypeAlias = AskedSite | Sequence[AskedSite]
 class Assignment(Protocol):
     """Task assignment policy: a class with typed parameters, registered under a name.
 
-    An attribute `predicts` that is true replaces the users' estimates by predictions, both in
-    `SiteRequest.run_s` and as estimates of the sites that run the jobs. With an attribute `pulls`
-    that is true, jobs wait in one queue of the dispatcher: in its order, a job is assigned when it
-    would start at once, to one of the sites where no earlier job waits (centralised models alone).
+    An attribute `predicts` that is true replaces the user's estimate by a prediction in
+    `SiteRequest.run_s`, so in all questions to the sites; the job that is then submitted has the
+    user's estimate (GUIM 8.3). With an attribute `pulls` that is true, jobs wait in one queue of
+    the dispatcher: in its order, a job is assigned when it would start at once, to one of the sites
+    where no earlier job waits (centralised models alone).
     """
 
     def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:

@@ -82,6 +82,16 @@ def test_a_user_defined_policy_is_a_class_in_a_file(machine: Path, tmp_path: Pat
     assert by_centre["right"] > by_centre["left"]  # which has only the jobs of above 32 processors
 
 
+@pytest.mark.parametrize("policy", ["less-waittime", "grid-backfilling"])
+def test_centres_may_predict_run_times(machine: Path, policy: str) -> None:
+    words = ["--machine", machine, "--jobs", 300, "--json", "--assign", policy, "--estimates"]
+    waits = [
+        json.loads(invoke("simulate", SYNTHETIC_TRACE, *words, estimates).stdout)["mean_wait_s"]
+        for estimates in ("user", "tsafrir")
+    ]
+    assert waits[0] != waits[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -89,7 +99,7 @@ def test_a_user_defined_policy_is_a_class_in_a_file(machine: Path, tmp_path: Pat
         (("--dispatch", "ask=none"), "dispatch.ask"),
         (("--dispatch", "ties=best"), "assignment.ties"),
         (("--policy", "easy"), "--policy does not apply to several centres"),
-        (("--estimates", "tsafrir"), "centres take the users' estimates"),
+        (("--estimates", "tsafir"), "unknown estimates 'tsafir'; did you mean tsafrir"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

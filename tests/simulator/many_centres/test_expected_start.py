@@ -114,3 +114,19 @@ def test_an_overdue_job_is_expected_to_end_now() -> None:
 
 def test_a_job_larger_than_the_machine_never_starts() -> None:
     assert expected_start(core_with_queue("easy"), 1.0, JobSpec(5, 1.0)) == inf
+
+
+def test_a_core_that_predicts_expects_the_job_to_run_as_long_as_predicted() -> None:
+    core = Core(
+        scenario("easy", {"estimates": "tsafrir"}),
+        Machine([("machine", 4)], counted=True),
+        kill_at_walltime=False,
+    )
+    spec = JobSpec(3, 100.0, user="u")
+    core.handle([JobSubmitted(0.0, 1, spec), JobSubmitted(0.0, 2, JobSpec(1, 100.0, user="u"))])
+    core.handle([JobEnded(10.0, 1), JobEnded(10.0, 2)])
+    core.handle([JobSubmitted(20.0, 3, spec)])  # expected to end at 30
+    core.handle([JobSubmitted(20.0, 4, JobSpec(4, 100.0, user="u"))])
+    assert expected_start(core, 20.0, JobSpec(1, 100.0, user="u")) == 20.0
+    assert expected_start(core, 20.0, JobSpec(1, 100.0, user="other")) == 40.0
+    assert expected_start_of(core, 20.0, 4) == 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,13 +10,16 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
+from scheduler.dispatch.grid_backfilling import GridBackfilling
+from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
+from scheduler.predictions.estimates import Constant, Tsafrir
 from simulator.engine.engine import Engine
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.cutoffs import equal_load
-from simulator.many_centres.run import rules_named, simulate_jobs
+from simulator.many_centres.run import rules_named, simulate_jobs, with_estimates
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.traces.normalise import TraceJobs
 
@@ -143,6 +147,38 @@ def test_grid_backfilling_reserves_at_one_centre_and_backfills_at_all() -> None:
     found = simulate_jobs(trace_jobs(rows), [""] * 5, centres, rules_named("grid-backfilling"))
     # Job 3 has the reservation at b at 20 s: job 5 ends before it, job 4 would not.
     assert found.schedule.started.tolist() == [0.0, 0.0, 20.0, 25.0, 3.0]
+
+
+@pytest.mark.parametrize("policy", ["less-waittime", "migration", "grid-backfilling"])
+@settings(max_examples=20)
+@given(ROWS)
+def test_cores_that_predict_run_every_job_once(
+    policy: str, rows: list[tuple[float, float, float, int]]
+) -> None:
+    jobs = trace_jobs(rows)
+    origins = (["a", "b", "c"] * len(jobs))[: len(jobs)]
+    centres, rules = with_estimates(CENTRES, rules_named(policy), Tsafrir(window=1))
+    check(simulate_jobs(jobs, origins, centres, rules), jobs)
+
+
+def test_grid_backfilling_predicts_run_times_as_on_factor_1() -> None:
+    rules = scenario("easy", {"estimates.window": 1, "estimates": "tsafrir"})
+    site = GridBackfilling([CentreDescription("slow", 4, EASY, 2.0)], rules)
+    site.handle([JobSubmitted(0.0, 1, JobSpec(1, 100.0, user="u"))])
+    site.handle([JobEnded(20.0, 1)])
+    site.handle([JobSubmitted(30.0, 2, JobSpec(1, 100.0, user="u"))])
+    assert site.live[2].estimate_s == 20.0  # 10 s on factor 1
+    site.handle([Wakeup(50.0)])
+    assert site.live[2].estimate_s == 80.0  # the first correction, of the job here
+    assert site.live[2].walltime_s == 200.0
+
+
+def test_a_job_is_submitted_with_its_users_estimate_if_the_policy_predicts() -> None:
+    jobs = trace_jobs([(0, 50, 50, 6), (1, 50, 50, 8), (2, 100, 100, 2)])
+    rules = msgspec.structs.replace(rules_named("less-waittime-pred"), estimates=Constant(1.0))
+    found = simulate_jobs(jobs, [""] * 3, [CentreDescription("only", 8, EASY)], rules)
+    # By its prediction of 1 s job 3 would end before job 2 can start.
+    assert found.schedule.started.tolist() == [0.0, 50.0, 100.0]
 
 
 def test_the_cost_limit_is_the_estimate_at_the_origin() -> None:
