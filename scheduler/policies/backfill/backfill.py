@@ -28,7 +28,7 @@ from scheduler.policies.backfill.overdue import (
     kills_for_place,
     kills_of_later_jobs,
 )
-from scheduler.policies.backfill.place_reservation import PlaceReservation
+from scheduler.policies.backfill.place_reservation import PlaceReservation, only_in_shortage
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.selection.any_on_table import AnyOnTable
 from scheduler.state.reservation_table import TableSelection
@@ -62,7 +62,9 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bl_excludes : "bl" takes no other jobs than those that it looks for; false: it takes them last.
     reserve : what EASY reserves if the selection may refuse, as contiguous ones do: a "place", so
         that no backfilled job delays the head, or a "number" of processors, as if any would do.
-        With the latter small jobs may fill forever the gaps that the head needs to be joined.
+        With the latter small jobs may fill forever the gaps that the head needs to be joined. Or a
+        number, only in a "shortage": while enough processors are free for the head, but no place,
+        no later job starts (LOC; waits grow).
     moments : when jobs behind the head are tried. "contacts": when a job is submitted, and when a
         running one contacts the scheduler at its resize point, which is where the steps of PRIO 3.3
         have "schedule as many waiting jobs as possible using priority-based backfill"; at other
@@ -107,7 +109,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fullness: bool = True
     modifier: Modifier = "product"
     bl_excludes: bool = True
-    reserve: Literal["place", "number"] = "place"
+    reserve: Literal["place", "number", "shortage"] = "place"
     max_jobs: int | None = None
     adaptive_start: float = 1.0
 
@@ -187,13 +189,15 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _head_reservation(self, state: SchedulerState) -> Reserve:
         """Select what EASY reserves for the head."""
-        if self.pick == "first" and not state.multi_resource:
-            if self._reserves_place(state):
-                return PlaceReservation
-            if state.queue.is_indexed:
-                return ProcessorReservation
+        is_first = self.pick == "first" and not state.multi_resource
+        if is_first and self._reserves_place(state):
+            return PlaceReservation
         choose = None if self.pick == "first" else self.choose
-        return partial(AmountReservation, choose, self.pick != "bl" or not self.bl_excludes)
+        amount = partial(AmountReservation, choose, self.pick != "bl" or not self.bl_excludes)
+        reserve: Reserve = ProcessorReservation if is_first and state.queue.is_indexed else amount
+        if self.reserve == "shortage" and state.placing:
+            return partial(only_in_shortage, reserve)
+        return reserve
 
     def _reserves_place(self, state: SchedulerState) -> bool:
         return state.placing and self.reserve == "place"

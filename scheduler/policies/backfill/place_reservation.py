@@ -4,7 +4,8 @@ The head waits for a place: processors that the selection accepts together. Its 
 earliest time at which there is one, by the expected releases; processors that are free now and
 needed then are kept for it. A later job may start if there is a place for it and it either ends by
 then or avoids the processors that are kept. A reservation by numbers alone would not prevent small
-jobs from filling forever the gaps that the head needs to be joined.
+jobs from filling forever the gaps that the head needs to be joined. In place of a reservation, jobs
+behind the head may have to wait until it has a place (`WaitForPlace`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,38 @@ from scheduler.model.job import Job
 from scheduler.model.machine import fits
 from scheduler.model.orders import Reason
 from scheduler.model.space import NONE, Space
-from scheduler.policies.backfill.easy import HeadReservation
+from scheduler.policies.backfill.easy import HeadReservation, Reserve
 from scheduler.policies.backfill.in_order import StartJob
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
+
+
+class WaitForPlace(HeadReservation):
+    """No reservation: enough processors are free for the head, and no later job takes any."""
+
+    def next_candidate(self) -> Job | None:
+        """Return None: no job may start."""
+        return None
+
+    def start(self, job: Job) -> bool:
+        """Return False: no job may start."""
+        return False
+
+
+def only_in_shortage(
+    reserve: Reserve, state: SchedulerState, start: StartJob, head: Job
+) -> HeadReservation:
+    """Make a reservation if too few processors are free for the head, or else let it wait.
+
+    "A reservation for the first job in the queue is done, if enough resources are not currently
+    available" (Pascual and Miguel-Alonso, Locality-aware ..., section 3).
+
+    Parameters
+    ----------
+    reserve : makes the reservation.
+    """
+    is_short = head.processors > state.machine.free_count
+    return (reserve if is_short else WaitForPlace)(state, start, head)
 
 
 class PlaceReservation(HeadReservation):

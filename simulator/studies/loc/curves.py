@@ -9,7 +9,7 @@ from simulator.study.study import Row
 
 FIRST_FIT = "first-fit"
 #: Names of the policies in reports, in the order of the reports.
-NAMES = {"fcfs": "FCFS", "easy": "EASY by place", "easy-number": "EASY by number"}
+NAMES = {"fcfs": "FCFS", "easy": "EASY", "easy-place": "EASY by place"}
 TOTAL, WAIT = "mean_total_min", "mean_wait_min"
 
 

@@ -12,7 +12,7 @@ from scheduler.pictures import style as drawing
 from simulator.studies.loc.curves import NAMES, TOTAL, WAIT, Curve, Curves
 
 ANYWHERE, CONTIGUOUS = "#8a8f96", "#1f6fb2"
-BARS = {"fcfs": "#d98c2b", "easy": "#1f6fb2", "easy-number": "#7fb6d9"}
+BARS = {"fcfs": "#d98c2b", "easy": "#1f6fb2", "easy-place": "#7fb6d9"}
 
 
 def pictures(curves: Curves) -> dict[str, bytes]:

@@ -186,7 +186,7 @@ def test_fields_are_changed_by_name() -> None:
         ({"resizing.min_potential": "nan"}, "resizing: min_potential must be a finite number"),
         ({"resizing.harvest": "never"}, "resizing.harvest: must be always or useful, got 'never'"),
         ({"resizing.min_benefit": -0.1}, "resizing: min_benefit must be >= 0"),
-        ({"backfill.reserve": 3}, "backfill.reserve: must be place or number, got 3"),
+        ({"backfill.reserve": 3}, "backfill.reserve: must be place or number or shortage, got 3"),
         ({"queues": 3}, "queues: expected object, got 3"),
     ],
 )

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
-from scheduler.dispatch.grid_backfilling import GridBackfilling
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine
 from scheduler.policies.registry import known
@@ -19,6 +18,7 @@ from scheduler.predictions.estimates import Constant, Tsafrir
 from simulator.engine.engine import Engine
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.cutoffs import equal_load
+from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.run import rules_named, simulate_jobs, with_estimates
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.traces.normalise import TraceJobs

@@ -32,7 +32,7 @@ def row(policy: str, select: str, speedup: float) -> Row:
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     result = [row(policy, "first-fit", 0) for policy in ("fcfs", "easy")]
-    for policy in ("fcfs", "easy", "easy-number"):
+    for policy in ("fcfs", "easy", "easy-place"):
         result += [row(policy, "tree", speedup) for speedup in (0, 0.4)]
     return result
 
@@ -63,12 +63,11 @@ def test_report(rows: list[Row]) -> None:
     assert found.files["figure3.png"].startswith(b"\x89PNG")
     curves = {(c["trace"], c["policy"]): c for c in found.data["curves"]}
     assert list(curves) == [
-        *(("HPC2N", policy) for policy in ("fcfs", "easy", "easy-number")),
+        *(("HPC2N", policy) for policy in ("fcfs", "easy", "easy-place")),
         *(("SDSC", policy) for policy in ("fcfs", "easy")),
     ]
     assert (
-        curves["HPC2N", "easy"]["non_contiguous"]
-        == curves["HPC2N", "easy-number"]["non_contiguous"]
+        curves["HPC2N", "easy"]["non_contiguous"] == curves["HPC2N", "easy-place"]["non_contiguous"]
     )
     for (trace, policy), curve in curves.items():
         if policy != "fcfs":
@@ -85,7 +84,7 @@ def test_report(rows: list[Row]) -> None:
         assert cost["low"] == cost["ours"] == cost["high"] == curve["cost"]
         assert (cost["verdict"] == "held") == (7 <= curve["cost"] <= 100)
     assert ("LOC figures 3, 4", "HPC2N, fcfs") in claims
-    assert "HPC2N, easy-number" in found.text
+    assert "HPC2N, easy-place" in found.text
     assert "slightly above SDSC's" not in found.text, "there are no runs of LLNL"
 
 

@@ -40,6 +40,7 @@ SELECTIONS: list[Selection] = [
     SubmeshRelaxed(),
 ]
 
+RESERVES: tuple[Literal["place", "number", "shortage"], ...] = ("place", "number", "shortage")
 Row = tuple[int, int, int, int]  # submitted, processors, walltime, run time
 jobs_of = st.lists(
     st.tuples(st.integers(0, 25), st.integers(1, 13), st.integers(1, 12), st.integers(1, 14)),
@@ -159,6 +160,23 @@ def test_equals_its_twin(selection: Selection, reservations: int, jobs: list[Row
     assert {i: (lived.starts[i], place) for i, place in lived.places.items()} == expected
 
 
+@pytest.mark.parametrize(
+    ("head", "starts"),
+    [(5, {"place": 1.0, "number": 1.0, "shortage": 20.0}), (10, dict.fromkeys(RESERVES, 1.0))],
+    ids=["no place", "too few"],
+)
+def test_in_a_shortage_alone_later_jobs_start_before_the_head(
+    head: int, starts: dict[str, float]
+) -> None:
+    # After 1 s 7 processors are free, in two places of 4 and of 3.
+    running = [(0, 4, 30, 30), (0, 4, 1, 1), (0, 3, 1, 1), (0, 2, 20, 20)]
+    for reserve in RESERVES:
+        backfill = Backfill(1, reserve=reserve)
+        chosen = Scenario("t", backfill=backfill, selection=TreeContiguous())
+        lived = Simulated([*running, (1, head, 10, 10), (1, 1, 5, 5)], chosen)
+        assert lived.starts[-1] == starts[reserve], reserve
+
+
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("order", [None, Sjf(), Lxwf()])
 @given(jobs=jobs_of)
@@ -180,8 +198,9 @@ def test_the_reservation_of_the_head_is_kept(
         Backfill(1, kill_at_reservation=True),
         Backfill(1, kill_at_reservation=True, kill="later"),
         Backfill(1, kill_at_reservation=True, kill="later", reserve="number"),
+        Backfill(1, kill_at_reservation=True, reserve="shortage"),
     ],
-    ids=["no kill", "overdue", "later", "later, by number"],
+    ids=["no kill", "overdue", "later", "later, by number", "in a shortage"],
 )
 @given(jobs=jobs_of)
 def test_no_job_is_lost_and_no_processor_held_twice(
