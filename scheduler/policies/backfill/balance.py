@@ -7,9 +7,10 @@ job with which the resources are used most evenly. The job with the smallest sco
 first of equals in backfill order. All shares are fractions of the machine's capacity.
 
 KRES 2.2 does not say how its fullness modifier, the mean share that stays idle, acts on the scores.
-`Modifier` has three readings: a factor; an exponent, with which all scores approach 1 as the
-machine fills, so that the first job is taken; and a tolerance, with which scores further from the
-smallest one count as equal to it, the fuller the machine is.
+`Modifier` has three readings: a factor, with which BB's measure counts from its best value 1 on, so
+that a job that balances perfectly stays the best one; an exponent, with which all scores approach 1
+as the machine fills, so that the first job is taken; and a tolerance, with which scores further
+from the smallest one count as equal to it, the fuller the machine is.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def choose(
         demand = shares(_amounts(job.demand), capacity)
         score = lowest(used, demand, other) if pick == "bl" else balance(used, demand)
         if modifier == "product":
-            score *= idleness(used, demand)
+            score = (score - 1.0 if pick == "bb" else score) * idleness(used, demand)
         elif modifier == "exponent" and score < inf:
             score **= max(0.0, idleness(used, demand))
         scores.append(score)

@@ -83,7 +83,8 @@ def slow_choice(
         return None
     scores, within = raw, 1e-12
     if backfill.fullness and backfill.modifier == "product":
-        scores = [score * share for score, share in zip(raw, idle, strict=True)]
+        best = 1 if backfill.pick == "bb" else 0
+        scores = [(score - best) * share for score, share in zip(raw, idle, strict=True)]
     elif backfill.fullness and backfill.modifier == "exponent":
         scores = [inf if s == inf else s ** max(0.0, i) for s, i in zip(raw, idle, strict=True)]
     elif backfill.fullness:
