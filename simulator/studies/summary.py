@@ -33,10 +33,9 @@ def summary(claims: Iterable[ReportedClaim]) -> str:
     for claim in claims:
         counts.setdefault(claim.part, dict.fromkeys(VERDICTS, 0))[claim.verdict] += 1
     counts["all"] = {name: sum(own[name] for own in counts.values()) for name in VERDICTS}
-    heads = ["part of a paper", "claims", *VERDICTS]
-    rows = [[part, sum(own.values()), *own.values()] for part, own in counts.items()]
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines).replace(" --- ", "---")
+    rows = [["part of a paper", "claims", *VERDICTS], ["---"] * (2 + len(VERDICTS))]
+    rows += [[part, *map(str, (sum(own.values()), *own.values()))] for part, own in counts.items()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows).replace(" --- ", "---")
 
 
 if __name__ == "__main__":
