@@ -94,8 +94,9 @@ class _OnFactorOne(Predictor):
         """Let the predictor learn the run time on CPU factor 1."""
         factor = self._cpu_factors.get(job.id)
         if factor is not None and job.started_at is not None and job.ended_at is not None:
+            ended_at = job.started_at + (job.ended_at - job.started_at) / factor
             job = job.copy()
-            job.ended_at = job.started_at + (job.ended_at - job.started_at) / factor
+            job.ended_at = ended_at
             job.spec = msgspec.structs.replace(job.spec, walltime_s=job.spec.walltime_s / factor)
         self._inner.ended(job)
 

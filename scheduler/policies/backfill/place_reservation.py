@@ -46,8 +46,9 @@ def only_in_shortage(
     ----------
     reserve : makes the reservation.
     """
-    is_short = head.processors > state.machine.free_count
-    return (reserve if is_short else WaitForPlace)(state, start, head)
+    if head.processors > state.machine.free_count:
+        return reserve(state, start, head)
+    return WaitForPlace(state, start, head)
 
 
 class PlaceReservation(HeadReservation):
