@@ -4,7 +4,7 @@
 
     centres:
       - name: CTC
-        processors: 412           # or nodes and processors_per_node
+        processors: 412
         cpu_factor: 1.5           # run times are 1.5 times as long (default 1)
         units_per_hour: 420       # allocation units of a processor for an hour (default 1)
         cost_per_unit: 1.12       # (default 0)
@@ -35,9 +35,7 @@ class CentreFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fields of a centre; the module docstring describes them."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    processors: Count | None = None
-    nodes: Count | None = None
-    processors_per_node: Count = 1
+    processors: Count
     cpu_factor: Positive = 1.0
     units_per_hour: NotNegative = 1.0
     cost_per_unit: NotNegative = 0.0
@@ -95,15 +93,19 @@ def read_centres(file: Path) -> list[CentreDescription]:
     ConfigError : the file is invalid; the message names file, line and field.
     """
     tree = Located.read(file)
+    given = tree.values.get("centres")
+    for i, centre in enumerate(given if isinstance(given, list) else ()):
+        if isinstance(centre, dict) and "nodes" in centre:
+            tree.fail(
+                ("centres", i, "nodes"),
+                "the processors of a centre are only counted; give their number as processors",
+            )
     fields = tree.convert(CentresFields).centres
     found: list[CentreDescription] = []
     for i, each in enumerate(fields):
         place = ("centres", i)
         if any(each.name == other.name for other in fields[:i]):
             tree.fail((*place, "name"), f"two centres are named {each.name!r}; rename one")
-        if (each.processors is None) == (each.nodes is None):
-            tree.fail(place, "needs either processors or nodes; give one of them")
-        count = each.processors or (each.nodes or 0) * each.processors_per_node
         try:
             chosen = scenario(each.scenario, each.set)
         except ConfigError as error:
@@ -120,7 +122,7 @@ def read_centres(file: Path) -> list[CentreDescription]:
         found.append(
             CentreDescription(
                 each.name,
-                count,
+                each.processors,
                 chosen,
                 each.cpu_factor,
                 each.units_per_hour,

@@ -28,8 +28,8 @@ def test_the_example_names_three_centres_with_their_prices() -> None:
     assert names_centres(EXAMPLES / "centres.yaml")
 
 
-def test_nodes_times_processors_per_node_are_the_processors(tmp_path: Path) -> None:
-    text = "centres: [{name: a, nodes: 3, processors_per_node: 4, scenario: fcfs}]"
+def test_a_centre_has_defaults(tmp_path: Path) -> None:
+    text = "centres: [{name: a, processors: 12, scenario: fcfs}]"
     (found,) = read_centres(file(tmp_path, text))
     assert (found.processors, found.scenario.name, found.cpu_factor) == (12, "fcfs", 1.0)
 
@@ -41,8 +41,8 @@ def test_a_file_of_one_machine_names_no_centres(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("centre", "message"),
     [
-        ("{name: a}", "needs either processors or nodes"),
-        ("{name: a, processors: 2, nodes: 2}", "needs either processors or nodes"),
+        ("{name: a}", "centres[0].processors: is missing"),
+        ("{name: a, nodes: 2}", "centres[0].nodes: the processors of a centre are only counted"),
         ("{name: a, processors: 0}", "centres[0].processors"),
         ("{name: a, processors: 2, cpu_factor: 0}", "centres[0].cpu_factor"),
         ("{name: a, processors: 2, scenario: eazy}", "did you mean easy"),
