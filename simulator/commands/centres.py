@@ -23,9 +23,8 @@ from simulator.commands.statistics_options import (
 )
 from simulator.commands.usage import Usage
 from simulator.many_centres.centres_file import read_centres
-from simulator.many_centres.jobs_table import jobs_csv
 from simulator.many_centres.run import rules_named, run_centres, with_estimates
-from simulator.many_centres.schedule import CentresSchedule
+from simulator.many_centres.schedule import CentresSchedule, jobs_csv
 from simulator.statistics.job_variables import JobValues
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
