@@ -21,6 +21,8 @@ MODULES = (
     "scheduler.core.core",
     "scheduler.core.event_handlers",
     "scheduler.core.event_order",
+    "scheduler.core.partition",
+    "scheduler.core.passes",
     "scheduler.forecasts.expected_jobs",
     "scheduler.model.intervals",
     "scheduler.model.job",

@@ -13,15 +13,14 @@ from reshape.collection import no_collection
 from reshape.errors import ConfigError
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
-from scheduler.core.core import Core, EventOrder
+from scheduler.core.core import Core
+from scheduler.core.partition import EventOrder
 from scheduler.model.events import Event
 from scheduler.model.machine import Machine, Selection
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.orders import Order
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.selection.first_fit import FirstFit
-from scheduler.sites.site import Site
-from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
@@ -124,10 +123,10 @@ def run(
     elif not machine.shared_per_node:
         shared = trace.shared_capacities()
         machine = msgspec.structs.replace(machine, shared_per_node=shared)
-    site = _site(scenario, machine, resources, event_order, counted=counted, kill=kill)
-    loss = ExternalLoss(site) if isinstance(site, Core) and site.state.placing else None
+    core = _core(scenario, machine, resources, event_order, counted=counted, kill=kill)
+    loss = _external_loss(core)
     engine = Engine(
-        site,
+        core,
         in_trace(jobs, advance, machine.processors_per_node) if advance else jobs,
         requests=[each.request(float(jobs.submitted[0])) for each in advance],
         watch=loss,
@@ -141,7 +140,7 @@ def run(
     schedule = Schedule.of(result, jobs, report)
     if advance:
         schedule = msgspec.structs.replace(schedule, advance=granted(result.answers))
-    if isinstance(site, Core) and not counted:
+    if core.redirector is None and not counted:
         found = fragmentation(schedule, 0.0 if loss is None else loss.lost, requested)
         schedule = msgspec.structs.replace(schedule, fragmentation=found)
     if not counted and (isinstance(machine.network, Mesh) or (dispersal and machine.network)):
@@ -184,12 +183,10 @@ def _run_jobs(
         machine = _shared(machine, sharing)
     jobs = sorted(workload.jobs, key=lambda job: job.at)
     kill = workload.kills or (sharing is not None and sharing.overtime == "kill")
-    site = _site(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
-    loss = None
-    if keeps_places and isinstance(site, Core) and site.state.placing:
-        loss = ExternalLoss(site)
+    core = _core(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
+    loss = _external_loss(core) if keeps_places else None
     engine = Engine(
-        site,
+        core,
         in_list(jobs, advance, machine.processors_per_node) if advance else jobs,
         requests=[each.request(jobs[0].at) for each in advance],
         cost=workload.cost,
@@ -204,7 +201,7 @@ def _run_jobs(
     result = engine.run()
     schedule = Schedule.of(result, workload.columns())
     found: dict[str, Any] = {"advance": granted(result.answers)}
-    if keeps_places and isinstance(site, Core):
+    if keeps_places and core.redirector is None:
         lost = 0.0 if loss is None else loss.lost
         found["fragmentation"] = fragmentation(schedule, lost, schedule.jobs.processors)
     network = machine.network
@@ -303,7 +300,13 @@ def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> Tr
     return msgspec.structs.replace(jobs, processors=whole[place])
 
 
-def _site(
+def _external_loss(core: Core) -> ExternalLoss | None:
+    """Count of what contiguity costs; None with a redirection group, or if any processors do."""
+    partition = core.partitions[0]
+    return ExternalLoss(partition) if core.redirector is None and partition.state.placing else None
+
+
+def _core(
     scenario: Scenario,
     platform: Platform,
     resources: Mapping[str, int],
@@ -312,7 +315,7 @@ def _site(
     counted: bool,
     kill: bool,
     keep_ended: bool = False,
-) -> Site:
+) -> Core:
     """Core for a machine, with a redirection group beside it if the scenario has one.
 
     Parameters
@@ -321,13 +324,11 @@ def _site(
     """
     machine = platform.machine(resources, counted=counted)
     order: EventOrder = "sequential" if event_order == "sequential" else "batch"
-    if scenario.redirection is None:
-        return Core(scenario, machine, kill_at_walltime=kill, order=order, keep_ended=keep_ended)
-    try:
-        extra = scenario.redirection.group_size(platform.processors)
-    except ValueError as error:
-        raise ConfigError(str(error), field="redirection") from None
-    group = Machine([("redirection", extra)], counted=counted, numbering=machine.numbering)
-    return TwoGroupSite(
-        scenario, machine, group, kill_at_walltime=kill, order=order, keep_ended=keep_ended
-    )
+    group = None
+    if scenario.redirection is not None:
+        try:
+            extra = scenario.redirection.group_size(platform.processors)
+        except ValueError as error:
+            raise ConfigError(str(error), field="redirection") from None
+        group = Machine([("redirection", extra)], counted=counted, numbering=machine.numbering)
+    return Core(scenario, machine, group, kill_at_walltime=kill, order=order, keep_ended=keep_ended)

@@ -44,7 +44,6 @@ AREAS = {
         "scheduler/core",
         "scheduler/model",
         "scheduler/policies",
-        "scheduler/sites",
         "scheduler/state",
     ),
     "resizing": ("reshape/resizing", "reshape/data", "scheduler/service/components"),

@@ -127,11 +127,11 @@ def static_decisions(
     seconds: list[float] = []
 
     def handle(event: Event) -> None:
-        examined, begin = core.state.examined, time.thread_time()
+        examined, begin = core.partitions[0].state.examined, time.thread_time()
         orders = core.handle([event])
         took = time.thread_time() - begin
         seconds.append(took)
-        change = depth.change(core.now, took, core.state.examined - examined)
+        change = depth.change(core.now, took, core.partitions[0].state.examined - examined)
         if change is not None:
             handle(change)
         for order in orders:
@@ -150,7 +150,7 @@ def static_decisions(
     for _ in range(count):
         now, job = heappop(ends)
         handle(JobEnded(now, job))
-        while len(core.queue) < queued:
+        while len(core.partitions[0].queue) < queued:
             last += 1
             handle(JobSubmitted(now, last, random_request(dice)))
     return seconds

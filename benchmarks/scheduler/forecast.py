@@ -20,25 +20,23 @@ import numpy as np
 from msgspec.structs import replace
 
 from scheduler.compiled import STATE
+from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.text.tables import Table, render
 
 MEAN_PROCESSORS = 8
 QUOTED = JobSpec(4, 3600.0)
 
 
-def loaded_site(
-    name: str, running: int, queued: int, depth: int | None, resizable: float
-) -> TwoGroupSite:
+def loaded_site(name: str, running: int, queued: int, depth: int | None, resizable: float) -> Core:
     """Site with running jobs, and about the given number of queued jobs."""
     rng = np.random.default_rng(1)
     chosen = scenario(name, {} if depth is None else {"backfill.max_jobs": depth})
-    site = TwoGroupSite(chosen, Machine([("n", running * MEAN_PROCESSORS)]))
+    site = Core(chosen, Machine([("n", running * MEAN_PROCESSORS)]))
     count = running + queued
     sizes = rng.integers(1, 2 * MEAN_PROCESSORS, count).tolist()
     walltimes = rng.integers(1, 24 * 60, count).tolist()
@@ -78,11 +76,11 @@ def main() -> None:
     rows = []
     for name in options.scenario:
         site = loaded_site(name, options.running, options.queued, options.depth, options.resizable)
-        state = RecordedState.of_site(site)
+        state = RecordedState.of_core(site)
         jobs = f"{len(site.live)} + {len(state.jobs) - len(site.live)}"
         times = [
-            best_of(3, lambda s=site: RecordedState.of_site(s)),
-            best_of(3, state.site),
+            best_of(3, lambda s=site: RecordedState.of_core(s)),
+            best_of(3, state.core),
             best_of(options.times, lambda s=state: forecast(s, horizon_s=horizon)),
             best_of(
                 options.times,

@@ -45,6 +45,7 @@ from reshape.wire.outcome import ResizeTimes
 from scheduler.client import background
 from scheduler.client.asking import service_info
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
+from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,
     JobEnded,
@@ -66,7 +67,6 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention
-from scheduler.sites.two_groups import TwoGroupSite
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 8),), scenario="fcfs-pr")
 USERS, NAMES = 20, 50
@@ -120,7 +120,7 @@ def write(
     began = time.time() - jobs * EVERY_S - 60.0
     made = min(jobs, made)
     journal = Journal(path)
-    core = TwoGroupSite(CONFIG.composed(), CONFIG.machine())
+    core = Core(CONFIG.composed(), CONFIG.machine())
     journal.add_settings(settings_of(core))
 
     def decide(*events: Event) -> list[Any]:
@@ -142,7 +142,7 @@ def write(
 
 def _one_job(
     journal: Journal,
-    core: TwoGroupSite,
+    core: Core,
     decide: Callable[..., list[Any]],
     number: int,
     at: float,
@@ -175,7 +175,7 @@ def _one_job(
     info = describe(job, journal, submission, at + 20, reason=job.why, **progress)
     journal.note_summary(number, encode_summary(info))
     core.forget(number)
-    journal.note_site(core.record())
+    journal.note_core(core.record())
 
 
 def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int, failing: int) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.config.machine_file import Launcher
+from scheduler.core.core import Core
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
@@ -18,7 +19,6 @@ from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
-from scheduler.sites.two_groups import TwoGroupSite
 
 Value: TypeAlias = bool | int | float | str | None
 Binding: TypeAlias = Literal["hosts", "all", "none"]
@@ -207,10 +207,10 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             shared = SharedCapacity(per_node, self.shared_per_node, self.shared_penalty)
         return Machine(network=self.network, places=self.places, shared=shared)
 
-    def idle(self, report_error: Report | None = None) -> TwoGroupSite:
-        """Build the site of this configuration, with all nodes up and idle."""
+    def idle(self, report_error: Report | None = None) -> Core:
+        """Build a core by this configuration, with all nodes up and idle."""
         nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
-        return TwoGroupSite.on(self.composed(), nodes, self.machine(), report_error=report_error)
+        return Core.on(self.composed(), nodes, self.machine(), report_error=report_error)
 
     def value_of(self, priority: float | str) -> float:
         """Convert a priority, which may be given by name, to a number.

@@ -1,4 +1,4 @@
-"""Wake-ups: when the core requests a `Wakeup`, and what it does then.
+"""Wake-ups: when a partition requests a `Wakeup`, and what it does then.
 
 A wake-up comes at the end of a walltime, to end the job; when a prediction expires, to extend it;
 when a backfilled job may have to make room for the head; when an exclusion begins or ends; and at a
@@ -17,36 +17,35 @@ from scheduler.state.scheduler_state import SchedulerState
 
 
 class Alarms:
-    """Wake-ups of one core. Only the earliest is asked for; the next one when it has come.
+    """Wake-ups of a partition. Only the earliest is asked for; the next one when it has come.
 
     Parameters
     ----------
     state : scheduler state; `WakeAt` is added to its orders.
+    predictor : extends predictions that expire; None if the walltimes are the estimates.
     kill_at_walltime : end jobs that exceed their walltime.
+    kill_at_reservation : overdue backfilled jobs may be ended in favour of the head.
     passes_at_extensions : a scheduling pass follows when a prediction is extended, because a queued
         job may now end before the head can start.
 
     Attributes
     ----------
-    predictor : extends predictions that expire; None if there are no predictions.
-    kill_at_reservation : overdue backfilled jobs may be ended in favour of the head.
+    predictor, kill_at_walltime : see above.
     """
 
     def __init__(
-        self, state: SchedulerState, kill_at_walltime: bool, *, passes_at_extensions: bool = True
+        self,
+        state: SchedulerState,
+        predictor: Predictor | None,
+        *,
+        kill_at_walltime: bool,
+        kill_at_reservation: bool,
+        passes_at_extensions: bool,
     ) -> None:
-        self._state = state
+        self._state, self.predictor = state, predictor
+        self.kill_at_walltime, self._kill_at_reservation = kill_at_walltime, kill_at_reservation
         self._passes_at_extensions = passes_at_extensions
         self._at = inf  # time of the wake-up that was asked for, s
-        self.kill_at_walltime = kill_at_walltime
-        self.kill_at_reservation = False
-        self.predictor: Predictor | None = None
-        self._beyond_walltime = False
-
-    def set_predictor(self, predictor: Predictor | None) -> None:
-        """Use a predictor; None if the walltimes are the estimates."""
-        self.predictor = predictor
-        self._beyond_walltime = bool(getattr(predictor, "beyond_walltime", True))
 
     def predict(self, job: Job, predictor: Predictor) -> None:
         """Set the estimate of a job that is being queued."""
@@ -80,7 +79,7 @@ class Alarms:
         """Whether the estimate of a job is extended when it expires."""
         if self.predictor is None:
             return False
-        may_exceed = self._beyond_walltime and not self.kill_at_walltime
+        may_exceed = self.predictor.beyond_walltime and not self.kill_at_walltime
         return may_exceed or job.estimate_s < job.walltime_s
 
     def wake_by(self, time: float) -> None:
@@ -93,7 +92,7 @@ class Alarms:
         """Ask for a wake-up at the end of a job's estimate if something is to be done then."""
         if self.predictor is not None:
             self.predictor.started(job)
-        in_the_way = job.backfilled and self.kill_at_reservation
+        in_the_way = job.backfilled and self._kill_at_reservation
         if self.kill_at_walltime or in_the_way or self._is_extended(job):
             self.wake_by(job.estimated_end)
 
@@ -127,7 +126,7 @@ class Alarms:
                 facts = {"walltime": job.walltime_s}
                 reason = Reason("walltime", "{walltime} s are over", facts)
                 state.kill(job, JobState.TIMEOUT, reason)
-            elif job.backfilled and self.kill_at_reservation:
+            elif job.backfilled and self._kill_at_reservation:
                 pass_due = True
         if not state.now < self._at < inf:  # otherwise the wake-up asked for is still to come
             self._at = inf

@@ -1,7 +1,7 @@
 """What each event changes: the beginning, the resizes and the end of jobs, nodes and wake-ups.
 
 There is one method for each type of event. It changes the state and adds orders; scheduling passes
-follow in `scheduler.core.core`.
+follow in `scheduler.core.partition`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduler.core import reservations
 from scheduler.core.alarms import Alarms
+from scheduler.core.passes import Passes
 from scheduler.core.requeueing import HOLD_S, reason_of_death, reason_to_requeue
 from scheduler.core.resizing import Resizes
 from scheduler.model.events import (
@@ -35,7 +36,6 @@ from scheduler.model.events import (
 from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
 from scheduler.model.orders import Kill, Reason, Refuse, Requeue
 from scheduler.model.procset import ProcSet
-from scheduler.predictions.predictor import Predictor
 from scheduler.state.exclusions import Exclusion, expiry_of, hold_of
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -48,20 +48,20 @@ class EventHandlers:
     Parameters
     ----------
     state : scheduler state.
-    alarms : wake-ups of the core.
+    alarms : wake-ups of the partition.
     resizes : decides on resizes.
+    passes : selected again when further resources are named for the first time, and when exclusions
+        have come or gone.
+    max_jobs : depth of passes by the scenario; None: no limit.
     learns_at_once : whether the predictor learns each end before the next event; otherwise when
-        the core calls `train_predictor`.
+        `train_predictor` is called.
     keep_ended : keep the records of ended jobs.
 
     Attributes
     ----------
-    alarms : see above.
+    state, alarms : see above.
     predictor : predicts run times; None if the scenario uses the users' estimates.
-    pass_outdated : called when another kind of scheduling pass is needed: further resources were
-        named for the first time, or exclusions have come or gone.
-    max_jobs : depth of passes by the scenario; None: no limit.
-    depth_limit : depth of passes to which the driver has limited the core; None: no limit.
+    depth_limit : depth of passes to which the driver has limited the partition; None: no limit.
     """
 
     def __init__(
@@ -69,23 +69,24 @@ class EventHandlers:
         state: SchedulerState,
         alarms: Alarms,
         resizes: Resizes,
+        passes: Passes,
         *,
+        max_jobs: int | None,
         learns_at_once: bool,
         keep_ended: bool,
     ) -> None:
         self.state = state
-        self.alarms, self._resizes = alarms, resizes
+        self.alarms, self._resizes, self._passes = alarms, resizes, passes
         self._learns_at_once, self._keep_ended = learns_at_once, keep_ended
         self._ended: list[Job] = []  # jobs from which the predictor is still to learn
-        self.predictor: Predictor | None = None
-        self.pass_outdated: Callable[[], None] | None = None
-        self.max_jobs: int | None = None
-        self.depth_limit: int | None = None
+        self.predictor = alarms.predictor
+        self._max_jobs = max_jobs
+        self.limit_depth(None)
 
     # Beginning and end of a job in the core.
 
     def admit(self, job: Job) -> None:
-        """Queue a job: a new one, or one that was redirected from another core."""
+        """Queue a job: a new one, or one that was redirected from another partition."""
         self.set_demand(job)
         self.state.queue.add(job, self.state.now)
         self.state.request_pass()
@@ -111,8 +112,7 @@ class EventHandlers:
     def count_resources(self) -> None:
         """Count all resources that were named so far, and schedule by them."""
         self.state.count_resources()
-        if self.pass_outdated is not None:
-            self.pass_outdated()
+        self._passes.select()
 
     def finish(self, job: Job, final: JobState) -> None:
         """Release everything that a live job holds and record its end."""
@@ -288,8 +288,7 @@ class EventHandlers:
 
     def _exclusions_changed(self) -> None:
         self.alarms.wake_for_exclusions()
-        if self.pass_outdated is not None:
-            self.pass_outdated()
+        self._passes.select()
 
     def on_node_lost(self, event: NodeLost) -> None:
         """End the jobs on a lost node, also if it was lost before.
@@ -342,8 +341,8 @@ class EventHandlers:
 
     def limit_depth(self, limit: int | None) -> None:
         """Let passes examine at most this many jobs, or fewer if the scenario demands it."""
-        self.depth_limit = limit
-        depths = [depth for depth in (limit, self.max_jobs) if depth is not None]
+        self.depth_limit: int | None = limit
+        depths = [depth for depth in (limit, self._max_jobs) if depth is not None]
         self.state.depth = min(depths, default=None)
 
     def on_reservation_requested(self, event: ReservationRequested) -> None:

@@ -1,4 +1,4 @@
-"""Resizes in the core: the decision at a resize point, its commit and its roll-back."""
+"""Resizes in a partition: the decision at a resize point, its commit and its roll-back."""
 
 from __future__ import annotations
 
@@ -48,23 +48,28 @@ class Resizes:
 
     Parameters
     ----------
+    scenario : rules by which the partition decides.
     state : scheduler state.
     view : what policies see of it.
+    on_policy_error : called when a resizing policy raises an exception; the job then continues
+        with the sentence that it returns as the reason. None lets the exception propagate. A driver
+        that gives it handles the event again with that sentence as its `failed`.
 
     Attributes
     ----------
-    scenario : rules by which the core decides; the core sets it.
-    on_policy_error : called when a resizing policy raises an exception; the job then continues
-        with the sentence that it returns as the reason. None lets the exception propagate. A driver
-        that sets it handles the event again with that sentence as its `failed`.
+    scenario : see above.
     """
 
-    scenario: Scenario
-
-    def __init__(self, state: SchedulerState, view: View) -> None:
-        self._state = state
-        self.view = view
-        self.on_policy_error: PolicyErrorHandler | None = None
+    def __init__(
+        self,
+        scenario: Scenario,
+        state: SchedulerState,
+        view: View,
+        on_policy_error: PolicyErrorHandler | None,
+    ) -> None:
+        self.scenario = scenario
+        self._state, self._view = state, view
+        self._on_policy_error = on_policy_error
 
     def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
         """Answer a resize point; there is an answer whatever the state of the job."""
@@ -94,9 +99,9 @@ class Resizes:
         try:
             return self._apply_policy(job, policy)
         except Exception as error:  # the state has not changed yet
-            if self.on_policy_error is None:
+            if self._on_policy_error is None:
                 raise
-            failed = self.on_policy_error(event, policy, error)
+            failed = self._on_policy_error(event, policy, error)
             return _continue(job.id, "policy error", "{failed}", failed=failed)
 
     def _apply_policy(self, job: Job, policy: Resizing) -> Expand | Contract | Continue:
@@ -105,7 +110,7 @@ class Resizes:
         A policy is foreign code: it may raise any exception and return any object. Everything that
         can raise, the processor selection included, runs before the state changes.
         """
-        decision: object = policy.decide(job, self.view)
+        decision: object = policy.decide(job, self._view)
         if not isinstance(decision, Grow | Shrink | Stay):
             text = "the policy gave {decision}, which is neither Grow nor Shrink nor Stay"
             return _continue(job.id, "refused", text, decision=repr(decision))
@@ -152,7 +157,7 @@ class Resizes:
     def soon(self, job: Job) -> float:
         """Time (s) by which a contraction at the resize point after the next one may be over."""
         iteration_s = job.history.time_s(job.size) or 0.0
-        pause_s = self.view.pause_s(job) or 0.0
+        pause_s = self._view.pause_s(job) or 0.0
         return self._state.now + LEAD_S + 2 * iteration_s + pause_s
 
     def _contract_off(
@@ -161,7 +166,7 @@ class Resizes:
         """Contract a job by groups that hold any of these processors; None if none can leave."""
         hit = [group for group, held in job.groups.items() if held & processors]
         for to in sorted(job.history.contractions()) if hit else ():
-            if to < job.processors or self.view.failed_lately(job, to):
+            if to < job.processors or self._view.failed_lately(job, to):
                 continue
             groups = self._leaving(job, job.size - to, hit)
             if groups is None:
@@ -197,13 +202,13 @@ class Resizes:
         ----------
         there : number of processors of these groups.
         """
-        spec, spare = job.spec, self.view.spare(job.expected_end)
+        spec, spare = job.spec, self._view.spare(job.expected_end)
         topology = Topology() if job.topology is None else job.topology
         size: int | None = job.size
         while size is not None and size - job.size <= spare:
             to = size - there
             known = job.processors <= to and to in job.history.visits
-            if size > job.size and known and not self.view.failed_lately(job, size):
+            if size > job.size and known and not self._view.failed_lately(job, size):
                 return size
             size = larger_size(topology, size, job.processors, spec.max_processors or 0)
         return None
@@ -213,7 +218,7 @@ class Resizes:
         free = state.machine.free_count
         if not 0 < needed <= free or to > (job.spec.max_processors or 0):
             return _refuse(job, f"grow to {to} with {free} free", decision.reason)
-        if self.view.failed_lately(job, to):
+        if self._view.failed_lately(job, to):
             return _failed_lately(job, to)
         kept = self._kept_for_head()
         if state.excluding:
@@ -237,7 +242,7 @@ class Resizes:
         state, to, count = self._state, decision.to, job.size - decision.to
         if to < job.processors or to not in job.history.contractions():
             return _refuse(job, f"shrink to {to}, where it never ran", decision.reason)
-        if self.view.failed_lately(job, to):
+        if self._view.failed_lately(job, to):
             return _failed_lately(job, to)
         groups = decision.groups or self._leaving(job, count, self._on_nodes(job, decision.off))
         if groups is None or not _have_processors(job, groups, count):

@@ -19,8 +19,8 @@ from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, Resi
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
-from scheduler.sites.site import Site
 from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.driven import Driven
 from scheduler.virtual_clock.loop import Physics
 
 #: Resize points of a resizable job at its present speed, at most; one stands for many iterations.
@@ -51,7 +51,7 @@ class ExpectedJobs(Physics):
 
     Parameters
     ----------
-    site : the site of the forecast, with the jobs that are queued and live now.
+    core : the core or partition of the forecast, with the jobs that are queued and live now.
     agenda : takes the events.
     run_s : run times from the start to the end by job number, s; others run for their estimates.
     limit_s : seconds that the forecast may take from now on.
@@ -62,10 +62,10 @@ class ExpectedJobs(Physics):
     """
 
     def __init__(
-        self, site: Site, agenda: Agenda, run_s: Mapping[int, float], limit_s: float = inf
+        self, core: Driven, agenda: Agenda, run_s: Mapping[int, float], limit_s: float = inf
     ) -> None:
         self.first_starts: dict[int, tuple[float, ProcSet]] = {}
-        self._site, self._agenda, self._run_s = site, agenda, run_s
+        self._core, self._agenda, self._run_s = core, agenda, run_s
         self._work: dict[int, ResizableWork] = {}
         self._has_begun = False
         self._deadline = monotonic() + limit_s
@@ -86,7 +86,7 @@ class ExpectedJobs(Physics):
         if number not in self.first_starts:
             self.first_starts[number] = now, order.processors
         self._work.pop(number, None)
-        job = self._site.jobs[number]
+        job = self._core.jobs[number]
         iteration_s = self._modelled_s(job)
         if iteration_s > 0:
             self._work[number] = ResizableWork(MODELLED, iteration_s)
@@ -97,15 +97,15 @@ class ExpectedJobs(Physics):
     def expected_end(self, number: int) -> float:
         """Expected end of a rigid job that has started, s; inf if it has none."""
         found = self.first_starts.get(number)
-        return inf if found is None else found[0] + self._expected_s(self._site.jobs[number])
+        return inf if found is None else found[0] + self._expected_s(self._core.jobs[number])
 
     def resize(self, order: Continue | Expand | Contract) -> None:
         """Answer a job at a resize point: it continues, or pauses as its last resizes did."""
         number = order.job
         if isinstance(order, Continue):
-            self._compute(self._site.jobs[number])
+            self._compute(self._core.jobs[number])
             return
-        history = self._site.jobs[number].history
+        history = self._core.jobs[number].history
         pause_s = history.moves.pause_s(history.data_bytes) or 0.0
         self._agenda.set_next(ResizeDone(self._agenda.now + pause_s, number, order.serial))
 
@@ -113,12 +113,12 @@ class ExpectedJobs(Physics):
         """Enter what live jobs do next, after the first instant and after each resize."""
         if not self._has_begun:
             self._has_begun = True
-            for job in self._site.live.values():
+            for job in self._core.live.values():
                 if job.id not in self.first_starts and job.id not in self._agenda.next:
                     self._continue(job)
         for event in events:
             if type(event) is ResizeDone or type(event) is JobStarted:
-                job = self._site.jobs[event.job]
+                job = self._core.jobs[event.job]
                 if self._agenda.next.get(event.job) is event and job.state is JobState.RUNNING:
                     self._compute(job)
 

@@ -1,7 +1,7 @@
 """Forecasts: the same core, run forward from a recorded state with expected run times.
 
 The wait of a job is what the core does from the present state on. A forecast builds a copy of the
-site and drives it by the virtual clock: jobs run for their estimates, or for run times that are
+core and drives it by the virtual clock: jobs run for their estimates, or for run times that are
 given, and arrivals yet to come are left out. The same state and run times give the same forecast.
 
 The thesis of F. Guim Bernat, Job-guided scheduling strategies for multi-site HPC infrastructures
@@ -19,18 +19,17 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.collection import no_collection
+from scheduler.core.core import Core
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.time_limit import TimeIsOverError
 from scheduler.model.events import Event, JobSpec, Wakeup
 from scheduler.model.orders import Order
-from scheduler.sites.site import Site
-from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
 
-#: Called as observe(site, time, events, orders) after each call of the site.
-Observe: TypeAlias = Callable[[TwoGroupSite, float, Sequence[Event], Sequence[Order]], None]
+#: Called as observe(core, time, events, orders) after each call of the core.
+Observe: TypeAlias = Callable[[Core, float, Sequence[Event], Sequence[Order]], None]
 
 
 class JobForecast(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +38,7 @@ class JobForecast(msgspec.Struct, frozen=True, gc=False):
     Parameters
     ----------
     job : its number; that of a job that is not submitted is the next one.
-    start, end : seconds on the clock of the site; None if it does not happen within the horizon.
+    start, end : seconds on the clock of the core; None if it does not happen within the horizon.
     processors : those of its start, such as ``0-3 7``; "" if it does not start.
     sizes : (time in seconds, number of processors) of its start and of each change.
     """
@@ -52,12 +51,12 @@ class JobForecast(msgspec.Struct, frozen=True, gc=False):
 
 
 class Forecast:
-    """The result of running a site forward.
+    """The result of running a core forward.
 
     Parameters
     ----------
     now : time of the state that it begins from, s.
-    site : the site at the end of the forecast.
+    core : the core at the end of the forecast.
     loop, jobs : what was run.
     last : number of the last job that was submitted before.
     until : end of the forecast, s.
@@ -72,7 +71,7 @@ class Forecast:
     def __init__(
         self,
         now: float,
-        site: Site,
+        core: Core,
         loop: EventLoop,
         jobs: ExpectedJobs,
         last: int,
@@ -81,7 +80,7 @@ class Forecast:
         time_is_over: bool = False,
     ) -> None:
         self.now, self.until, self.time_is_over = now, until, time_is_over
-        self._site, self._loop, self._jobs, self._last = site, loop, jobs, last
+        self._core, self._loop, self._jobs, self._last = core, loop, jobs, last
         self._awaited = awaited
 
     @property
@@ -108,7 +107,7 @@ class Forecast:
         ------
         KeyError : there is no such job among those that were queued, live or submitted.
         """
-        found = self._site.jobs[job]
+        found = self._core.jobs[job]
         start, processors = found.started_at, ""
         if job in self._jobs.first_starts:
             start, allocated = self._jobs.first_starts[job]
@@ -146,12 +145,12 @@ def forecast(
     limit_s : seconds that the forecast may take; it ends at the time up to which it has come then.
     observe : called after each instant.
     """
-    site, agenda = state.site(), Agenda()
-    jobs = ExpectedJobs(site, agenda, run_s or {}, limit_s)
+    core, agenda = state.core(), Agenda()
+    jobs = ExpectedJobs(core, agenda, run_s or {}, limit_s)
     times = [state.now] * len(specs) + [at for at, _ in later]
     submitted = [*specs, *(spec for _, spec in later)]
-    watch = None if observe is None else partial(observe, site)
-    loop = EventLoop(site, times, submitted, agenda, jobs, watch=watch, earlier=state.last)
+    watch = None if observe is None else partial(observe, core)
+    loop = EventLoop(core, times, submitted, agenda, jobs, watch=watch, earlier=state.last)
     agenda.add(Wakeup(state.now))
     until = state.now + horizon_s
     awaited = only if only and _end_follows_from_start(state, specs, only) else 0
@@ -161,7 +160,7 @@ def forecast(
             loop.run(until, awaited)
         except TimeIsOverError as over:
             until, time_is_over = max(state.now, over.at), True
-    return Forecast(state.now, site, loop, jobs, state.last, until, awaited, time_is_over)
+    return Forecast(state.now, core, loop, jobs, state.last, until, awaited, time_is_over)
 
 
 def _end_follows_from_start(state: RecordedState, specs: Sequence[JobSpec], number: int) -> bool:

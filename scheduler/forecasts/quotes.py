@@ -8,7 +8,6 @@ from math import inf
 
 import msgspec
 
-from scheduler.core.core import Core
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.futures import Futures, Spread
 from scheduler.forecasts.recorded_state import RecordedState
@@ -112,7 +111,7 @@ def quote(
 
     Parameters
     ----------
-    spec : its request, which the site can run (see `nearest_feasible`).
+    spec : its request, which the core can run (see `nearest_feasible`).
     horizon_s : seconds from now at which forecasts end.
     futures, seed : number of futures for the quantiles, and the seed of their draws.
     arrivals : in the futures, further jobs are submitted at the rate of the latest ones for twice
@@ -175,25 +174,23 @@ def nearest_feasible(state: RecordedState, spec: JobSpec) -> JobSpec | None:
     -------
     the request itself if it is feasible, None if there is no feasible one.
     """
-    core = state.site().principal
-    pools = core.machine.pools
+    partition = state.core().partitions[0]
+    pools = partition.machine.pools
     installed = dict(zip(pools.names, pools.installed, strict=True))
     resources = {
         name: min(amount, installed[name])
         for name, amount in spec.resources.items()
         if installed.get(name)
     }
-    there = core.machine.installed
+    there = partition.machine.installed
     for size in range(min(spec.processors, there), 0, -1):
-        fits = core.machine.can_place(core.scenario.selection, size)
+        fits = partition.machine.can_place(partition.scenario.selection, size)
         if fits and _is_valid(spec, size):
             most = spec.max_processors
             return msgspec.structs.replace(
                 spec,
                 processors=size,
-                max_processors=None
-                if most is None
-                else max(size, min(most, core.machine.installed)),
+                max_processors=None if most is None else max(size, min(most, there)),
                 resources=resources,
             )
     return None
@@ -235,10 +232,9 @@ def waiting(
     KeyError : no job of this number is queued.
     """
     job = _queued_job(state, number)
-    site = state.site()
-    core: Core = site.redirection if number in site.redirection.queue else site.principal
+    core = state.core()
     before: list[int] = []
-    for other in core.queue:
+    for other in core.partition_of(job).queue:
         if other.id == number:
             break
         before.append(other.id)
@@ -258,7 +254,7 @@ def waiting(
     return Waiting(
         job=number,
         now=state.now,
-        reason=site.reason_pending(number).dated(ahead_s).sentence,
+        reason=core.reason_pending(number).dated(ahead_s).sentence,
         before=before[:LISTED],
         before_count=len(before),
         forecast=expected,

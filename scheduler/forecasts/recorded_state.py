@@ -1,8 +1,8 @@
-"""The recorded state of a site, from which forecasts begin.
+"""The recorded state of a core, from which forecasts begin.
 
-It is what recovery starts from: the record of the site, and its queued and live jobs. It comes from
-a site in this process, such as that of a reader, or from the journal of a service, which is opened
-read-only. Each forecast builds a copy of the site; the recorded state does not change.
+It is what recovery starts from: the record of the core, and its queued and live jobs. It comes from
+a core in this process, or from the journal of a service, which is opened
+read-only. Each forecast builds a copy of the core; the recorded state does not change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.core.core import EventOrder
+from scheduler.core.core import Core
+from scheduler.core.partition import EventOrder
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.history import History
 from scheduler.model.job import COMPLETED, FINAL, PENDING, Job
@@ -26,8 +27,7 @@ from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import scenario_of
 from scheduler.replay.journal_reader import JournalReader
-from scheduler.sites.two_groups import TwoGroupSite
-from scheduler.state.records import SiteRecord, decode_site, encode_site
+from scheduler.state.records import decode_core, encode_core
 
 #: Ended jobs, the latest, whose run times tell how estimates and run times differ.
 PAST_JOBS = 1000
@@ -37,13 +37,13 @@ _decode_history = msgspec.msgpack.Decoder(History).decode
 
 @dataclass(frozen=True)
 class RecordedState:
-    """The state of a site at one time.
+    """The state of a core at one time.
 
     Parameters
     ----------
     record : encoded scheduler state, see `scheduler.state.records`.
     jobs : the queued and live jobs; they are not changed.
-    scenario, kill_at_walltime, event_order : what the site decides by.
+    scenario, kill_at_walltime, event_order : what the core decides by.
     now : time from which forecasts begin, s.
     last : number of the job that was submitted last, 0 if there was none.
     network, places, shared : of the machine.
@@ -67,22 +67,22 @@ class RecordedState:
     arrivals: Sequence[tuple[float, JobSpec]] = ()
 
     @classmethod
-    def of_site(cls, site: TwoGroupSite, *, last: int | None = None) -> RecordedState:
-        """Record the state of a site, which may continue afterwards.
+    def of_core(cls, core: Core, *, last: int | None = None) -> RecordedState:
+        """Record the state of a core, which may continue afterwards.
 
         Parameters
         ----------
-        last : number of the job that was submitted last; by default the largest the site has.
+        last : number of the job that was submitted last; by default the largest the core has.
         """
-        machine, jobs = site.principal.machine, site.jobs
+        machine, jobs = core.partitions[0].machine, core.jobs
         return cls(
-            record=encode_site(site.record()),
+            record=encode_core(core.record()),
             jobs=[_copied(job) for job in jobs.values() if job.state not in FINAL],
-            scenario=site.scenario,
-            kill_at_walltime=site.kill_at_walltime,
-            now=site.now,
+            scenario=core.scenario,
+            kill_at_walltime=core.kill_at_walltime,
+            now=core.now,
             last=max(jobs, default=0) if last is None else last,
-            event_order=site.principal.order,
+            event_order=core.order,
             network=machine.space.network,
             places=machine.numbering.places,
             shared=machine.shared,
@@ -103,7 +103,7 @@ class RecordedState:
         ReshapeError : the journal is damaged or holds no records of states.
         """
         with journal.one_moment():
-            record = journal.site_record()
+            record = journal.core_record()
             settings = [*journal.settings().values()]
             if record is None or not settings:
                 raise ReshapeError(
@@ -116,7 +116,7 @@ class RecordedState:
             last = journal.last_job()
         scenario, kill_at_walltime, machine = scenario_of(settings[-1])
         return cls(
-            record=encode_site(record),
+            record=encode_core(record),
             jobs=jobs,
             scenario=scenario,
             kill_at_walltime=kill_at_walltime,
@@ -130,37 +130,37 @@ class RecordedState:
             arrivals=_arrivals([*past, *jobs]),
         )
 
-    def later(self, site: TwoGroupSite) -> RecordedState:
-        """Record a copy of the site that was built by `site` and has run forward since.
+    def later(self, core: Core) -> RecordedState:
+        """Record a copy of the core that was built by `core` and has run forward since.
 
         Jobs that still wait are those of this state: their estimates must not have changed.
         """
         known = {job.id: job for job in self.jobs}
         return replace(
             self,
-            record=encode_site(site.record()),
+            record=encode_core(core.record()),
             jobs=[
                 known[job.id] if job.state is PENDING else _copied(job)
-                for job in site.jobs.values()
+                for job in core.jobs.values()
                 if job.state not in FINAL
             ],
-            now=site.now,
+            now=core.now,
             points=(),
         )
 
-    def site(self) -> TwoGroupSite:
-        """Build a copy of the site. Errors of its policies are contained."""
-        site = TwoGroupSite(
+    def core(self) -> Core:
+        """Build a copy of the core. Errors of its policies are contained."""
+        return Core.restored(
+            decode_core(self.record),
+            [_copied(job) for job in self.jobs],
             self.scenario,
             Machine(network=self.network, places=self.places, shared=self.shared),
+            points=self.points,
             kill_at_walltime=self.kill_at_walltime,
             order=self.event_order,
             report_error=description,
+            on_policy_error=_describe,
         )
-        site.on_policy_error = _describe
-        record: SiteRecord = decode_site(self.record)
-        site.restore(record, [_copied(job) for job in self.jobs], self.points)
-        return site
 
 
 def _copied(job: Job) -> Job:

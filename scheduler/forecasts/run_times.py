@@ -1,6 +1,6 @@
 """Run times that futures draw: from the quantiles of a predictor, or from those of past jobs.
 
-If the predictor of the site has quantiles for a job, the run time is drawn from them. Otherwise
+If the predictor of the core has quantiles for a job, the run time is drawn from them. Otherwise
 the ratio of run time to walltime is drawn from the jobs that completed recently. The run time of a
 running job is drawn from the part of its distribution beyond the time for which it has run.
 """
@@ -39,7 +39,7 @@ class RunTimes(NamedTuple):
     @classmethod
     def of(cls, state: RecordedState, specs: Sequence[JobSpec] = ()) -> RunTimes:
         """Ask the predictor of a state about its jobs, and about jobs that are submitted to it."""
-        predictor = state.site().principal.predictor
+        predictor = state.core().partitions[0].predictor
         quantiles = {}
         if predictor is not None:
             for job in _all_jobs(state, specs):

@@ -8,7 +8,7 @@ class TimeIsOverError(Exception):
 
     Attributes
     ----------
-    at : time up to which the forecast has come, s on the clock of the site.
+    at : time up to which the forecast has come, s on the clock of the core.
     """
 
     def __init__(self, at: float) -> None:

@@ -1,4 +1,4 @@
-"""What a site does if no further job is submitted, kept for several questions on the same state.
+"""What a core does if no further job is submitted, kept for several questions on the same state.
 
 Under FCFS and EASY the last job of the queue does not change what the others do before it starts.
 Its forecast may therefore begin shortly before its start, with a state that is recorded on the way.
@@ -14,14 +14,14 @@ from math import inf
 
 import numpy as np
 
+from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec, Wakeup
 from scheduler.model.orders import Order, WakeAt
 from scheduler.policies.queue_orders.basic import Fcfs
 from scheduler.predictions.estimates import UserEstimates
-from scheduler.sites.two_groups import TwoGroupSite
-from scheduler.state.records import decode_site
+from scheduler.state.records import decode_core
 
 #: States that are recorded on the way, each after the same number of starts.
 STATES = 8
@@ -52,11 +52,11 @@ class Trajectory:
         self._at, self._free, self._shadow, self._extra = table.T
 
     def _observe(
-        self, site: TwoGroupSite, now: float, events: Sequence[Event], orders: Sequence[Order]
+        self, core: Core, now: float, events: Sequence[Event], orders: Sequence[Order]
     ) -> None:
         """Record an instant: free processors, and the reservation of the head."""
-        core = site.principal
-        waiting = len(core.queue)
+        partition = core.partitions[0]
+        waiting = len(partition.queue)
         if not self._instants:
             self._queued = waiting
         if self._changes_at == inf and (
@@ -64,13 +64,13 @@ class Trajectory:
             or any(type(event) is not Wakeup for event in events)
         ):
             self._changes_at = now
-        free = core.view.free
-        reservation = None if core.state.placing else core.view.reservation()
+        free = partition.view.free
+        reservation = None if partition.state.placing else partition.view.reservation()
         at, extra = (inf, free) if reservation is None else (reservation.at, reservation.spare)
         self._instants.extend((now, free, at, extra))
         kept = len(self._states)
         if kept < STATES and STATES * waiting <= self._queued * (STATES - kept - 1):
-            self._states.append(self._begin.later(site))
+            self._states.append(self._begin.later(core))
 
     def holds_at(self, now: float) -> bool:
         """Whether the same happens if the state of the beginning still exists at a time, s."""
@@ -117,5 +117,5 @@ def last_job_changes_nothing(state: RecordedState) -> bool:
     )
     if not is_plain or any(job.spec.resizable for job in state.jobs):
         return False
-    core = decode_site(state.record).principal
-    return core.depth is None and not core.exclusions
+    recorded = decode_core(state.record).partitions[0]
+    return recorded.depth is None and not recorded.exclusions

@@ -259,6 +259,21 @@ class Machine:
         for name, processors in nodes:
             self.join(name, processors)
 
+    def emptied(self, numbering: Numbering | None = None) -> Machine:
+        """Machine without nodes, with the same network, places of nodes and shared resources.
+
+        Parameters
+        ----------
+        numbering : of this machine, if the two are to have different processors of the same nodes.
+        """
+        return Machine(
+            network=self.space.network,
+            places=self.numbering.places,
+            counted=self.counted,
+            numbering=numbering,
+            shared=self.shared,
+        )
+
     @property
     def free(self) -> ProcSet:
         """Free processors."""

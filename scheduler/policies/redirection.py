@@ -5,7 +5,7 @@ Faure, Lucarelli, Richard and Trystram, Online scheduling with redirection for p
 redirection group. Each job that runs in the principal group counts the jobs submitted meanwhile.
 When a count exceeds theta, one such job is killed and restarted from its beginning in the
 redirection group, and all counts are reset. The rule is independent of the scenarios of the groups;
-`scheduler.sites.two_groups.TwoGroupSite` holds the two cores and applies it.
+`scheduler.core.redirector` applies it between two partitions.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from math import inf
 
 import msgspec
 
-from scheduler.core.core import Core
+from scheduler.core.partition import Partition
 from scheduler.model.job import Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.pools.options import PoolOptions
@@ -152,23 +152,23 @@ class Pool:
         return sum(len(each.nodes) for each in self.record.allocations.values())
 
     def consider(
-        self, core: Core, now: float, *, awaited_elsewhere: int = 0, closing: bool = False
+        self, partition: Partition, now: float, *, awaited_elsewhere: int = 0, closing: bool = False
     ) -> PoolSteps:
         """Ask the policy what to do now, and note it.
 
         Parameters
         ----------
-        core : the core for which the pool holds nodes.
-        now : seconds, not before the latest instant of the core.
+        partition : the partition for which the pool holds nodes.
+        now : seconds, not before the latest instant of the partition.
         awaited_elsewhere : processors that other pools await.
         closing : whether the pool is to give everything back, its least nodes included.
         """
-        view = self.view(core, now, awaited_elsewhere)
+        view = self.view(partition, now, awaited_elsewhere)
         policy = self._policy
         if closing:
             policy = PoolPolicy(msgspec.structs.replace(self.options, min_nodes=0))
         idle_unused = self.record.idle_unused
-        for job in [job for job in idle_unused if job not in core.live]:
+        for job in [job for job in idle_unused if job not in partition.live]:
             del idle_unused[job]
         answer = policy.decide(view)
         self.wanted = answer.wanted
@@ -198,11 +198,11 @@ class Pool:
                     released.append(each)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
 
-    def view(self, core: Core, now: float, awaited_elsewhere: int = 0) -> PoolView:
+    def view(self, partition: Partition, now: float, awaited_elsewhere: int = 0) -> PoolView:
         """Describe the queue and the allocations for the policy."""
-        machine = core.machine
+        machine = partition.machine
         idle = machine.by_node(machine.free)
-        held = _held_by_node(core) if machine.draining else None
+        held = _held_by_node(partition) if machine.draining else None
         views: list[AllocationView] = []
         own = own_idle = 0
         for each in self.record.allocations.values():
@@ -231,19 +231,21 @@ class Pool:
             )
         return PoolView(
             now,
-            (Demand(job.processors, job.estimate_s, job.queued_at) for job in core.queue),
+            (Demand(job.processors, job.estimate_s, job.queued_at) for job in partition.queue),
             views,
             max(self.record.waits_s, default=0.0),
             self.record.cancelled_at,
             inf if self.record.paused else self.record.not_before,
             machine.processors - own + awaited_elsewhere,
             machine.free_count - own_idle + awaited_elsewhere,
-            self._growing(core, now),
+            self._growing(partition, now),
         )
 
-    def _growing(self, core: Core, now: float) -> list[Growth]:
+    def _growing(self, partition: Partition, now: float) -> list[Growth]:
         return (
-            [*growing_jobs(core, self.record.idle_unused, now)] if self.options.grow_running else []
+            [*growing_jobs(partition, self.record.idle_unused, now)]
+            if self.options.grow_running
+            else []
         )
 
     # What a driver reports.
@@ -337,12 +339,14 @@ class Pool:
             self.pause(f"{record.failures} failures in a row, the last: {why}")
 
 
-def _held_by_node(core: Core) -> dict[str, ProcSet]:
-    groups: Iterable[ProcSet] = (held for job in core.live.values() for held in job.groups.values())
-    return core.machine.by_node(ProcSet.union(groups))
+def _held_by_node(partition: Partition) -> dict[str, ProcSet]:
+    groups: Iterable[ProcSet] = (
+        held for job in partition.live.values() for held in job.groups.values()
+    )
+    return partition.machine.by_node(ProcSet.union(groups))
 
 
-def growing_jobs(core: Core, idle_unused: Mapping[int, int], now: float) -> Iterator[Growth]:
+def growing_jobs(partition: Partition, idle_unused: Mapping[int, int], now: float) -> Iterator[Growth]:
     """Yield what each running job needs for its next larger size, in the order of their starts.
 
     A job counts if a resizing policy applies to it, it has completed an iteration on its size, it
@@ -354,18 +358,18 @@ def growing_jobs(core: Core, idle_unused: Mapping[int, int], now: float) -> Iter
         as long as it has this size.
     now : seconds.
     """
-    for job in core.live.values():
-        to = _next_size(core, job) if idle_unused.get(job.id) != job.size else None
+    for job in partition.live.values():
+        to = _next_size(partition, job) if idle_unused.get(job.id) != job.size else None
         if to is not None and job.expected_end > now:
             yield Growth(job.id, job.size, to - job.size, job.expected_end - now)
 
 
-def _next_size(core: Core, job: Job) -> int | None:
+def _next_size(partition: Partition, job: Job) -> int | None:
     """Size to which a job would expand next; None if it would not."""
     most, topology = job.spec.max_processors, job.topology
     if job.state is not JobState.RUNNING or not job.spec.resizable or most is None:
         return None
-    if topology is None or core.scenario.resizing_of(job.spec.queue) is None or topology_fault(job):
+    if topology is None or partition.scenario.resizing_of(job.spec.queue) is None or topology_fault(job):
         return None
     spot = job.history.sweet_spot
     if job.history.settled < 1 or (spot is not None and job.size >= spot):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.model.machine import Machine
 from scheduler.model.network import decoded
@@ -20,7 +21,6 @@ from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import from_record, scenario, source_digests, to_data
 from scheduler.replay.journal_reader import Batch, encode_order
-from scheduler.sites.two_groups import TwoGroupSite
 
 _json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)
@@ -29,39 +29,42 @@ _order = msgspec.json.Decoder(Order)
 ROUNDING = 1e-9
 
 
-def replay(batches: Iterable[Batch], core: TwoGroupSite) -> Iterator[tuple[Batch, list[Order]]]:
-    """Hand batches to a core, each by the settings of its time; yield each with the orders."""
+def replay(batches: Iterable[Batch], core: Core) -> Iterator[tuple[Batch, list[Order], Core]]:
+    """Hand batches to a core, each by the settings of its time.
+
+    Yields
+    ------
+    each batch with the orders, and the core that gave them; another one after a change of settings.
+
+    Raises
+    ------
+    ConfigError : the settings name a policy that is not known here.
+    """
     for batch in batches:
         if batch.settings is not None:
-            configure(core, batch.settings)
-        yield batch, core.handle(batch.events)
+            chosen, kill, _ = scenario_of(batch.settings)
+            core = core.resumed(chosen, kill_at_walltime=kill)
+        yield batch, core.handle(batch.events), core
 
 
-def initial_core(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch]]:
+def initial_core(batches: Iterable[Batch]) -> tuple[Core, Iterator[Batch]]:
     """Return a core for the first batch of a journal, without nodes, and all batches."""
     later = iter(batches)
     first = list(islice(later, 1))
     settings = first[0].settings if first else None
-    site = TwoGroupSite(scenario("easy"), machine_of(settings), report_error=description)
-    return site, chain(first, later)
+    core = Core(scenario("easy"), machine_of(settings), report_error=description)
+    return core, chain(first, later)
 
 
-def settings_of(core: TwoGroupSite, *, recovered: bool = False) -> bytes:
-    """Encode (JSON) what a core decides by, and the network between its nodes.
-
-    Parameters
-    ----------
-    recovered : the core was restored from records, which a replay imitates.
-    """
-    machine = core.principal.machine
+def settings_of(core: Core) -> bytes:
+    """Encode (JSON) what a core decides by, and the network between its nodes."""
+    machine = core.partitions[0].machine
     data = {
         "scenario": to_data(core.scenario),
         "kill_at_walltime": core.kill_at_walltime,
         "release": version("reshape-mpi"),
         "policies": source_digests(core.scenario),
     }
-    if recovered:
-        data["recovered"] = True
     if machine.space.network is not None:
         data["network"] = msgspec.to_builtins(machine.space.network)
     if machine.shared is not None:
@@ -93,21 +96,6 @@ def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:
     """
     data = msgspec.json.decode(settings)
     return from_record(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
-
-
-def configure(core: TwoGroupSite, settings: bytes) -> None:
-    """Make a core decide by settings as the journal holds them; its machine does not change.
-
-    Raises
-    ------
-    ConfigError : they name a policy that is not known here.
-    """
-    data = msgspec.json.decode(settings)
-    if data.get("recovered"):
-        core.resume(from_record(data["scenario"]), kill_at_walltime=data["kill_at_walltime"])
-        return
-    core.scenario = from_record(data["scenario"])
-    core.kill_at_walltime = data["kill_at_walltime"]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -163,7 +151,7 @@ def compare(batches: Iterable[Batch]) -> Comparison:
     events = decisions = resizes = 0
     same_release = False
     core, batches = initial_core(batches)
-    for batch, orders in replay(batches, core):
+    for batch, orders, _ in replay(batches, core):
         events += len(batch.events)
         if batch.settings is not None:
             release = msgspec.json.decode(batch.settings).get("release")

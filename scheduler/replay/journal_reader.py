@@ -29,7 +29,7 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Order, Reason, WakeAt
 from scheduler.protocol.messages import Submission
 from scheduler.replay.seals import unseal
-from scheduler.state.records import SiteRecord, decode_job, decode_site
+from scheduler.state.records import CoreRecord, decode_core, decode_job
 from scheduler.text.times import format_moment
 
 log = logging.getLogger(__name__)
@@ -243,11 +243,11 @@ class JournalReader:
                         submission = lost_submission()
                     yield job, token, submission
 
-    def site_record(self) -> SiteRecord | None:
+    def core_record(self) -> CoreRecord | None:
         """Return the recorded scheduler state; None if there is none or it cannot be read."""
         try:
             row = next(self.rows("SELECT record FROM site"), None)
-            return None if row is None else decode_site(unseal(SITE, row[0]))
+            return None if row is None else decode_core(unseal(SITE, row[0]))
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             if self.is_compacted:
                 self.report_unreadable("the recorded scheduler state", error)

@@ -16,6 +16,7 @@ from scheduler.batch_systems.psij_system import ID_EXPRESSIONS, PREFIX, Psij
 from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
 from scheduler.config.settings import ServeConfig, reserved
+from scheduler.core.core import Core
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
@@ -35,7 +36,6 @@ from scheduler.service.record.journal import Journal
 from scheduler.service.record.opening import refusing_damage
 from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import go_on_without, recover
-from scheduler.sites.two_groups import TwoGroupSite
 
 #: Least time between two commands of a batch system, seconds.
 COMMANDS_S = 1.0
@@ -76,7 +76,7 @@ class Components:
     clock: Clock
     send: Callable[[bytes, m.Message], None]
     journal: Journal
-    core: TwoGroupSite
+    core: Core
     monitor: SystemMonitor
     startup: JobStartup
     remap: RemapScheduler
@@ -126,7 +126,7 @@ def _assemble(
     accept_loss: bool,
 ) -> Components:
     errors = PolicyErrors()
-    core, launches = recover(journal, config, errors.report)
+    core, launches = recover(journal, config, errors)
     if journal.unreadable:
         go_on_without(journal, core, launches, accept_loss=accept_loss)
     clock = Clock(noted_anchor(journal), core.now)
@@ -161,5 +161,5 @@ def _assemble(
         NodeStates(core, monitor),
         AdvanceReservations(core, clock),
         pools,
-        ServiceAllocation(core.principal, monitor, os.environ.get("SLURM_JOB_ID", ""), Slurm),
+        ServiceAllocation(core, monitor, os.environ.get("SLURM_JOB_ID", ""), Slurm),
     )

@@ -76,7 +76,7 @@ class Driver:
         self._allocation = components.allocation
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
-        self._policy_errors = self._core.on_policy_error = components.policy_errors
+        self._policy_errors = components.policy_errors
         self.events: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
         self.changed_jobs: set[int] = set()
@@ -201,7 +201,7 @@ class Driver:
                     del self._sweet_spots[job.id]
                     self._applications.note_end(job)
         if not routine:
-            self._journal.note_site(self._core.record())
+            self._journal.note_core(self._core.record())
 
     def _note_measurements(self) -> None:
         """Note a share of the jobs that resize points have changed.

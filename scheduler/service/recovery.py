@@ -23,14 +23,14 @@ from msgspec import json
 
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config.settings import ServeConfig, reserved
+from scheduler.core.core import Core
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
-from scheduler.policies.containment import Report
-from scheduler.replay.compare import configure, machine_of, replay, settings_of
+from scheduler.replay.compare import machine_of, replay, settings_of
 from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import TwoGroupSite
+from scheduler.service.record.policy_errors import PolicyErrors
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ MOST_FAILURES = 20
 
 
 def recover(
-    journal: Journal, config: ServeConfig, report_error: Report
-) -> tuple[TwoGroupSite, dict[int, Launch]]:
+    journal: Journal, config: ServeConfig, errors: PolicyErrors
+) -> tuple[Core, dict[int, Launch]]:
     """Rebuild the state that a journal describes; the settings of `config` hold from now on.
 
     The redirection group may be another one only if no job is left: a processor is in one group.
@@ -54,29 +54,27 @@ def recover(
     ConfigError : the scenario of `config`, or one that the journal names, is not known; another
         redirection group, and jobs that are not finished; another network than the journal's.
     """
-    core = _restored(journal, config, report_error)
-    is_restored = core is not None
+    _check_network(journal, config.machine())
+    core = _restored(journal, config, errors)
     if core is None:
-        core = _replayed(journal, config, report_error)
+        core = _replayed(journal, config, errors)
         for recovered in list(core.jobs.values()):
             journal.note_job(recovered)
             if recovered.state in FINAL:
                 core.forget(recovered.id)
-        journal.note_site(core.record())
+        journal.note_core(core.record())
     launches = {n: Launch(given, token) for n, token, given in journal.jobs(list(core.jobs))}
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
     _check_group(core, config)
-    if not is_restored:
-        configure(core, settings_of(_configured(config, report_error)))
     _report_changes(journal, core)
-    journal.add_settings(settings_of(core, recovered=is_restored))
+    journal.add_settings(settings_of(core))
     return core, launches
 
 
 def go_on_without(
-    journal: Journal, core: TwoGroupSite, launches: dict[int, Launch], *, accept_loss: bool
+    journal: Journal, core: Core, launches: dict[int, Launch], *, accept_loss: bool
 ) -> None:
     """Record the state anew without the records that were left out, if their loss is accepted.
 
@@ -96,7 +94,7 @@ def go_on_without(
         journal.replace_submission(number, launch.token, launch.submission)
 
 
-def _report_changes(journal: Journal, core: TwoGroupSite) -> None:
+def _report_changes(journal: Journal, core: Core) -> None:
     """Log in what the release or the policies differ from those of the last run."""
     noted = [*journal.settings().values()][-1:]
     if not noted:
@@ -107,13 +105,11 @@ def _report_changes(journal: Journal, core: TwoGroupSite) -> None:
             log.warning("%s changed since the last run: %s, now %s", name, then[name], now[name])
 
 
-def _restored(journal: Journal, config: ServeConfig, report_error: Report) -> TwoGroupSite | None:
+def _restored(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Core | None:
     """Build the core from its recorded state; None if there is no record that can be read."""
-    record = journal.site_record()
+    record = journal.core_record()
     if record is None:
         return None
-    core = _configured(config, report_error)
-    _check_network(journal, core.principal.machine)
     try:
         jobs = (
             journal.readable_jobs() if journal.is_compacted else journal.recorded_jobs(ended=False)
@@ -123,23 +119,31 @@ def _restored(journal: Journal, config: ServeConfig, report_error: Report) -> Tw
         log.error("the recorded jobs cannot be read, their events are replayed: %s", error)
         return None
     now = max(record.now, journal.latest_event_at())
-    core.restore(msgspec.structs.replace(record, now=now), jobs, points)
+    core = Core.restored(
+        msgspec.structs.replace(record, now=now),
+        jobs,
+        config.composed(),
+        config.machine(),
+        points=points,
+        kill_at_walltime=config.kill_at_walltime,
+        report_error=errors.report,
+        on_policy_error=errors,
+    )
     for number in sorted({point.job for point in points} & core.jobs.keys()):
         journal.note_job(core.jobs[number])
     log.info("recovered jobs=%d at=%.3f", len(jobs), record.now)
     return core
 
 
-def _replayed(journal: Journal, config: ServeConfig, report_error: Report) -> TwoGroupSite:
-    """Build the core that the journal describes.
+def _replayed(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Core:
+    """Build the core that the events of the journal lead to, and go on by the configuration.
 
     The state of a core at which an exception was raised is not used: the replay begins again and
     leaves out the batch.
     """
     left_out: set[int] = set()
     for attempt in count():
-        core = _configured(config, report_error)
-        _check_network(journal, core.principal.machine)
+        core = first = Core(config.composed(), config.machine(), report_error=errors.report)
         events, latest = 0, 0
 
         def batches() -> Iterator[Batch]:
@@ -150,7 +154,8 @@ def _replayed(journal: Journal, config: ServeConfig, report_error: Report) -> Tw
                     yield batch
 
         try:
-            for batch, _ in replay(batches(), core):
+            for batch, _, decided in replay(batches(), first):
+                core = decided
                 events += len(batch.events)
         except ReshapeError:
             raise
@@ -163,18 +168,10 @@ def _replayed(journal: Journal, config: ServeConfig, report_error: Report) -> Tw
         if events:
             live = sum(job.state not in FINAL for job in core.jobs.values())
             log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
-        return core
+        return core.resumed(
+            config.composed(), kill_at_walltime=config.kill_at_walltime, on_policy_error=errors
+        )
     raise AssertionError("unreachable")
-
-
-def _configured(config: ServeConfig, report_error: Report) -> TwoGroupSite:
-    """Build a core by the present settings, its machine without nodes."""
-    return TwoGroupSite(
-        config.composed(),
-        config.machine(),
-        kill_at_walltime=config.kill_at_walltime,
-        report_error=report_error,
-    )
 
 
 def _check_network(journal: Journal, wanted: Machine) -> None:
@@ -188,8 +185,8 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
     there = machine_of(noted[0])
     places, wanted_places = there.numbering.places, wanted.numbering.places
     if there.space.network is None and not places and wanted_places:
-        record = journal.site_record()
-        nodes = [] if record is None else record.principal.nodes
+        record = journal.core_record()
+        nodes = [] if record is None else record.partitions[0].nodes
         places = {**wanted_places, **{node.name: node.numbers for node in nodes}}
     if (there.space.network, places) != (wanted.space.network, wanted_places):
         raise ConfigError(
@@ -199,10 +196,11 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
         )
 
 
-def _check_group(core: TwoGroupSite, config: ServeConfig) -> None:
+def _check_group(core: Core, config: ServeConfig) -> None:
     """Refuse another redirection group while jobs may hold processors of either group."""
     unfinished = [job.id for job in core.jobs.values() if job.state not in FINAL]
-    wanted, known = reserved(config), core.redirection.machine.nodes
+    wanted = reserved(config)
+    known = core.partitions[1].machine.nodes if core.redirector is not None else {}
     for node in config.nodes if unfinished else ():
         there = known[node.name].count if node.name in known else 0
         if node.name in core.machine.nodes and there != wanted.get(node.name, 0):

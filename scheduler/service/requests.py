@@ -55,6 +55,9 @@ class RequestHandler:
     Parameters
     ----------
     refused : counts refused messages and connections, by kind.
+    relay : queues an encoded message for a peer; None: it is decoded, and sent like an answer.
+    reader, forecaster : answer questions that only read the journal, and those for forecasts. None:
+        this process reads the journal itself, and computes no forecasts.
 
     Attributes
     ----------
@@ -62,11 +65,18 @@ class RequestHandler:
     halted : why the journal cannot be written, so that nothing is decided; empty if it can.
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
-    relay : queues an encoded message for a peer.
-    reader, forecaster : answer questions that only read the journal, and those for forecasts.
     """
 
-    def __init__(self, components: Components, driver: Driver, refused: Counter[str]) -> None:
+    def __init__(
+        self,
+        components: Components,
+        driver: Driver,
+        refused: Counter[str],
+        *,
+        relay: Callable[[bytes, list[bytes]], None] | None = None,
+        reader: ReaderLink | None = None,
+        forecaster: ReaderLink | None = None,
+    ) -> None:
         self._components, self._driver = components, driver
         self._core, self._journal = components.core, components.journal
         self._monitor, self._remap = components.monitor, components.remap
@@ -75,11 +85,10 @@ class RequestHandler:
         self._waits = Waits()
         self._refusals = BoundedLog(log)
         self.reads = Reads(components.send)
-        self.relay: Callable[[bytes, list[bytes]], None] = self._decode_and_send
-        self.reader: DirectReader | ReaderLink = DirectReader(
-            partial(answer_question, components.journal), self.relay
-        )
-        self.forecaster: DirectReader | ReaderLink = DirectReader(_no_forecast, self.relay)
+        self._relay = relay or self._decode_and_send
+        answer = partial(answer_question, components.journal)
+        self._reader = reader or DirectReader(answer, self._relay)
+        self._forecaster = forecaster or DirectReader(_no_forecast, self._relay)
         self.started_at = components.clock()
         self.halted = ""
         self.stop_request: tuple[bytes, int] | None = None
@@ -239,16 +248,16 @@ class RequestHandler:
                 apps.request_of(apps.received(message.submission, sender.user))
                 return m.Done()
             case m.RequestQuote():
-                self.forecaster.ask(peer, message.id, self._quote_question(message, sender))
+                self._forecaster.ask(peer, message.id, self._quote_question(message, sender))
                 return None
             case m.ForecastStarts():
                 now = self._components.clock()
-                self.forecaster.ask(peer, message.id, StartsQuestion(message, now))
+                self._forecaster.ask(peer, message.id, StartsQuestion(message, now))
                 return None
             case m.ForecastJob():
                 apps.check_queued(message.job)
                 now = self._components.clock()
-                self.forecaster.ask(peer, message.id, WaitingQuestion(message, now))
+                self._forecaster.ask(peer, message.id, WaitingQuestion(message, now))
                 return None
             case m.Cancel():
                 self._driver.events.append(apps.cancel(message.job, sender.user))
@@ -271,7 +280,7 @@ class RequestHandler:
             case m.Explain():
                 number = apps.job(message.job).id
                 question = ExplainQuestion(number, self._present(number))
-                self.reader.ask(peer, message.id, question)
+                self._reader.ask(peer, message.id, question)
                 return None
             case m.Wait():
                 self._waits.add(apps.job(message.job).id, peer, message.id)
@@ -354,9 +363,9 @@ class RequestHandler:
         def finish() -> None:
             question = ListQuestion(message, self._components.clock.wall(), rows)
             if message.ended:
-                self.reader.ask(peer, message.id, question)
+                self._reader.ask(peer, message.id, question)
             else:
-                self.relay(peer, answer_question(self._journal, message.id, question))
+                self._relay(peer, answer_question(self._journal, message.id, question))
 
         self.reads.add(peer, message.id, steps(), finish)
 

@@ -130,17 +130,21 @@ class Service:
         self.core = self.components.core
         self.driver = Driver(self.components)
         refused: Counter[str] = Counter()
-        self.requests = RequestHandler(self.components, self.driver, refused)
         self._connections = Connections(directory, config.listen, refused)
+        self.reader = self._reader("reader")
+        self.forecaster = self._reader("forecaster", patience_s=FORECAST_S, is_lazy=True)
+        self.requests = RequestHandler(
+            self.components,
+            self.driver,
+            refused,
+            relay=self._relay,
+            reader=self.reader,
+            forecaster=self.forecaster,
+        )
         self.driver.register_nodes([node.name for node in config.nodes])
         self.is_serving = self._stop = self._interrupted = False
         self._signals = 0  # received and not yet handled
         self._ticked = self._probed = 0.0
-        self.reader = self.requests.reader = self._reader("reader")
-        self.forecaster = self.requests.forecaster = self._reader(
-            "forecaster", patience_s=FORECAST_S, is_lazy=True
-        )
-        self.requests.relay = self._relay
         clock = self.components.clock
         self._retention = Retention(self.components.journal, config.journal, clock.wall)
 

@@ -109,8 +109,8 @@ _values = attrgetter(
 )
 
 
-class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The scheduler state of a core, apart from its jobs.
+class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The scheduler state of a partition, apart from its jobs.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     reservations : start times of queued jobs, by job number, seconds.
     predictor : what the run-time predictor has learned, in its own form; None if it has none.
     sorted_at : when a queue order that ages was last applied to all jobs, seconds.
-    depth : depth of passes to which the driver has limited the core; None: no limit.
+    depth : depth of passes to which the driver has limited the passes; None: no limit.
     demands : learned demands of a process, by user and name of its job.
     exclusions : advance reservations, and nodes that expire.
     """
@@ -134,25 +134,27 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     exclusions: tuple[Exclusion, ...] = ()
 
 
-class SiteRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The scheduler state of a site, apart from its jobs.
+class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The scheduler state of a core, apart from its jobs.
 
     Parameters
     ----------
     now : time of the latest instant, seconds.
-    redirection : of the redirection group.
-    counts : waiting jobs that each running job has counted, by job number (REDIR, algorithm 2).
+    partitions : the first one takes submissions.
+    counts : arrivals that each running job has counted, by job number (REDIR, algorithm 2).
+    principal, redirection : the two partitions as release 0.1.0 wrote them; see `decode_core`.
     """
 
     now: float
-    principal: CoreRecord
-    redirection: CoreRecord = CoreRecord()
+    partitions: list[PartitionRecord] = []
     counts: Mapping[int, int] = {}
+    principal: PartitionRecord | None = None
+    redirection: PartitionRecord | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
 _job_decoder = msgspec.msgpack.Decoder(JobRecord, strict=False)
-_site_decoder = msgspec.msgpack.Decoder(SiteRecord, strict=False)
+_core_decoder = msgspec.msgpack.Decoder(CoreRecord, strict=False)
 
 
 def encode_job(job: Job) -> bytes:
@@ -170,16 +172,20 @@ def decode_job(record: bytes) -> Job:
     return _job_decoder.decode(record).job()
 
 
-def encode_site(record: SiteRecord) -> bytes:
-    """Encode the record of a site."""
+def encode_core(record: CoreRecord) -> bytes:
+    """Encode the record of a core."""
     return _encoder.encode(record)
 
 
-def decode_site(record: bytes) -> SiteRecord:
-    """Decode the record of a site.
+def decode_core(record: bytes) -> CoreRecord:
+    """Decode the record of a core.
 
     Raises
     ------
     msgspec.DecodeError : the record is damaged, or of a release that wrote other fields.
     """
-    return _site_decoder.decode(record)
+    core = _core_decoder.decode(record)
+    if core.partitions:
+        return core
+    parts = [part for part in (core.principal, core.redirection) if part is not None]
+    return CoreRecord(core.now, parts, core.counts)

@@ -37,12 +37,13 @@ class SchedulerState:
     machine : nodes and processors.
     queue : pending jobs in queue order.
     selection : chooses the processors of a group.
+    jobs : job number -> job, of all partitions, without forgotten jobs.
+    placing : whether the selection may refuse although enough processors are free.
 
     Attributes
     ----------
+    machine, queue, selection, jobs, placing : see above.
     now : time of the latest instant handled, s.
-    placing : whether the selection may refuse although enough processors are free.
-    jobs : job number -> job, without forgotten jobs.
     live : the jobs that hold processors.
     resizable : the live jobs that may run on more than one size.
     releases : expected releases of the allocations.
@@ -68,13 +69,21 @@ class SchedulerState:
     orders : the answer to the events that are being handled.
     """
 
-    def __init__(self, machine: Machine, queue: Queue, selection: Selection) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        queue: Queue,
+        selection: Selection,
+        jobs: dict[int, Job],
+        *,
+        placing: bool,
+    ) -> None:
         self.machine = machine
         self.queue = queue
         self.selection = selection
-        self.placing = False
+        self.placing = placing
         self.now = -inf
-        self.jobs: dict[int, Job] = {}
+        self.jobs = jobs
         self.live: dict[int, Job] = {}
         self.resizable: dict[int, Job] = {}
         self.multi_resource = bool(machine.pools.names)
@@ -91,7 +100,8 @@ class SchedulerState:
         self.was_limited = False
         self.examined = 0
         self.resize_costs = Moves()
-        self.demands: LearnedDemands | None = None
+        learns = machine.shared is not None and getattr(selection, "learn_demands", False)
+        self.demands = LearnedDemands(machine.shared) if learns else None
         self.exclusions = Exclusions()
         self.excluding = False
         self.orders: list[Order] = []

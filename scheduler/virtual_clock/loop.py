@@ -30,8 +30,8 @@ from scheduler.model.orders import (
     WakeAt,
 )
 from scheduler.model.procset import ProcSet
-from scheduler.sites.site import Driven
 from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.driven import Driven
 
 #: Called as watch(time, events, orders) after each call of the site.
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]

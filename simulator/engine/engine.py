@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from scheduler.model.events import Event
-from scheduler.sites.site import RecordingSite
 from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.driven import Recording
 from scheduler.virtual_clock.loop import EventLoop, Physics, Watch
 from simulator.engine.costs import Contiguity, Costs, ResizeCost
 from simulator.engine.job_programs import Programs
@@ -45,7 +45,7 @@ class Engine:
 
     def __init__(
         self,
-        site: RecordingSite,
+        site: Recording,
         jobs: Iterable[SimJob] | Submissions,
         *,
         cost: ResizeCost | None = None,

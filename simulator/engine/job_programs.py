@@ -20,8 +20,8 @@ from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
-from scheduler.sites.site import RecordingSite
 from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.driven import Recording
 from scheduler.virtual_clock.loop import Physics
 from simulator.engine.costs import Contiguity, Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
@@ -111,7 +111,7 @@ class Programs(Physics):
     def __init__(
         self,
         jobs: list[SimJob],
-        site: RecordingSite,
+        site: Recording,
         agenda: Agenda,
         costs: Costs,
         rng: np.random.Generator | None,

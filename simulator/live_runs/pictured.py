@@ -52,7 +52,7 @@ def pictured_run(journal: JournalReader, name: str) -> PicturedRun:
         held = {
             job.id: allocation(journal.events_of(job.id), journal.orders_of(job.id)) for job in jobs
         }
-        site, latest = journal.site_record(), journal.latest_event_at()
+        recorded, latest = journal.core_record(), journal.latest_event_at()
     origin = min((job.submitted_at for job in jobs), default=inf)
     places: dict[int, Places] = {
         number: tuple((at - origin, ProcSet.parse(text)) for at, text in changes)
@@ -73,5 +73,5 @@ def pictured_run(journal: JournalReader, name: str) -> PicturedRun:
         [tuple((at, len(processors)) for at, processors in places[job.id]) for job in ran],
         [places[job.id] for job in ran],
     )
-    nodes = [] if site is None else site.principal.nodes
+    nodes = [] if recorded is None else recorded.partitions[0].nodes
     return PicturedRun(table, {node.name: node.processors for node in nodes})

@@ -20,6 +20,7 @@ import numpy as np
 from reshape.errors import ReshapeError
 from reshape.speedup import Formula, Prio, Tabulated
 from reshape.wire.pace import ASK_EVERY_S
+from scheduler.core.core import Core
 from scheduler.model.events import (
     JobSpec,
     JobStarted,
@@ -34,7 +35,6 @@ from scheduler.policies.scenario import Scenario
 from scheduler.protocol.messages import Submission
 from scheduler.replay.compare import initial_core, replay
 from scheduler.replay.journal_reader import Batch
-from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.costs import Costs, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -66,7 +66,7 @@ class RecordedRun(msgspec.Struct):
     held_s : processor-seconds that each job held.
     """
 
-    core: TwoGroupSite
+    core: Core
     first: dict[int, ResizePoint] = {}
     last: dict[int, ResizePoint] = {}
     points: Times = []
@@ -79,12 +79,13 @@ class RecordedRun(msgspec.Struct):
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> RecordedRun:
         """Replay a journal."""
-        core, batches = initial_core(batches)
-        run = cls(core)
+        first, batches = initial_core(batches)
+        run = cls(first)
         steady: set[int] = set()  # jobs that nothing has happened to since their last point
         under_way: dict[int, Resize] = {}
         held: dict[int, tuple[float, int]] = {}  # since when, processors
-        for batch, orders in replay(batches, core):
+        for batch, orders, core in replay(batches, first):
+            run.core = core
             at = batch.events[0].at
             named = {what.job for what in (*batch.events, *orders) if hasattr(what, "job")}
             if any(type(event) is NodeLost for event in batch.events):
@@ -335,10 +336,10 @@ def simulate(
     ----------
     cost : measured times, drawn again each time.
     """
-    nodes, like = run.core.machine.nodes.values(), run.core.principal.machine
+    nodes, like = run.core.machine.nodes.values(), run.core.partitions[0].machine
     kill = run.core.kill_at_walltime
     rngs = [np.random.default_rng(seed) for seed in range(runs)]
-    cores = (TwoGroupSite.on(scenario, nodes, like, kill_at_walltime=kill) for _ in rngs)
+    cores = (Core.on(scenario, nodes, like, kill_at_walltime=kill) for _ in rngs)
     engines = (
         Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
     )

@@ -192,7 +192,7 @@ class _AskedCentres(Centres):
 def _centre(site: SiteDescription, journal: JournalReader) -> CentreDescription:
     """Centre that imitates the service of a journal."""
     state = RecordedState.of_journal(journal, 0.0)
-    processors = state.site().machine.installed
+    processors = state.core().machine.installed
     return CentreDescription(
         site.name, processors, state.scenario, site.cpu_factor, 1.0, site.price
     )

@@ -16,7 +16,6 @@ from scheduler.model.events import Event, JobSpec
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.assignment.interface import SiteRequest
-from scheduler.sites.two_groups import TwoGroupSite
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.expected_start import expected_start, expected_start_of
 
@@ -40,6 +39,7 @@ class Centre:
     Attributes
     ----------
     core : decides for the centre.
+    queue : its queued jobs.
     quoted : job of the latest quote and the quoted wait, s.
     """
 
@@ -57,17 +57,15 @@ class Centre:
         self.cpu_factor = description.cpu_factor
         self.price = description.price
         nodes = [(description.name, description.processors)]
-        self._site: TwoGroupSite | None = None
-        if resizable:
-            site = TwoGroupSite(description.scenario, Machine(nodes), kill_at_walltime=False)
-            self._site, self.core = site, site.principal
-        else:
-            self.core = Core(
-                description.scenario,
-                Machine(nodes, counted=True),
-                kill_at_walltime=False,
-                keep_ended=False,
-            )
+        self._resizable = resizable
+        self.core = Core(
+            description.scenario,
+            Machine(nodes, counted=not resizable),
+            kill_at_walltime=False,
+            keep_ended=resizable,
+        )
+        self._partition = self.core.partitions[0]
+        self.queue = self._partition.queue
         self.quoted = 0, inf
         self._forecast: tuple[SiteRequest, JobForecast] | None = None  # of the present state
         self._forecast_at = -inf
@@ -85,7 +83,7 @@ class Centre:
 
     def queued(self) -> int:
         """Number of queued jobs."""
-        return len(self.core.queue.jobs)
+        return len(self.queue.jobs)
 
     def free(self) -> int:
         """Number of free processors."""
@@ -97,42 +95,42 @@ class Centre:
 
     def load(self) -> float:
         """Processors that live and queued jobs hold or request, divided by those of the centre."""
-        requested = sum(job.processors for job in self.core.queue.jobs.values())
+        requested = sum(job.processors for job in self.queue.jobs.values())
         return (self.processors - self.core.machine.free_count + requested) / self.processors
 
     def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         """Wait that the same core predicts by running forward, s; inf beyond `at_most_s`."""
         now = self._clock()
-        if self._site is not None:
-            start = self._forecast_of(request, self._site).start
+        if self._resizable:
+            start = self._forecast_of(request).start
             wait_s = inf if start is None else start - now
         else:
             self._quotes += 1
             if self._quotes % FREE_EVERY == 0:
                 gc.collect(0)
-            wait_s = expected_start(self.core, now, self._asked(request), now + at_most_s) - now
+            wait_s = expected_start(self._partition, now, self._asked(request), now + at_most_s) - now
         self.quoted = request.job, wait_s
         return wait_s
 
     def turnaround_s(self, request: SiteRequest) -> float:
         """Time to the end by the same prediction, s; a resizable job resizes in it."""
-        if self._site is None:
+        if not self._resizable:
             return self.wait_s(request) + request.run_s * self.cpu_factor
-        end = self._forecast_of(request, self._site).end
+        end = self._forecast_of(request).end
         return inf if end is None else end - self._clock()
 
     def wait_of(self, job: int) -> float:
         """Wait that is left to a queued job, by the same prediction, s."""
-        if self._site is not None:
-            state = replace(RecordedState.of_site(self._site), now=self._clock())
+        if self._resizable:
+            state = replace(RecordedState.of_core(self.core), now=self._clock())
             return forecast(state, only=job).start(job) - self._clock()
-        return expected_start_of(self.core, self._clock(), job) - self._clock()
+        return expected_start_of(self._partition, self._clock(), job) - self._clock()
 
-    def _forecast_of(self, request: SiteRequest, site: TwoGroupSite) -> JobForecast:
+    def _forecast_of(self, request: SiteRequest) -> JobForecast:
         """Forecast a job that is submitted now; the latest answer is kept for further questions."""
         now = self._clock()
         if self._forecast is None or self._forecast_at != now or self._forecast[0] is not request:
-            state = replace(RecordedState.of_site(site), now=now)
+            state = replace(RecordedState.of_core(self.core), now=now)
             found = forecast(state, [self._asked(request)], only=state.last + 1).submitted()
             self._forecast, self._forecast_at = (request, found), now
         return self._forecast[1]
@@ -159,14 +157,11 @@ class Centre:
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Apply the events of one instant and return the orders that follow from them."""
         self._forecast = None
-        return self.core.handle(events) if self._site is None else self._site.handle(events)
+        return self.core.handle(events)
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""
-        if self._site is None:
-            self.core.forget(job)
-        else:
-            self._site.forget(job)
+        self.core.forget(job)
 
     def was_submitted(self, job: int, spec: JobSpec) -> None:
         """Count a job that is about to be submitted."""

@@ -26,9 +26,7 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.job import Job
-from scheduler.model.machine import Node
 from scheduler.model.orders import Order, Start, WakeAt
-from scheduler.model.procset import ProcSet
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, run_s
 from scheduler.policies.assignment.moves import Expectation, MoveRules
@@ -81,35 +79,14 @@ class CentresMachine:
         self._centres = centres
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
-        """Nodes by name: a centre counts as one."""
-        return {c.name: node for c in self._centres for node in c.core.machine.nodes.values()}
-
-    @property
     def processors(self) -> int:
         """Number of processors."""
         return sum(centre.processors for centre in self._centres)
-
-    installed = processors
 
     @property
     def free_count(self) -> int:
         """Number of processors that no job holds."""
         return sum(centre.core.machine.free_count for centre in self._centres)
-
-    @property
-    def resources(self) -> dict[str, tuple[int, int]]:
-        """Return nothing: centres count processors alone."""
-        return {}
-
-    def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
-        """Refuse: the processors of centres are counted.
-
-        Raises
-        ------
-        NotImplementedError : always.
-        """
-        raise NotImplementedError("the processors of centres are counted and have no numbers")
 
 
 class Centres:
@@ -324,10 +301,10 @@ class Centres:
             return
         self._examined = self.now
         for centre in self.centres:
-            for job in list(centre.core.queue)[: rules.rules.depth]:
+            for job in list(centre.queue)[: rules.rules.depth]:
                 moved_at = self._moved_at.get(job.id, -inf)
                 # A job that moved may have let this one start.
-                if job.id in centre.core.queue and rules.rules.may_move_at(self.now, moved_at):
+                if job.id in centre.queue and rules.rules.may_move_at(self.now, moved_at):
                     better = self._better(self._requests[job.id][1], centre, rules)
                     if better is not None:
                         self._move(job.id, centre, better, orders)

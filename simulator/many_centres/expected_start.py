@@ -1,11 +1,11 @@
-"""The expected start of one job at a core: the shortest way to a quote.
+"""The expected start of one job in a partition: the shortest way to a quote.
 
-The same core runs forward by the same loop as in a forecast, with expected run times and without
-later arrivals, but only until the job starts. It is a copy made directly from the jobs of the core,
-not from an encoded record. GUIM 8.5.1 reads the start from a reservation table; for FCFS and EASY
-both give the same time. If the queue is empty, the start follows from the expected releases. If the
-core predicts run times, the job is expected to run as long as the core would predict at its
-submission; the copy takes the estimates of the other jobs as they are and needs no predictor.
+The same code runs forward by the same loop as in a forecast, with expected run times and without
+later arrivals, but only until the job starts. It is a copy made directly from the jobs, not from an
+encoded record. GUIM 8.5.1 reads the start from a reservation table; for FCFS and EASY both give the
+same time. If the queue is empty, the start follows from the expected releases. If the partition
+predicts run times, the job is expected to run as long as it would predict at its submission; the
+copy takes the estimates of the other jobs as they are and needs no predictor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import inf, isnan
 
 import msgspec
 
-from scheduler.core.core import Core
+from scheduler.core.partition import Partition
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.model.events import JobSpec, Wakeup
 from scheduler.model.job import Job
@@ -25,29 +25,29 @@ from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
 
 
-def expected_start(core: Core, now: float, spec: JobSpec, latest: float = inf) -> float:
+def expected_start(partition: Partition, now: float, spec: JobSpec, latest: float = inf) -> float:
     """Time at which a job would start if it was submitted now, s.
 
     Parameters
     ----------
-    core : core of rigid jobs on counted processors, without further resources. It does not change.
-    now : present time, s; at or after that of the core.
+    partition : has rigid jobs on counted processors, without further resources. It does not change.
+    now : present time, s; at or after that of the partition.
     latest : the run ends at this time, s.
 
     Returns
     -------
     inf if the job does not start by `latest`.
     """
-    state = core.state
+    state = partition.state
     if spec.processors > state.machine.installed:
         return inf
     if not state.queue.jobs:
         at, _ = state.releases.shadow(now, state.machine.free_count, spec.processors)
         return at if at <= latest else inf
-    if core.predictor is not None:
-        expected_s = core.predictor.predict(Job(0, spec, now))
+    if partition.predictor is not None:
+        expected_s = partition.predictor.predict(Job(0, spec, now))
         spec = msgspec.structs.replace(spec, walltime_s=expected_s)
-    copy, _ = _copied(core, now)
+    copy, _ = _copied(partition, now)
     count = len(copy.state.jobs)
     agenda = Agenda()
     jobs = ExpectedJobs(copy, agenda, {})
@@ -57,14 +57,14 @@ def expected_start(core: Core, now: float, spec: JobSpec, latest: float = inf) -
     return inf if isnan(start) else start
 
 
-def expected_start_of(core: Core, now: float, job: int) -> float:
+def expected_start_of(partition: Partition, now: float, job: int) -> float:
     """Time at which a queued job is expected to start, s; inf if it never does.
 
     Parameters
     ----------
-    core, now : see `expected_start`.
+    partition, now : see `expected_start`.
     """
-    copy, numbers = _copied(core, now)
+    copy, numbers = _copied(partition, now)
     agenda = Agenda()
     agenda.add(Wakeup(now))
     jobs = ExpectedJobs(copy, agenda, {})
@@ -74,19 +74,19 @@ def expected_start_of(core: Core, now: float, job: int) -> float:
     return inf if isnan(start) else start
 
 
-def _copied(core: Core, now: float) -> tuple[Core, dict[int, int]]:
-    """Copy a core; its jobs are numbered from 1, in the same order.
+def _copied(partition: Partition, now: float) -> tuple[Partition, dict[int, int]]:
+    """Copy a partition; its jobs are numbered from 1, in the same order.
 
     Returns
     -------
     the copy, and the new number of each job
     """
-    state = core.state
+    state = partition.state
     machine = Machine([("machine", state.machine.processors)], counted=True)
-    scenario = core.scenario
-    if core.predictor is not None:
+    scenario = partition.scenario
+    if partition.predictor is not None:
         scenario = msgspec.structs.replace(scenario, estimates=UserEstimates())
-    copy = Core(scenario, machine, kill_at_walltime=False, order=core.order)
+    copy = Partition(scenario, machine, {}, kill_at_walltime=False, order=partition.order)
     into = copy.state
     live = [state.jobs[number] for number in state.live]
     queued = list(state.queue.jobs.values())

@@ -170,5 +170,5 @@ class GridBackfilling:
                     )
                     job.estimate_s *= factor
                     job.first_estimate_s *= factor
-                    self.core.state.expect(job)
+                    self.core.partitions[0].state.expect(job)
         return orders

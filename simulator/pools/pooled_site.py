@@ -12,22 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobSubmitted, NodeJoined, NodeLost, ResizeFailed
 from scheduler.model.job import Job
-from scheduler.model.orders import Kill, Order, Reason, WakeAt
+from scheduler.model.orders import Kill, Order, WakeAt
 from scheduler.model.procset import ProcSet
-from scheduler.policies.scenario import Scenario
 from scheduler.pools.pool import Pool, PoolAllocation
 from scheduler.pools.view import AllocationState
-from scheduler.state.exclusions import Exclusions
-
-if TYPE_CHECKING:
-    from scheduler.sites.site import SiteMachine
+from scheduler.virtual_clock.driven import DrivenMachine
 
 Ending = Literal["cancelled", "released", "expired"]
 
@@ -78,6 +74,7 @@ class PooledSite:
 
     def __init__(self, core: Core, pool: Pool, wait_s: Callable[[], float], jobs: int) -> None:
         self._core, self._pool, self._wait_s = core, pool, wait_s
+        self._partition = core.partitions[0]
         self._coming = jobs
         self._happenings: list[tuple[float, bool, int]] = []  # (time, whether it ends, allocation)
         self._wake_at = inf
@@ -104,36 +101,9 @@ class PooledSite:
         return self._core.live
 
     @property
-    def machine(self) -> SiteMachine:
+    def machine(self) -> DrivenMachine:
         """Nodes and processors."""
         return self._core.machine
-
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario that decides."""
-        return self._core.scenario
-
-    @scenario.setter
-    def scenario(self, scenario: Scenario) -> None:
-        self._core.scenario = scenario
-
-    @property
-    def kill_at_walltime(self) -> bool:
-        """Whether jobs that exceed their walltime are ended."""
-        return self._core.kill_at_walltime
-
-    @kill_at_walltime.setter
-    def kill_at_walltime(self, kill: bool) -> None:
-        self._core.kill_at_walltime = kill
-
-    @property
-    def exclusions(self) -> Exclusions:
-        """Nodes that expire."""
-        return self._core.exclusions
-
-    def reason_pending(self, job: int) -> Reason:
-        """Why a queued job does not run yet."""
-        return self._core.reason_pending(job)
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""
@@ -148,7 +118,7 @@ class PooledSite:
             for number in ends:
                 orders += self._end(number, now, "expired")
         while True:
-            steps = self._pool.consider(self._core, now, closing=self._is_closing)
+            steps = self._pool.consider(self._partition, now, closing=self._is_closing)
             for each in steps.submitted:
                 self._pool.queued(each.number, str(each.number))
                 heappush(self._happenings, (now + self._wait_s(), False, each.number))
@@ -167,7 +137,7 @@ class PooledSite:
     @property
     def _is_closing(self) -> bool:
         """Whether all jobs have been submitted and have ended."""
-        return self._coming == 0 and not self._core.live and not len(self._core.queue)
+        return self._coming == 0 and not self._core.live and not len(self._partition.queue)
 
     def _next_at(self) -> float:
         return self._happenings[0][0] if self._happenings else inf

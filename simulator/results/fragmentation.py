@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.core import Core
+from scheduler.core.partition import Partition
 from scheduler.model.events import Event
 from scheduler.model.orders import Order
 from simulator.results.schedule import Fragmentation, Schedule
@@ -31,8 +31,8 @@ class ExternalLoss:
     lost : processor-seconds so far.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
         self._since, self._wanted = 0.0, 0
         self.lost = 0.0
 
@@ -40,11 +40,11 @@ class ExternalLoss:
         """Note what the head of the queue requests and does not get."""
         if self._wanted:
             self.lost += self._wanted * (now - self._since)
-        core = self._core
+        partition = self._partition
         self._since, self._wanted = now, 0
-        if core.state.placing and core.queue.jobs:
-            head = core.state.head
-            if head is not None and head.spec.processors <= core.machine.free_count:
+        if partition.state.placing and partition.queue.jobs:
+            head = partition.state.head
+            if head is not None and head.spec.processors <= partition.machine.free_count:
                 self._wanted = head.spec.processors
 
 

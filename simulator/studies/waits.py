@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from reshape.collection import no_collection
+from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.futures import Futures, Spread
 from scheduler.forecasts.recorded_state import PAST_JOBS, RecordedState
@@ -23,7 +24,6 @@ from scheduler.model.events import Event, JobEnded, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.engine import Engine
 from simulator.study.study import trace_path
 from simulator.traces import swf
@@ -39,7 +39,7 @@ class Predicted:
 
     Parameters
     ----------
-    site : site of the simulation.
+    core : core of the simulation.
     jobs : jobs of the simulation.
     exact : forecasts use the real run times.
     futures, every, seed : number of futures for the quantiles of each `every`-th job that waits,
@@ -53,7 +53,7 @@ class Predicted:
 
     def __init__(
         self,
-        site: TwoGroupSite,
+        core: Core,
         jobs: TraceJobs,
         *,
         exact: bool,
@@ -63,7 +63,7 @@ class Predicted:
     ) -> None:
         self.starts = np.array(jobs.submit_times())
         self.spreads: dict[int, Spread] = {}
-        self._site, self._count = site, len(jobs)
+        self._core, self._count = core, len(jobs)
         self._run_s = dict(enumerate(jobs.run_times(), 1)) if exact else {}
         self._shares = (jobs.run / jobs.estimate).tolist()  # of the estimates, by job
         self._ratios: deque[float] = deque(maxlen=PAST_JOBS)
@@ -74,11 +74,11 @@ class Predicted:
         """Predict the starts of the jobs that were submitted at this instant and are queued."""
         if self._futures:
             self._ratios.extend(self._shares[e.job - 1] for e in events if type(e) is JobEnded)
-        queue = self._site.principal.queue
+        queue = self._core.partitions[0].queue
         waiting = [e.job for e in events if type(e) is JobSubmitted and e.job in queue]
         if not waiting:
             return
-        state = RecordedState.of_site(self._site, last=self._count)
+        state = RecordedState.of_core(self._core, last=self._count)
         found = forecast(state, run_s=self._run_s)
         for job in waiting:
             self.starts[job - 1] = found.start(job)
@@ -107,14 +107,14 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     jobs, _ = normalise(trace, processors, Rules())
     jobs = jobs.first(first) if first else jobs
     changes = {"estimates": "tsafrir" if run_times == PREDICTIONS else run_times}
-    site = TwoGroupSite(
+    core = Core(
         scenario(parameters["policy"], {} if run_times in (EXACT, ESTIMATES) else changes),
         Machine([("machine", processors)]),
         kill_at_walltime=False,
         keep_ended=False,
     )
     predicted = Predicted(
-        site,
+        core,
         jobs,
         exact=run_times == EXACT,
         futures=parameters.get("futures", 0),
@@ -122,7 +122,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
         seed=parameters.get("seed", 0),
     )
     with no_collection():
-        result = Engine(site, jobs, watch=predicted).run()
+        result = Engine(core, jobs, watch=predicted).run()
     started = np.array(result.started)
     found = accuracy(np.array(jobs.submit_times()), started, predicted.starts)
     return found | coverage(started, predicted.spreads)

@@ -13,11 +13,11 @@ from paths import SMALL_TRACE as SMALL
 from reshape.errors import ConfigError
 from reshape.speedup import Amdahl
 from reshape.topology import Topology
+from scheduler.core.core import Core
 from scheduler.model.events import JobSpec
 from scheduler.model.job import JobState
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
@@ -31,7 +31,7 @@ def two_lives(job: SimJob, policy: str = "easy") -> Result:
     """A job that makes two others wait for all 4 processors and has 4 more for its second life."""
     machine = Machine([("n1", 4)])
     group = Machine([("n2", 4)], numbering=machine.numbering)
-    core = TwoGroupSite(scenario(policy, {"redirection.theta": 1}), machine, group)
+    core = Core(scenario(policy, {"redirection.theta": 1}), machine, group)
     others = [SimJob(at, JobSpec(4, 10.0), 10.0) for at in (10.0, 20.0)]
     return Engine(core, [job, *others]).run()
 

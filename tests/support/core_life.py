@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
+from scheduler.core.partition import Partition
 from scheduler.model.events import (
     ClockSet,
     DepthChanged,
@@ -95,7 +96,7 @@ SCENARIOS = [
 
 
 class AnyLife(RuleBasedStateMachine):
-    """Drives a core by events that may come, and by some that should not."""
+    """Drives a partition by events that may come, and by some that should not."""
 
     @initialize(
         chosen=st.sampled_from(SCENARIOS),
@@ -104,10 +105,10 @@ class AnyLife(RuleBasedStateMachine):
     )
     def begin(self, chosen: Scenario, order: str, kill: bool) -> None:
         self.core = Core(chosen, Machine([("n1", 4)]), kill_at_walltime=kill, order=order)
-        self.start([self.core])
+        self.start(self.core.partitions)
 
-    def start(self, cores: list[Core]) -> None:
-        self.cores = cores
+    def start(self, partitions: list[Partition]) -> None:
+        self.partitions = partitions
         self.time = 0.0
         self.submitted: set[int] = set()
         self.before: dict[int, JobState] = {}
@@ -276,9 +277,9 @@ class AnyLife(RuleBasedStateMachine):
     def check_exclusions(self, order: Start | Expand) -> None:
         """No job gets processors that are excluded before it ends by its estimate."""
         job = self.core.jobs[order.job]
-        for core in self.cores:
-            if job.id in core.live:
-                state = core.state
+        for partition in self.partitions:
+            if job.id in partition.live:
+                state = partition.state
                 kept = state.kept_from(job)
                 if isinstance(order, Start):
                     kept = state.blocked(job, state.now, state.now + job.estimate_s)
@@ -287,9 +288,9 @@ class AnyLife(RuleBasedStateMachine):
     @invariant()
     def every_processor_in_one_place(self) -> None:
         everywhere: set[int] = set()
-        for core in self.cores:
-            machine, seen = core.machine, machine_numbers(core.machine)
-            held = [held for job in core.live.values() for held in job.groups.values()]
+        for partition in self.partitions:
+            machine, seen = partition.machine, machine_numbers(partition.machine)
+            held = [held for job in partition.live.values() for held in job.groups.values()]
             assert all(held)
             taken: set[int] = set()
             for part in [*held, machine.free]:
@@ -306,18 +307,18 @@ class AnyLife(RuleBasedStateMachine):
 
     @invariant()
     def every_job_in_one_place(self) -> None:
-        core = self.core
+        partition = self.core
         known = self.submitted - {e.job for e in self.waiting if isinstance(e, JobSubmitted)}
-        assert set(core.jobs) == known
-        for job in core.jobs.values():
-            queued = [job.id in core.queue for core in self.cores]
-            live = [job.id in core.live for core in self.cores]
+        assert set(partition.jobs) == known
+        for job in partition.jobs.values():
+            queued = [job.id in partition.queue for partition in self.partitions]
+            live = [job.id in partition.live for partition in self.partitions]
             places = [*queued, *live, job.state in FINAL]
             assert sum(places) == 1, f"job {job.id} {job.state.name}: {places}"
             assert any(queued) == (job.state is JobState.PENDING)
             assert bool(job.groups) == any(live)
             assert (job.ended_at is not None) == (job.state in FINAL)
-        for queue in [core.queue for core in self.cores]:
+        for queue in [partition.queue for partition in self.partitions]:
             wanted = sum(job.spec.processors for job in queue if job.spec.processors <= 5)
             assert not queue.demand_exceeds(wanted, 5)
             assert wanted == 0 or queue.demand_exceeds(wanted - 1, 5)
@@ -340,73 +341,82 @@ class AnyLife(RuleBasedStateMachine):
 
     @invariant()
     def what_will_come_back_is_known(self) -> None:
-        for core in self.cores:
-            none = core.state.quantity(0)
+        for partition in self.partitions:
+            none = partition.state.quantity(0)
             expected: dict[int, Quantity] = {}
-            for _, job, quantity in core.state.releases:
+            for _, job, quantity in partition.state.releases:
                 expected[job] = expected.get(job, none) + quantity
-            returning = core.machine.count_usable
-            for job in core.live.values():
-                back = core.state.quantity(sum(map(returning, job.groups.values())), job)
+            returning = partition.machine.count_usable
+            for job in partition.live.values():
+                back = partition.state.quantity(sum(map(returning, job.groups.values())), job)
                 assert expected.pop(job.id, none) == back
             assert all(quantity == none for quantity in expected.values())
-            assert list(core.state.releases) == sorted(core.state.releases)
-            resizes = [job.resize for job in core.live.values() if job.resize is not None]
-            assert core.state.freeing == sum(r.old - r.new for r in resizes if not r.expands)
+            assert list(partition.state.releases) == sorted(partition.state.releases)
+            resizes = [job.resize for job in partition.live.values() if job.resize is not None]
+            assert partition.state.freeing == sum(r.old - r.new for r in resizes if not r.expands)
 
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
-        for core in self.cores:
-            head = core.state.head
-            kept = ProcSet() if head is None else core.state.kept_from(head) & core.machine.free
+        for partition in self.partitions:
+            head = partition.state.head
+            kept = (
+                ProcSet()
+                if head is None
+                else partition.state.kept_from(head) & partition.machine.free
+            )
             if kept and head is not None:
-                space = core.machine.space.copy()
+                space = partition.machine.space.copy()
                 space.take(kept)
-                if space.free.count() >= head.processors and head.demand <= core.state.free:
-                    assert core.state.placing
-                    assert core.state.selection.select(space, head.processors) is None
-            elif head is not None and head.demand <= core.state.free:
-                own = core.reservations.get(head.id, -inf)
-                if min(core.reservations.values(), default=inf) < own:
+                if space.free.count() >= head.processors and head.demand <= partition.state.free:
+                    assert partition.state.placing
+                    assert partition.state.selection.select(space, head.processors) is None
+            elif head is not None and head.demand <= partition.state.free:
+                own = partition.reservations.get(head.id, -inf)
+                if min(partition.reservations.values(), default=inf) < own:
                     continue  # another was promised its start while nodes were away
-                assert core.state.placing, "only the selection can have refused"
-                assert core.state.selection.select(core.machine.space, head.spec.processors) is None
-            for job in core.queue:
+                assert partition.state.placing, "only the selection can have refused"
+                assert (
+                    partition.state.selection.select(partition.machine.space, head.spec.processors)
+                    is None
+                )
+            for job in partition.queue:
                 assert str(self.core.reason_pending(job.id))
 
     @invariant()
     def only_examined_jobs_hold_reservations(self) -> None:
-        for core in self.cores:
-            state = core.state
+        for partition in self.partitions:
+            state = partition.state
             if state.window is not None and not state.pass_due:
                 assert len(state.window) <= (state.depth or 0)
-                many = core.scenario.backfill.reservations not in (0, 1)
-                assert not many or core.reservations.keys() <= {job.id for job in state.window}
-                for job in core.queue:
-                    rule = core.reason_pending(job.id).rule
-                    unseen = job not in state.window and job.processors <= core.machine.installed
+                many = partition.scenario.backfill.reservations not in (0, 1)
+                assert not many or partition.reservations.keys() <= {job.id for job in state.window}
+                for job in partition.queue:
+                    rule = partition.reason_pending(job.id).rule
+                    unseen = (
+                        job not in state.window and job.processors <= partition.machine.installed
+                    )
                     assert (rule == "NotExamined") <= unseen
 
     @invariant()
     def further_resources_are_held_once(self) -> None:
-        for core in self.cores:
-            pools, held, there = core.machine.pools, Counter(), Counter()
-            for job in core.live.values():
+        for partition in self.partitions:
+            pools, held, there = partition.machine.pools, Counter(), Counter()
+            for job in partition.live.values():
                 held.update(job.spec.resources)
-            for node in core.machine.nodes.values():
+            for node in partition.machine.nodes.values():
                 there.update(node.resources if node.up else {})
             assert pools.held == [held[name] for name in pools.names]
             assert pools.there == [there[name] for name in pools.names]
-            assert bool(pools.names) == core.state.multi_resource
+            assert bool(pools.names) == partition.state.multi_resource
 
     def teardown(self) -> None:
         """Every job told to end ends, and all processors of nodes that are there come back."""
-        if not hasattr(self, "core"):
+        if not hasattr(self, "partition"):
             return
         self.deliver()
-        while self.core.live or any(len(core.queue) for core in self.cores):
+        while self.core.live or any(len(partition.queue) for partition in self.partitions):
             self.time += 1
-            queued = [job for core in self.cores for job in core.queue]
+            queued = [job for partition in self.partitions for job in partition.queue]
             self.waiting = [JobCancelled(self.time, job.id) for job in queued]
             self.waiting += [JobEnded(self.time, job) for job in self.core.live]
             self.deliver()

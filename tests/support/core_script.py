@@ -43,13 +43,11 @@ from scheduler.model.events import (
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand, Order, Refuse, Reserve, Start, WakeAt
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.site import Site
-from scheduler.sites.two_groups import TwoGroupSite
 
 
 def replay(path: Path) -> str:
     """Run a script and return its text with the output that it has now."""
-    core: Site | None = None
+    core: Core | None = None
     blocks = []
     for block in path.read_text().strip("\n").split("\n\n"):
         lines = block.split("\n----")[0].split("\n")
@@ -64,7 +62,7 @@ def replay(path: Path) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def set_up(commands: list[str]) -> Site:
+def set_up(commands: list[str]) -> Core:
     machine = Machine()
     chosen, options = scenario("easy"), {}
     for command in commands:
@@ -80,11 +78,10 @@ def set_up(commands: list[str]) -> Site:
         else:
             raise ValueError(f"unknown word {what!r} in the first block: {command!r}")
     order = options.get("order", "batch")
-    kind = Core if chosen.redirection is None else TwoGroupSite
-    return kind(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
+    return Core(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
 
 
-def run(core: Site, commands: list[str]) -> list[str]:
+def run(core: Core, commands: list[str]) -> list[str]:
     output, events = [], []
     for command in [*commands, ""]:
         event = read_event(command) if command.startswith("@") else None
@@ -230,14 +227,12 @@ def order_line(order: Order) -> str:
     return f"{name} {order.job}{' ' + what if what else ''} | {order.reason}"
 
 
-def table(core: Site) -> list[str]:
+def table(core: Core) -> list[str]:
     lines = []
     for job in core.jobs.values():
         sizes = "-".join(str(size) for _, size in job.sizes) or "-"
         groups = "  ".join(f"{group}: {held}" for group, held in job.groups.items())
         why = f"  ({job.why})" if job.why else ""
         lines.append(f"job {job.id}  {job.state.value:2}  {sizes:9}  {groups}{why}".rstrip())
-    if isinstance(core, Core):
-        return [*lines, f"free  {core.machine.free}".rstrip()]
-    free = f"{core.principal.machine.free} | {core.redirection.machine.free}"
+    free = " | ".join(str(partition.machine.free) for partition in core.partitions)
     return [*lines, f"free  {free}".rstrip()]

@@ -63,11 +63,12 @@ def drive(
             ran.reasons[order.job] = str(order.reason)
             end = JobEnded(now + jobs[order.job][3], order.job)
             heapq.heappush(events, (end.at, *instant_order(end), order.job, end))
-        reserved = dict(core.reservations)
-        if backfill.reservations == 1 and (head := core.view.reservation()) is not None:
+        [partition] = core.partitions
+        reserved = dict(partition.reservations)
+        if backfill.reservations == 1 and (head := partition.view.reservation()) is not None:
             reserved[head.job] = head.at
         for job, at in reserved.items():
             ran.reserved.setdefault(job, []).append(at)
-        for job in core.queue:
+        for job in partition.queue:
             assert str(core.reason_pending(job.id))
     return ran

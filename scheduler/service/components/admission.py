@@ -54,7 +54,7 @@ class Admission:
         self._config = config
         own = {str(path) for own in own_folders for path in (own, own.resolve())}
         self._own = sorted(map(os.path.normpath, own))
-        idle = config.idle(report_error).principal
+        idle = config.idle(report_error).partitions[0]
         self._selection = idle.scenario.selection
         self._machine = idle.machine  # with all nodes up and idle
         self._processors = config.processors

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reshape.errors import ReshapeError, nearest
+from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, ReservationCancelled, ReservationRequested
+from scheduler.model.job import JobState
 from scheduler.model.orders import Order, Refuse
 from scheduler.protocol import messages as m
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.explanations import because
-from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.state.exclusions import Exclusion, Exclusions
 from scheduler.text.times import format_moment, format_time
 
@@ -23,11 +24,11 @@ class AdvanceReservations:
 
     Parameters
     ----------
-    core : the site that decides.
+    core : that of the service.
     clock : that of the service. Requests and tables have times of the wall clock.
     """
 
-    def __init__(self, core: TwoGroupSite, clock: Clock) -> None:
+    def __init__(self, core: Core, clock: Clock) -> None:
         self._core, self._clock = core, clock
 
     def requested(self, request: m.CreateReservation, user: str) -> ReservationRequested:
@@ -125,7 +126,6 @@ class AdvanceReservations:
     def _info(self, each: Exclusion, jobs: list[int]) -> m.ReservationInfo:
         """Describe a reservation and the jobs that name it."""
         core = self._core
-        queue = core.principal.queue
         return m.ReservationInfo(
             name=each.name,
             state="ACTIVE" if each.begin <= self._clock() < each.end else "INACTIVE",
@@ -136,7 +136,7 @@ class AdvanceReservations:
             numbers=str(each.processors),
             users=list(each.users),
             running=[job for job in jobs if job in core.live],
-            queued=[job for job in jobs if job in queue],
+            queued=[job for job in jobs if core.jobs[job].state is JobState.PENDING],
         )
 
 

@@ -8,6 +8,7 @@ import secrets
 import msgspec
 
 from reshape.errors import PermissionDenied, ReshapeError
+from scheduler.core.core import Core
 from scheduler.model.events import Event, JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
@@ -22,7 +23,6 @@ from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because
 from scheduler.service.record.journal import Journal
-from scheduler.sites.site import Site
 from scheduler.text.plain import (
     LONGEST_NAME,
     LONGEST_REASON,
@@ -42,7 +42,7 @@ class ApplicationScheduler:
 
     def __init__(
         self,
-        core: Site,
+        core: Core,
         journal: Journal,
         remap: RemapScheduler,
         launches: dict[int, Launch],

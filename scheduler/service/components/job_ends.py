@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from scheduler.core.core import Core
 from scheduler.launchers.starter import CANNOT_START
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
 from scheduler.model.job import FINAL, RESIZING, Job, JobState
@@ -22,7 +23,6 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.sites.site import Site
 from scheduler.text.output_lines import error_line, last_lines
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class JobEnds:
 
     def __init__(
         self,
-        core: Site,
+        core: Core,
         monitor: SystemMonitor,
         startup: JobStartup,
         remap: RemapScheduler,

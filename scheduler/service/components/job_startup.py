@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from scheduler.config.settings import Binding
+from scheduler.core.core import Core
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path
-from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class JobStartup:
 
     def __init__(
         self,
-        core: Site,
+        core: Core,
         monitor: SystemMonitor,
         directory: ServiceDirectory,
         launches: dict[int, Launch],

@@ -14,13 +14,13 @@ import logging
 from collections.abc import Iterable
 
 from reshape.errors import ReshapeError, nearest
+from scheduler.core.core import Core
 from scheduler.model.events import DrainChanged, Event, NodeLost, NodeRemoved
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
-from scheduler.sites.site import Site
 from scheduler.text.counts import listed
 from scheduler.text.plain import LONGEST_REASON, check_text
 
@@ -36,7 +36,7 @@ COUNTED_S = 3600.0
 class NodeStates:
     """Lists and changes the states of the nodes of a service."""
 
-    def __init__(self, core: Site, monitor: SystemMonitor) -> None:
+    def __init__(self, core: Core, monitor: SystemMonitor) -> None:
         self._core, self._monitor = core, monitor
         # Node -> job -> time of its failed start there.
         self._unstarted: dict[str, dict[int, float]] = {}

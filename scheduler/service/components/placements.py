@@ -13,11 +13,11 @@ from __future__ import annotations
 from itertools import chain, zip_longest
 
 from scheduler.config.settings import Binding
+from scheduler.core.core import Core
 from scheduler.launchers.cores import cpus_of_processors
 from scheduler.model.job import Job
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.sites.site import Site
 
 
 class Placements:
@@ -28,7 +28,7 @@ class Placements:
     binding : nodes on which ranks are bound: "hosts", those on other hosts than the service.
     """
 
-    def __init__(self, core: Site, monitor: SystemMonitor, binding: Binding = "none") -> None:
+    def __init__(self, core: Core, monitor: SystemMonitor, binding: Binding = "none") -> None:
         self._core, self._monitor, self._binding = core, monitor, binding
 
     @property

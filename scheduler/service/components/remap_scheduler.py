@@ -22,6 +22,7 @@ import msgspec
 from reshape.errors import ReshapeError
 from reshape.wire.outcome import ResizeTimes
 from scheduler.config.settings import Deadlines
+from scheduler.core.core import Core
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.protocol import messages as m
@@ -29,7 +30,6 @@ from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transaction, Transactions
-from scheduler.sites.site import Site
 from scheduler.text.plain import LONGEST_REASON
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class RemapScheduler:
     restart_ports : connects the groups of jobs that restart.
     """
 
-    core: Site
+    core: Core
     transactions: Transactions
     monitor: SystemMonitor
     startup: JobStartup

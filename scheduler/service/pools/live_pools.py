@@ -16,6 +16,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.batch_systems.interface import BatchRequest, BatchStatus, BatchSystem
+from scheduler.core.core import Core
 from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
 from scheduler.node.directory import ServiceDirectory
 from scheduler.pools.options import PoolOptions
@@ -31,7 +32,6 @@ from scheduler.service.pools.payload import batch_request, starts_on_all_nodes
 from scheduler.service.pools.pool_nodes import PoolNodes
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import TwoGroupSite
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class LivePools:
 
     def __init__(
         self,
-        core: TwoGroupSite,
+        core: Core,
         monitor: SystemMonitor,
         journal: Journal,
         clock: Clock,
@@ -67,10 +67,10 @@ class LivePools:
         directory: ServiceDirectory,
         batch_systems: Mapping[str, Callable[[], BatchSystem]],
     ) -> None:
-        self._core, self._monitor, self._journal = core.principal, monitor, journal
+        self._partition, self._monitor, self._journal = core.partitions[0], monitor, journal
         self.clock, self._admission, self._directory = clock, admission, directory
         self._jobs = BatchJobs(batch_systems)
-        self._nodes = PoolNodes(self._core, monitor, clock)
+        self._nodes = PoolNodes(self._partition, monitor, clock)
         self._service = directory.memory.name
         self._noted: dict[str, bytes] = {}
         self._decide_at = 0.0  # monotonic seconds
@@ -349,7 +349,7 @@ class LivePools:
         """
         if live.record.removing:
             return self._empty(live, now)
-        steps = live.pool.consider(self._core, now, awaited_elsewhere=awaited)
+        steps = live.pool.consider(self._partition, now, awaited_elsewhere=awaited)
         return self._carry_out(live, steps, now)
 
     def _carry_out(self, live: LivePool, steps: PoolSteps, now: float) -> list[Event]:
@@ -370,7 +370,7 @@ class LivePools:
     def _empty(self, live: LivePool, now: float) -> list[Event]:
         """Give back what a pool that is being removed still has; forget it after that."""
         events: list[Event] = []
-        held = {view.number: view.held for view in live.pool.view(self._core, now).allocations}
+        held = {view.number: view.held for view in live.pool.view(self._partition, now).allocations}
         for each in live.pool.allocations:
             if each.state is S.LEAVING:
                 continue

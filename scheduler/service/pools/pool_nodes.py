@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from scheduler.config.settings import NodeConfig
-from scheduler.core.core import Core
+from scheduler.core.partition import Partition
 from scheduler.model.events import DrainChanged, Event, NodeLost
 from scheduler.pools.pool import PoolAllocation
 from scheduler.protocol import messages as m
@@ -20,11 +20,14 @@ class PoolNodes:
 
     Parameters
     ----------
-    core, monitor, clock : of the service.
+    partition : the partition that the nodes join.
+    monitor, clock : of the service.
     """
 
-    def __init__(self, core: Core, monitor: SystemMonitor, clock: Callable[[], float]) -> None:
-        self._core, self._monitor, self._clock = core, monitor, clock
+    def __init__(
+        self, partition: Partition, monitor: SystemMonitor, clock: Callable[[], float]
+    ) -> None:
+        self._partition, self._monitor, self._clock = partition, monitor, clock
 
     def serve(self, live: LivePool, each: PoolAllocation) -> None:
         """Let the agents of an allocation report; their nodes expire when it ends."""
@@ -52,7 +55,7 @@ class PoolNodes:
 
     def idle(self, each: PoolAllocation) -> int:
         """Count the processors of an allocation that a job may get now."""
-        machine = self._core.machine
+        machine = self._partition.machine
         free = machine.by_node(machine.free)
         return sum(len(free.get(name, ())) for name in each.nodes)
 
@@ -63,7 +66,7 @@ class PoolNodes:
 
     def drain(self, each: PoolAllocation, now: float, why: str) -> list[Event]:
         """Return the events by which the nodes of an allocation drain."""
-        nodes = self._core.machine.nodes
+        nodes = self._partition.machine.nodes
         return [
             DrainChanged(now, name, True, why)
             for name in each.nodes
@@ -73,12 +76,12 @@ class PoolNodes:
     def withdraw(self, each: PoolAllocation, now: float) -> list[Event]:
         """Serve the nodes of an allocation that has ended no more; others may get them."""
         self._monitor.remove_nodes(each.nodes)
-        nodes = self._core.machine.nodes
+        nodes = self._partition.machine.nodes
         there = [name for name in each.nodes if name in nodes]
         events: list[Event] = [NodeLost(now, name) for name in there if nodes[name].up]
         events += [DrainChanged(now, name, False) for name in there if nodes[name].is_left]
         return events
 
     def _is_up(self, name: str) -> bool:
-        node = self._core.machine.nodes.get(name)
+        node = self._partition.machine.nodes.get(name)
         return node is not None and node.up

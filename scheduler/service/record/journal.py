@@ -48,7 +48,7 @@ from scheduler.service.record.opening import (
     lacks_room,
     open_journal,
 )
-from scheduler.state.records import SiteRecord, encode_job, encode_site
+from scheduler.state.records import CoreRecord, encode_core, encode_job
 
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
 _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?, ?)'
@@ -302,9 +302,9 @@ class Journal(JournalReader):
         """Note that the records of running jobs hold all measurements up to a batch."""
         self._note(_META, MEASURED, str(batch))
 
-    def note_site(self, record: SiteRecord) -> None:
+    def note_core(self, record: CoreRecord) -> None:
         """Note the scheduler state apart from the jobs, unless it is what was noted last."""
-        blob = encode_site(record)
+        blob = encode_core(record)
         if blob != self._site_noted:
             self._site_noted = blob
             self._note(_SITE, seal(SITE, blob))

@@ -291,7 +291,7 @@ def test_live_nodes_in_a_network() -> None:
     assert core.reason_pending(1).rule == "NoPlace"
     assert core.reason_pending(4).rule == "Resources"
     assert placed(core.handle([NodeJoined(2, "c", 4)])) == {4: "c:2"}, "it ends before 101"
-    assert core.view.reservation() == Reservation(1, 101, 4), "x is left over"
+    assert core.partitions[0].view.reservation() == Reservation(1, 101, 4), "x is left over"
     assert core.reason_pending(5).rule == "Priority"
     (kill,) = [o for o in core.handle([NodeLost(3, "d")]) if isinstance(o, Kill)]
     assert kill.job == 3

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import msgspec
 from core_life import SCENARIOS, AnyLife
 from example_counts import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from scheduler.core.core import Core
+from scheduler.core.partition import Partition
 from scheduler.model.job import FINAL
-from scheduler.model.machine import Machine
+from scheduler.model.machine import Machine, Node
+from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Amounts, Quantity
 from scheduler.policies.scenario import Scenario
-from scheduler.state.records import SiteRecord, decode_job, decode_site, encode_job, encode_site
+from scheduler.policies.scenarios import scenario
+from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
 
 
-def restored(core: Core, scenario: Scenario) -> Core:
+def restored(core: Core, chosen: Scenario) -> Core:
     """Build a core from the encoded record of another one."""
-    copy = Core(scenario, Machine(), kill_at_walltime=core.kill_at_walltime, order=core.order)
-    record = decode_site(encode_site(SiteRecord(core.now, core.record())))
-    jobs = [decode_job(encode_job(job)) for job in core.jobs.values()]
-    copy.restore(record.now, record.principal, jobs)
-    return copy
+    return Core.restored(
+        decode_core(encode_core(core.record())),
+        [decode_job(encode_job(job)) for job in core.jobs.values()],
+        chosen,
+        Machine(),
+        kill_at_walltime=core.kill_at_walltime,
+        order=core.order,
+    )
 
 
-def amounts(core: Core, quantity: Quantity) -> dict[str, int]:
+def amounts(partition: Partition, quantity: Quantity) -> dict[str, int]:
     """Amounts by name, without those of 0: a restored core forgets what only ended jobs named."""
     if not isinstance(quantity, Amounts):
         return {"processors": quantity}
-    named = zip(["processors", *core.machine.pools.names], quantity, strict=True)
+    named = zip(["processors", *partition.machine.pools.names], quantity, strict=True)
     return {name: amount for name, amount in named if amount or name == "processors"}
 
 
-def releases(core: Core) -> list[tuple[float, int, dict[str, int]]]:
+def releases(partition: Partition) -> list[tuple[float, int, dict[str, int]]]:
     """Expected releases; those that are overdue count as due now."""
-    expected = core.state.releases
+    expected = partition.state.releases
     return sorted(
-        ((max(at, core.now), job, amounts(core, part)) for at, job, part in expected),
+        ((max(at, partition.now), job, amounts(partition, part)) for at, job, part in expected),
         key=lambda release: (release[0], release[1], release[2]["processors"]),
     )
 
@@ -56,9 +63,10 @@ class InterruptedLife(AnyLife):
     @rule()
     def recover(self) -> None:
         self.deliver()
-        before, after = self.core, restored(self.core, self.chosen)
+        copy = restored(self.core, self.chosen)
+        [before], [after] = self.core.partitions, copy.partitions
         assert list(after.live) == sorted(before.live, key=lambda n: (before.live[n].started_at, n))
-        queues = [[job.id for job in core.queue] for core in (after, before)]
+        queues = [[job.id for job in each.queue] for each in (after, before)]
         if before.queue.ages:  # sorted again at the next pass
             queues = [sorted(queue) for queue in queues]
         assert queues[0] == queues[1]
@@ -77,8 +85,26 @@ class InterruptedLife(AnyLife):
             assert encode_job(after.jobs[number]) == encode_job(job)
             if job.state not in FINAL:
                 assert amounts(after, after.jobs[number].demand) == amounts(before, job.demand)
-        self.core, self.cores = after, [after]
+        self.core, self.partitions = copy, copy.partitions
 
 
 TestInterruptedLife = InterruptedLife.TestCase
 TestInterruptedLife.settings = examples(150, stateful_step_count=40)
+
+
+def test_the_record_of_release_0_1_0_is_read() -> None:
+    nodes = [Node("n1", ProcSet.span(0, 3), 3, up=True)]
+    group = [Node("n1", ProcSet.span(3, 1), 1, up=True)]
+    written = {
+        "now": 5.0,
+        "principal": {"nodes": nodes, "depth": 7},
+        "redirection": {"nodes": group},
+        "counts": {2: 1},
+    }
+    record = decode_core(msgspec.msgpack.encode(written))
+    core = Core.restored(record, [], scenario("easy"), Machine())
+    assert [part.machine.free_count for part in core.partitions] == [3, 1]
+    assert (core.now, core.depth_limit, record.counts) == (5.0, 7, {2: 1})
+    del written["redirection"]  # as without a redirection group
+    record = decode_core(msgspec.msgpack.encode(written))
+    assert len(Core.restored(record, [], scenario("easy"), Machine()).partitions) == 1

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.topology import Topology
+from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.futures import Futures, Spread, drawn_arrivals
 from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
@@ -29,7 +30,6 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Expand, Kill, Order
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.state.records import encode_job
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -61,12 +61,12 @@ jobs = st.lists(
 )
 
 
-def new_site(chosen: Scenario, *, kill: bool = True) -> TwoGroupSite:
+def new_site(chosen: Scenario, *, kill: bool = True) -> Core:
     machine = Machine([("n", PROCESSORS)])
     group = None
     if chosen.redirection is not None:
         group = Machine([("kept", 4)], numbering=machine.numbering)
-    return TwoGroupSite(chosen, machine, group, kill_at_walltime=kill)
+    return Core(chosen, machine, group, kill_at_walltime=kill)
 
 
 Sizes = list[tuple[int, int, int, int]]
@@ -101,7 +101,7 @@ class Simulated:
         )
         killed = any(isinstance(each, Kill) for each in orders)
         if time >= self.wanted[-1][0] and not killed and not extends:
-            self.states.append(RecordedState.of_site(self.site, last=len(self.wanted)))
+            self.states.append(RecordedState.of_core(self.site, last=len(self.wanted)))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -178,7 +178,7 @@ def test_an_overdue_job_ends_now_without_the_enforcement_of_walltimes() -> None:
     site = new_site(SCENARIOS["easy"], kill=False)
     site.handle([JobSubmitted(0.0, 1, JobSpec(8, 10.0))])
     site.handle([JobSubmitted(15.0, 2, JobSpec(8, 10.0))])
-    found = forecast(RecordedState.of_site(site))
+    found = forecast(RecordedState.of_core(site))
     assert (found.end(1), found.start(2), found.end(2)) == (15.0, 15.0, 25.0)
     assert found.of(2).processors == "0-7"
 
@@ -188,7 +188,7 @@ def test_a_forecast_does_not_change_the_site_and_repeats_itself() -> None:
     for number in range(1, 6):
         site.handle([JobSubmitted(float(number), number, JobSpec(5, 10.0 * number))])
     before = site.record(), [encode_job(job) for job in site.jobs.values()]
-    state = RecordedState.of_site(site)
+    state = RecordedState.of_core(site)
     assert forecast(state).starts == forecast(state).starts == {2: 11.0, 3: 31.0, 4: 61.0, 5: 101.0}
     assert (site.record(), [encode_job(job) for job in site.jobs.values()]) == before
 
@@ -197,7 +197,7 @@ def test_nothing_happens_beyond_the_horizon() -> None:
     site = new_site(SCENARIOS["fcfs"])
     for number in (1, 2, 3):
         site.handle([JobSubmitted(0.0, number, JobSpec(8, 10.0))])
-    found = forecast(RecordedState.of_site(site), horizon_s=15.0)
+    found = forecast(RecordedState.of_core(site), horizon_s=15.0)
     assert found.starts == {2: 10.0}
     assert found.of(2).end is None
     assert found.of(3).start is None
@@ -208,7 +208,7 @@ def test_a_forecast_without_time_knows_the_first_instant_only(name: str) -> None
     site = new_site(SCENARIOS[name])
     for number in (1, 2, 3):
         site.handle([JobSubmitted(0.0, number, JobSpec(8, 10.0))])
-    state, spec = RecordedState.of_site(site), JobSpec(1, 5.0)
+    state, spec = RecordedState.of_core(site), JobSpec(1, 5.0)
     found = forecast(state, [spec], limit_s=0.0)
     assert (found.until, found.time_is_over, found.starts) == (0.0, True, {})
     assert found.submitted().start is None
@@ -235,7 +235,7 @@ def test_a_resizable_job_with_measured_sizes_expands_in_a_forecast() -> None:
             iteration_s = 32.0 / site.jobs[1].size
     history = site.jobs[1].history
     assert history.measured > 1
-    found = forecast(RecordedState.of_site(site)).of(1)
+    found = forecast(RecordedState.of_core(site)).of(1)
     assert found.end is not None
     assert found.end < 1000.0, found
     assert found.sizes[-1][1] == 8
@@ -247,7 +247,7 @@ def test_a_job_with_a_performance_model_grows_in_its_quote() -> None:
     rigid = JobSpec(2, 1000.0)
     grows = JobSpec(2, 1000.0, 8, performance="amdahl:serial=0")
     keeps = JobSpec(2, 1000.0, 8)  # the effect of a larger size is not known
-    state = replace(RecordedState.of_site(site), now=0.0)
+    state = replace(RecordedState.of_core(site), now=0.0)
     found = [quote(state, spec) for spec in (rigid, grows, keeps)]
     assert [each.start for each in found] == [0.0] * 3
     ends = [each.end for each in found]
@@ -262,7 +262,7 @@ def test_a_running_job_with_a_performance_model_grows_when_others_have_ended() -
     spec = JobSpec(4, 1000.0, 8, performance="amdahl:serial=0")
     site.handle([JobSubmitted(0.0, 1, spec), JobSubmitted(0.0, 2, JobSpec(4, 100.0))])
     site.handle([JobStarted(0.0, 1), JobStarted(0.0, 2)])
-    found = forecast(RecordedState.of_site(site)).of(1)
+    found = forecast(RecordedState.of_core(site)).of(1)
     assert found.end is not None
     assert 500.0 < found.end < 700.0
     assert [size for _, size in found.sizes][-1] == 8
@@ -272,7 +272,7 @@ def test_futures_draw_from_past_ratios_and_bracket_the_exact_case() -> None:
     site = new_site(SCENARIOS["fcfs"])
     site.handle([JobSubmitted(0.0, 1, JobSpec(8, 100.0))])
     site.handle([JobSubmitted(0.0, 2, JobSpec(8, 100.0))])
-    state = replace(RecordedState.of_site(site), ratios=[0.5] * 10 + [1.0] * 10)
+    state = replace(RecordedState.of_core(site), ratios=[0.5] * 10 + [1.0] * 10)
     found = Futures(state, 2).spreads(40, seed=1)
     assert found.start == Spread(50.0, found.start.p50, 100.0)
     assert found.end.p90 == 200.0
@@ -284,7 +284,7 @@ def test_futures_with_arrivals_draw_from_the_latest_submissions() -> None:
     site.handle([JobSubmitted(0.0, 1, JobSpec(8, 100.0))])
     for number in range(2, 6):
         site.handle([JobSubmitted(10.0 * number, number, JobSpec(4, 20.0 + number))])
-    state = RecordedState.of_site(site)
+    state = RecordedState.of_core(site)
     later = drawn_arrivals(state, state.now + 100.0, np.random.default_rng(1))
     assert later == drawn_arrivals(state, state.now + 100.0, np.random.default_rng(1))
     times = [at for at, _ in later]
@@ -307,7 +307,7 @@ def test_a_waiting_job_is_explained_with_what_would_change_its_start() -> None:
     site.handle([JobSubmitted(0.0, 1, JobSpec(6, 100.0))])
     site.handle([JobSubmitted(0.0, 2, JobSpec(8, 100.0))])
     site.handle([JobSubmitted(0.0, 3, JobSpec(2, 200.0))])
-    found = waiting(RecordedState.of_site(site), 3)
+    found = waiting(RecordedState.of_core(site), 3)
     assert (found.before, found.before_count, found.forecast.start) == ([2], 1, 200.0)
     starts = {(other.processors, other.walltime_s): other.start for other in found.changes}
     assert starts[2, 100.0] == 0.0
@@ -315,7 +315,7 @@ def test_a_waiting_job_is_explained_with_what_would_change_its_start() -> None:
 
 
 def test_the_nearest_feasible_request_fits_machine_and_topology() -> None:
-    state = RecordedState.of_site(new_site(SCENARIOS["easy"]))
+    state = RecordedState.of_core(new_site(SCENARIOS["easy"]))
     wanted = JobSpec(20, 60.0, topology=Topology.parse("power-of-2"))
     nearest = nearest_feasible(state, wanted)
     assert nearest is not None

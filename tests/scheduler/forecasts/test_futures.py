@@ -14,12 +14,12 @@ from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
+from scheduler.core.core import Core
 
-site = TwoGroupSite(scenario("easy"), Machine([("n", 8)]))
+site = Core(scenario("easy"), Machine([("n", 8)]))
 for number in range(1, 50):
     site.handle([JobSubmitted(0.0, number, JobSpec(5, 10.0 * number))])
-Futures(RecordedState.of_site(site), 49).spreads(20_000, workers=2)
+Futures(RecordedState.of_core(site), 49).spreads(20_000, workers=2)
 """
 
 

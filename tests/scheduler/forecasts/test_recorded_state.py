@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
+from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
@@ -15,11 +16,10 @@ from scheduler.policies.scenarios import scenario
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import lost_submission, reading
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import TwoGroupSite
 
 
 def test_the_state_of_a_journal_is_that_of_the_site(tmp_path: Path) -> None:
-    site = TwoGroupSite(scenario("easy"), Machine([("n", 4)]))
+    site = Core(scenario("easy"), Machine([("n", 4)]))
     for number, (size, walltime) in enumerate([(3, 100), (1, 40), (4, 50), (1, 90), (2, 30)], 1):
         site.handle([JobSubmitted(10.0, number, JobSpec(size, float(walltime)))])
     site.handle([JobEnded(20.0, 2)])
@@ -29,15 +29,15 @@ def test_the_state_of_a_journal_is_that_of_the_site(tmp_path: Path) -> None:
     for job in site.jobs.values():
         journal.add_job(job.id, "token", lost_submission())
         journal.note_job(job)
-    journal.note_site(site.record())
+    journal.note_core(site.record())
     journal.commit()
     with reading(path) as reader:
         read = RecordedState.of_journal(reader, 20.0)
     journal.close()
-    of_site = RecordedState.of_site(site)
+    of_core = RecordedState.of_core(site)
     assert (read.now, read.last, read.ratios) == (20.0, 5, [0.25])
-    assert [job.id for job in read.jobs] == [job.id for job in of_site.jobs]
-    one, other = forecast(read), forecast(of_site)
+    assert [job.id for job in read.jobs] == [job.id for job in of_core.jobs]
+    one, other = forecast(read), forecast(of_core)
     assert one.starts == {3: 110.0, 5: 160.0}
     assert [one.of(job.id) for job in read.jobs] == [other.of(job.id) for job in read.jobs]
 

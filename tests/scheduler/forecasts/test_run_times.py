@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.core.core import Core
 from scheduler.forecasts.futures import Futures
 from scheduler.forecasts.quotes import quote
 from scheduler.forecasts.recorded_state import RecordedState
@@ -15,15 +16,14 @@ from scheduler.forecasts.run_times import PROBABILITIES, RunTimes
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
 
 ANN, BOB = JobSpec(8, 1000.0, user="ann"), JobSpec(8, 1000.0, user="bob")
 
 
-def trained_site(estimates: str) -> TwoGroupSite:
+def trained_site(estimates: str) -> Core:
     """A site on which ann's jobs ran for 91 to 110 s, and no one else's; a job of ann runs."""
     chosen = scenario("fcfs", {"estimates": estimates})
-    site = TwoGroupSite(chosen, Machine([("n", 8)]), kill_at_walltime=True)
+    site = Core(chosen, Machine([("n", 8)]), kill_at_walltime=True)
     at = 0.0
     for number in range(1, 21):
         site.handle([JobSubmitted(at, number, ANN)])
@@ -35,7 +35,7 @@ def trained_site(estimates: str) -> TwoGroupSite:
 
 def state_after(seconds: float, estimates: str = "statistical") -> RecordedState:
     """State of the site some seconds after the start of its running job, without past ratios."""
-    state = RecordedState.of_site(trained_site(estimates))
+    state = RecordedState.of_core(trained_site(estimates))
     return replace(state, now=state.now + seconds, ratios=[])
 
 

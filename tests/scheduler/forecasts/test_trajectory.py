@@ -10,6 +10,7 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.quotes import quote
 from scheduler.forecasts.recorded_state import RecordedState
@@ -18,7 +19,6 @@ from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import PENDING
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
 
 PROCESSORS = 16
 SCENARIOS = {
@@ -32,10 +32,10 @@ requests = st.tuples(st.integers(1, PROCESSORS), st.integers(1, 40))
 
 def state_of(jobs: list[tuple[int, int]], changes: dict[str, object], last: int) -> RecordedState:
     """State after jobs were submitted at 0, 1, 2 s and so on; they run until `last` s."""
-    site = TwoGroupSite(scenario("easy", changes), Machine([("n", PROCESSORS)]))
+    site = Core(scenario("easy", changes), Machine([("n", PROCESSORS)]))
     for number, (size, walltime) in enumerate(jobs, 1):
         site.handle([JobSubmitted(float(number - 1), number, JobSpec(size, float(walltime)))])
-    return replace(RecordedState.of_site(site), now=float(max(last, len(jobs))))
+    return replace(RecordedState.of_core(site), now=float(max(last, len(jobs))))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -112,6 +112,6 @@ def test_scenarios_in_which_a_waiting_job_may_have_an_effect(changes: dict[str, 
 
 
 def test_resizable_jobs_may_have_an_effect() -> None:
-    site = TwoGroupSite(scenario("easy"), Machine([("n", PROCESSORS)]))
+    site = Core(scenario("easy"), Machine([("n", PROCESSORS)]))
     site.handle([JobSubmitted(0.0, 1, JobSpec(1, 10.0, max_processors=4))])
-    assert not last_job_changes_nothing(RecordedState.of_site(site))
+    assert not last_job_changes_nothing(RecordedState.of_core(site))

@@ -67,9 +67,9 @@ def test_a_job_waits_for_a_node_with_its_resources() -> None:
     """A new resource turns quantities into amounts, also those of running jobs."""
     core = Core(Scenario("easy"), Machine([("a", 4)]))
     assert core.handle([JobSubmitted(0, 1, JobSpec(2, 10.0))])
-    assert not core.state.multi_resource
+    assert not core.partitions[0].state.multi_resource
     assert not core.handle([JobSubmitted(1, 2, JobSpec(1, 10.0, resources={"memory": 8}))])
-    assert core.state.multi_resource
+    assert core.partitions[0].state.multi_resource
     assert str(core.reason_pending(2)) == (
         "1 processor, 8 memory wanted, the machine has 4 processors, 0 memory [TooLarge]"
     )

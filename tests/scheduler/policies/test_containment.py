@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,
     JobEnded,
@@ -26,7 +27,6 @@ from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.predictions.predictor import Predictor
-from scheduler.sites.two_groups import TwoGroupSite
 
 
 class Errors:
@@ -129,8 +129,8 @@ class Foreteller(Predictor):
         self._fail("relearn", learned)
 
 
-def site(chosen: Scenario, errors: Errors | None, processors: int = 4) -> TwoGroupSite:
-    return TwoGroupSite(chosen, Machine([("n1", processors)]), report_error=errors)
+def site(chosen: Scenario, errors: Errors | None, processors: int = 4) -> Core:
+    return Core(chosen, Machine([("n1", processors)]), report_error=errors)
 
 
 def submitted(
@@ -143,7 +143,7 @@ def started(orders: Sequence[Order]) -> list[int]:
     return [order.job for order in orders if isinstance(order, Start)]
 
 
-def run(core: TwoGroupSite, *instants: Sequence[Event]) -> list[int]:
+def run(core: Core, *instants: Sequence[Event]) -> list[int]:
     """Hand over the events of some instants; return the jobs in the order of their starts."""
     return [job for events in instants for job in started(core.handle(events))]
 
@@ -262,9 +262,10 @@ def test_learning_that_fails_changes_nothing() -> None:
 def test_a_record_of_what_a_predictor_learned_that_fails(method: str) -> None:
     errors = Errors()
     chosen = Scenario("mine", estimates=Foretelling(method))
-    core, restored = site(chosen, errors), TwoGroupSite(chosen, report_error=errors)
+    core = site(chosen, errors)
     run(core, [submitted(0, 1, 2)], [JobEnded(5, 1)])
-    restored.restore(core.record(), core.jobs.values())
+    jobs = core.jobs.values()
+    restored = Core.restored(core.record(), jobs, chosen, Machine(), report_error=errors)
     assert restored.now == core.now
     assert f"failed in {method} with ZeroDivisionError" in errors.sentences[0]
 
@@ -285,8 +286,8 @@ def test_the_scenario_stays_the_one_that_was_set() -> None:
     mine = Scenario("mine", order=ByUser(), selection=Choosing())
     core = site(mine, Errors())
     assert core.scenario == mine
-    core.scenario = other = Scenario("other", order=AgingByUser())
-    assert core.scenario == other
+    other = Scenario("other", order=AgingByUser())
+    assert core.resumed(other, kill_at_walltime=True).scenario == other
 
 
 def test_progress_and_quantiles_of_a_predictor_that_fails() -> None:
@@ -311,7 +312,7 @@ def test_progress_and_quantiles_of_a_predictor_that_fails() -> None:
     core.handle([ResizePoint(10, 1, 1, 10.0, iterations=9)])
     job = core.jobs[1]
     assert job.estimate_s == 50
-    assert core.principal.predictor.quantiles(job, (0.5,)) is None
+    assert core.partitions[0].predictor.quantiles(job, (0.5,)) is None
     assert [each.split(" failed in ")[1].split()[0] for each in errors.sentences] == [
         "progressed", "quantiles",
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from reshape.errors import ConfigError
+from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, NodeJoined
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine, Node
@@ -13,7 +14,6 @@ from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.policies.redirection import Counters, Redirection
 from scheduler.policies.scenarios import from_data, of_redirection_group, scenario, to_data
-from scheduler.sites.two_groups import TwoGroupSite
 
 
 def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0) -> Job:
@@ -117,7 +117,7 @@ def test_counts_go_on_after_a_restart() -> None:
 
 def test_the_machines_of_the_groups_must_share_their_numbering() -> None:
     with pytest.raises(ValueError, match="must share their numbering"):
-        TwoGroupSite(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))
+        Core(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))
 
 
 def test_both_groups_keep_the_places_of_a_tree() -> None:
@@ -126,11 +126,11 @@ def test_both_groups_keep_the_places_of_a_tree() -> None:
     like = Machine(network=Tree(2, 1, 4), places=places)
     tree = scenario("easy", {"selection": "tree", "redirection.processors": 2})
     nodes = [Node(name, count=4, resources={"gib": 8}) for name in "ab"]
-    live = TwoGroupSite(tree, Machine(network=like.space.network, places=places))
+    live = Core(tree, Machine(network=like.space.network, places=places))
     live.handle([NodeJoined(0.0, node.name, 4, 2 * (node.name == "b"), node.resources)
                  for node in reversed(nodes)])  # fmt: skip
-    for core in (live, TwoGroupSite.on(tree, nodes, like)):
-        machines = core.principal.machine, core.redirection.machine
+    for core in (live, Core.on(tree, nodes, like)):
+        machines = core.partitions[0].machine, core.partitions[1].machine
         assert [str(machine.free) for machine in machines] == ["0-5", "6-7"]
         assert [machine.pools.there for machine in machines] == [[12], [4]]
         assert core.machine.resources == {"gib": (16, 16)}

@@ -241,12 +241,12 @@ def test_policies_of_an_installed_package() -> None:
     core = Core(there, Machine([("n", 8)]))
     submitted = [JobSubmitted(0, n, JobSpec(5, 10)) for n in (1, 2)]
     assert core.handle(submitted) == [], "this selection accepts no 5"
-    assert [job.id for job in core.queue] == [1, 2]
+    assert [job.id for job in core.partitions[0].queue] == [1, 2]
     orders = core.handle([JobSubmitted(1, 3, JobSpec(3, 10))])
     assert [(o.job, o.processors) for o in orders if isinstance(o, Start)] == [
         (3, ProcSet.span(5, 3))
     ]
-    assert [job.id for job in core.queue] == [1, 2]
+    assert [job.id for job in core.partitions[0].queue] == [1, 2]
 
 
 @pytest.mark.usefixtures("registered")
@@ -290,17 +290,16 @@ def test_a_registered_scenario() -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_the_scenario_of_a_core_can_be_replaced() -> None:
+def test_a_core_resumes_with_another_scenario() -> None:
     core = Core(scenario("fcfs"), Machine([("n", 4)]), kill_at_walltime=False)
     core.handle([JobSubmitted(n, n, JobSpec(processors, 9)) for n, processors in ((1, 3), (2, 2))])
     assert core.handle([JobSubmitted(3, 3, JobSpec(1, 5))]) == [], "no job passes in FCFS"
-    core.scenario = scenario("easy", {"order": "lcfs"})
-    core.kill_at_walltime = True
+    core = core.resumed(scenario("easy", {"order": "lcfs"}), kill_at_walltime=True)
     started = [o.job for o in core.handle([Wakeup(3.5)]) if isinstance(o, Start)]
     assert started == [3], "a pass, because the scenario is another; last come, first served"
     orders = core.handle([Wakeup(20)])
     assert [type(order) for order in orders] == [Kill, Kill]
-    assert [job.id for job in core.queue] == [2]
+    assert [job.id for job in core.partitions[0].queue] == [2]
 
 
 @given(st.integers(1, 5), st.floats(0, 1), st.booleans())

@@ -38,12 +38,9 @@ class Simulated:
     ) -> None:
         self.capacity = SharedCapacity(4, {NAME: 100}, penalty)
         self.scenario = Scenario("learns", selection=selection or OnTable(learn_demands=True))
-        self.core = self.new_core()
+        self.core = Core(self.scenario, Machine([("a", 4), ("b", 4)], shared=self.capacity))
         self.demands, self.noise = demands, noise
         self.dice, self.now, self.last = random.Random(1), 0.0, 0
-
-    def new_core(self) -> Core:
-        return Core(self.scenario, Machine([("a", 4), ("b", 4)], shared=self.capacity))
 
     def submit(self, name: str, processors: int, declared: int = 0) -> ProcSet | None:
         """Submit a job; return the processors on which it starts at once."""
@@ -91,7 +88,7 @@ class Simulated:
         )
 
     def learned(self, job: int) -> float | None:
-        demands = self.core.state.demands
+        demands = self.core.partitions[0].state.demands
         assert demands is not None
         return demands.learned(self.core.jobs[job])
 
@@ -173,8 +170,9 @@ def test_what_was_learned_places_the_next_job_and_survives_recovery() -> None:
     before, record = jobs.core, jobs.core.record()
     assert jobs.submit("known", 1, declared=20) == ProcSet.of([4]), "not beside job 3"
     jobs.end(jobs.last)
-    jobs.core = jobs.new_core()
-    jobs.core.restore(jobs.now, record, [job.copy() for job in before.live.values()])
+    live = [job.copy() for job in before.live.values()]
+    empty = before.partitions[0].machine.emptied()
+    jobs.core = Core.restored(record, live, jobs.scenario, empty)
     assert jobs.submit("known", 1, declared=20) == ProcSet.of([4])
     assert jobs.submit("unknown", 1) == ProcSet.of([5]), "55 of node b are left"
 
@@ -184,4 +182,4 @@ def test_nothing_is_learned_unless_the_scenario_says_so() -> None:
         Scenario("t", selection=LessConsume()),
         Machine([("a", 4)], shared=SharedCapacity(4, {NAME: 100})),
     )
-    assert core.state.demands is None
+    assert core.partitions[0].state.demands is None

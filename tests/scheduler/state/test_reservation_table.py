@@ -125,7 +125,7 @@ class Checked(OnTable, frozen=True):
     def place(self, table: ReservationTable, request: Request) -> Allocation | None:
         """Find the same in both tables."""
         found = find("selection", self.name)().place(table, request)
-        state = self.core.state
+        state = self.core.partitions[0].state
         soon = nextafter(state.now, inf)
         live = [(job, state.held(job)) for job in state.live.values()]
         free = state.machine.free
@@ -164,7 +164,7 @@ class TableLife(AnyLife):
         )
         machine = Machine([("n1", 4)], shared=SharedCapacity(4, {"memory": 10}))
         self.core = Checked.core = Core(chosen, machine, kill_at_walltime=kill)
-        self.start([self.core])
+        self.start(self.core.partitions)
 
     @rule(
         processors=st.integers(1, 6),

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from reshape.__main__ import main
 from reshape.speedup import Prio
 from reshape.topology import Topology
+from scheduler.core.core import Core
 from scheduler.demo.run import run_workload
 from scheduler.demo.workload import DemoJob
 from scheduler.model.events import Event, JobSpec, NodeJoined
@@ -29,7 +30,6 @@ from scheduler.policies.scenarios import scenario
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import reading
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -51,13 +51,13 @@ def jobs() -> list[SimJob]:
 
 def write_journal(
     path: Path,
-    core: TwoGroupSite | None = None,
+    core: Core | None = None,
     joined: Sequence[Event] = (NodeJoined(0.0, "local", PROCESSORS),),
     given: list[SimJob] | None = None,
     group_s: float = 0.4,
 ) -> None:
     """Simulate, and write down what a service would have written."""
-    core = TwoGroupSite(scenario("fcfs-pr")) if core is None else core
+    core = Core(scenario("fcfs-pr")) if core is None else core
     journal = Journal(path)
     journal.add_settings(settings_of(core))
 
@@ -119,7 +119,7 @@ def test_a_run_on_a_network_of_nodes_with_memory(
     machine = Machine(network=network, places=places)
     nodes = [NodeJoined(0.0, name, 4, resources={"gib": 4}) for name in "dacb"]
     path = tmp_path / "journal.db"
-    core = TwoGroupSite(scenario("easy", {"selection": selection}), machine)
+    core = Core(scenario("easy", {"selection": selection}), machine)
     resources = [{"gib": 6}, {}, {"gib": 12}]
     specs = [msgspec.structs.replace(job.spec, resources=resources[i % 3])
              for i, job in enumerate(jobs())]  # fmt: skip

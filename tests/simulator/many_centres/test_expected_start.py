@@ -36,6 +36,7 @@ class AskLast:
 
     def __init__(self, core: Core, last: int) -> None:
         self.core, self.machine, self.last = core, core.machine, last
+        self.partition = core.partitions[0]
         self.jobs, self.live, self.now = core.jobs, core.live, 0.0
         self.expected = inf
         self.expected_when_queued = inf
@@ -45,10 +46,12 @@ class AskLast:
         orders = self.core.handle(other) if other else []
         for event in events:
             if isinstance(event, JobSubmitted) and event.job == self.last:
-                self.expected = expected_start(self.core, event.at, event.spec)
+                self.expected = expected_start(self.partition, event.at, event.spec)
                 orders = [*orders, *self.core.handle([event])]
-                if self.last in self.core.queue:
-                    self.expected_when_queued = expected_start_of(self.core, event.at, self.last)
+                if self.last in self.partition.queue:
+                    self.expected_when_queued = expected_start_of(
+                        self.partition, event.at, self.last
+                    )
             elif event not in other:
                 orders = [*orders, *self.core.handle([event])]
         return orders
@@ -92,28 +95,28 @@ def core_with_queue(name: str) -> Core:
 
 
 def test_a_job_is_expected_behind_the_queue_under_fcfs() -> None:
-    assert expected_start(core_with_queue("fcfs"), 1.0, JobSpec(1, 5.0)) == 40.0
+    assert expected_start(core_with_queue("fcfs").partitions[0], 1.0, JobSpec(1, 5.0)) == 40.0
 
 
 def test_a_short_job_is_expected_at_once_under_backfilling() -> None:
-    assert expected_start(core_with_queue("easy"), 1.0, JobSpec(1, 5.0)) == 1.0
+    assert expected_start(core_with_queue("easy").partitions[0], 1.0, JobSpec(1, 5.0)) == 1.0
 
 
 def test_an_expectation_changes_nothing_and_ends_at_its_limit() -> None:
     core = core_with_queue("fcfs")
-    assert expected_start(core, 1.0, JobSpec(1, 5.0), latest=39.0) == inf
-    assert list(core.queue.jobs) == [2, 3, 4]
+    assert expected_start(core.partitions[0], 1.0, JobSpec(1, 5.0), latest=39.0) == inf
+    assert list(core.partitions[0].queue.jobs) == [2, 3, 4]
     assert core.handle([JobEnded(10.0, 1)])[0].job == 2
 
 
 def test_an_overdue_job_is_expected_to_end_now() -> None:
     core = core_with_queue("fcfs")
-    assert expected_start_of(core, 15.0, 2) == 15.0
-    assert expected_start_of(core, 15.0, 3) == 25.0
+    assert expected_start_of(core.partitions[0], 15.0, 2) == 15.0
+    assert expected_start_of(core.partitions[0], 15.0, 3) == 25.0
 
 
 def test_a_job_larger_than_the_machine_never_starts() -> None:
-    assert expected_start(core_with_queue("easy"), 1.0, JobSpec(5, 1.0)) == inf
+    assert expected_start(core_with_queue("easy").partitions[0], 1.0, JobSpec(5, 1.0)) == inf
 
 
 def test_a_core_that_predicts_expects_the_job_to_run_as_long_as_predicted() -> None:
@@ -127,6 +130,6 @@ def test_a_core_that_predicts_expects_the_job_to_run_as_long_as_predicted() -> N
     core.handle([JobEnded(10.0, 1), JobEnded(10.0, 2)])
     core.handle([JobSubmitted(20.0, 3, spec)])  # expected to end at 30
     core.handle([JobSubmitted(20.0, 4, JobSpec(4, 100.0, user="u"))])
-    assert expected_start(core, 20.0, JobSpec(1, 100.0, user="u")) == 20.0
-    assert expected_start(core, 20.0, JobSpec(1, 100.0, user="other")) == 40.0
-    assert expected_start_of(core, 20.0, 4) == 30.0
+    assert expected_start(core.partitions[0], 20.0, JobSpec(1, 100.0, user="u")) == 20.0
+    assert expected_start(core.partitions[0], 20.0, JobSpec(1, 100.0, user="other")) == 40.0
+    assert expected_start_of(core.partitions[0], 20.0, 4) == 30.0

@@ -125,26 +125,25 @@ def test_a_short_job_starts_before_the_expiry_and_a_long_one_elsewhere() -> None
 def test_a_node_that_joins_again_with_a_later_time_expires_later() -> None:
     core = core_of(1, a=100.0)
     assert core.handle([JobSubmitted(1.0, 1, JobSpec(4, 150.0))])[:0] == []
-    assert 1 in core.queue
+    assert 1 in core.partitions[0].queue
     core.handle([NodeJoined(2.0, "a", 4, until=300.0)])
     assert core.jobs[1].started_at == 2.0
     core.handle([NodeJoined(3.0, "a", 4)])
-    assert not core.state.excluding
+    assert not core.partitions[0].state.excluding
 
 
 def test_exclusions_survive_a_record() -> None:
     core = core_of(1, a=inf, b=100.0)
     core.handle([JobSubmitted(1.0, 1, JobSpec(8, 150.0))])
-    copy = Core(core.scenario)
-    copy.restore(core.now, core.record(), [core.jobs[1].copy()])
-    assert list(copy.state.exclusions) == list(core.state.exclusions)
-    assert copy.state.excluding
+    copy = Core.restored(core.record(), [core.jobs[1].copy()], core.scenario, Machine())
+    assert list(copy.exclusions) == list(core.exclusions)
+    assert copy.partitions[0].state.excluding
 
 
 def test_processors_that_are_counted_cannot_be_excluded() -> None:
     core = Core(Scenario("x"), Machine([("a", 4)], counted=True))
     with pytest.raises(ValueError, match="'r' needs a machine whose processors are distinguished"):
-        core.state.exclude(Exclusion("r", ProcSet.span(0, 2), 5.0))
+        core.partitions[0].state.exclude(Exclusion("r", ProcSet.span(0, 2), 5.0))
 
 
 def test_an_exclusion_must_end_after_it_begins() -> None:

@@ -88,7 +88,7 @@ class Simulated:
                 assert isinstance(order, Start)
                 self.starts[order.job], self.places[order.job] = now, order.processors
                 self._add_event(JobEnded(now + jobs[order.job][3], order.job))
-        head = self.core.view.reservation()
+        head = self.core.partitions[0].view.reservation()
         if head is not None:
             self.reserved.setdefault(head.job, []).append(head.at)
 

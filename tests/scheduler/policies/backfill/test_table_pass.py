@@ -26,7 +26,6 @@ from scheduler.policies.registry import known
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.policies.selection.on_table import LessConsume, LessConsumeThreshold, OnTable
-from scheduler.sites.site import Site
 
 SELECTIONS = [
     "table-first-fit", "table-continuous", "first-fit-or-continuous", "equi-distribute",
@@ -45,7 +44,7 @@ def job(processors: int, walltime_s: float, bandwidth: int = 0, **more: int) -> 
     return JobSpec(processors, walltime_s, shared={"bandwidth": bandwidth}, resources=more)
 
 
-def started(site: Site, at: float, *specs: JobSpec, first: int = 1) -> dict[int, ProcSet]:
+def started(site: Core, at: float, *specs: JobSpec, first: int = 1) -> dict[int, ProcSet]:
     """Processors of the jobs that start when these are submitted."""
     events = [JobSubmitted(at, number, spec) for number, spec in enumerate(specs, first)]
     return {order.job: order.processors for order in site.handle(events) if type(order) is Start}
@@ -112,7 +111,7 @@ def test_a_backfilled_job_does_not_take_what_the_head_needs() -> None:
 def test_reservations_of_all() -> None:
     core = core_of(Scenario("t", backfill=Backfill(reservations=None), selection=OnTable()))
     started(core, 0.0, job(6, 100.0), job(8, 100.0), job(2, 250.0))
-    assert [job.id for job in core.queue] == [2, 3]  # job 3 would delay job 2
+    assert [job.id for job in core.partitions[0].queue] == [2, 3]  # job 3 would delay job 2
     assert started(core, 0.0, job(2, 100.0), first=4) == {4: ProcSet.span(6, 2)}
 
 

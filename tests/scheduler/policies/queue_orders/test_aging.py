@@ -100,8 +100,8 @@ def test_the_queue_is_sorted_by_priority(
     for number, (at, spec) in enumerate(sorted(submissions, key=lambda entry: entry[0])):
         core.handle([JobSubmitted(at, number, spec)])
     now = 50 + later
-    core.queue.sort(now)
-    queued = list(core.queue)
+    core.partitions[0].queue.sort(now)
+    queued = list(core.partitions[0].queue)
     assert len(queued) == len(submissions)
     numbers = [aging.priority(job, now) for job in queued]
     for before, after in pairwise(numbers):

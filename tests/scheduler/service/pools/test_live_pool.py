@@ -33,7 +33,7 @@ def waiting_pool() -> tuple[LivePool, PoolAllocation, Core]:
     names = live.pool.node_names
     core.handle([*(NodeJoined(0.0, n, 4) for n in names), *(NodeLost(0.0, n) for n in names)])
     core.handle([JobSubmitted(100.0, 1, JobSpec(4, 600.0))])
-    (each,) = live.pool.consider(core, 100.0).submitted
+    (each,) = live.pool.consider(core.partitions[0], 100.0).submitted
     live.pool.queued(each.number, "7")
     return live, each, core
 
@@ -104,14 +104,16 @@ def test_failures_in_a_row_delay_submissions_and_then_pause_the_pool() -> None:
     now = 100.0
     for failures in range(1, len(BACK_OFF_S)):
         live.pool.refused(each.number, now, "Invalid account")
-        assert live.pool.consider(core, now + BACK_OFF_S[failures] - 1).submitted == ()
+        assert (
+            live.pool.consider(core.partitions[0], now + BACK_OFF_S[failures] - 1).submitted == ()
+        )
         now += BACK_OFF_S[failures]
-        (each,) = live.pool.consider(core, now).submitted
+        (each,) = live.pool.consider(core.partitions[0], now).submitted
     live.pool.refused(each.number, now, "Invalid account")
     assert live.record.pool.paused == "5 failures in a row, the last: Invalid account"
-    assert live.pool.consider(core, now + 1e6).submitted == ()
+    assert live.pool.consider(core.partitions[0], now + 1e6).submitted == ()
     live.pool.resume()
-    (each,) = live.pool.consider(core, now + 1e6).submitted
+    (each,) = live.pool.consider(core.partitions[0], now + 1e6).submitted
 
 
 def test_an_allocation_in_which_no_job_starts_is_a_failure() -> None:
@@ -119,8 +121,8 @@ def test_an_allocation_in_which_no_job_starts_is_a_failure() -> None:
     live.see(running(3800.0), 200.0, 0.0, 0.0)
     live.pool.joined(each.number)
     core.handle([NodeJoined(200.0, name, 4, until=700.0) for name in each.nodes])
-    live.pool.consider(core, 200.0)
-    assert len(core.queue) == 1  # the node expires before the job would end
+    live.pool.consider(core.partitions[0], 200.0)
+    assert len(core.partitions[0].queue) == 1  # the node expires before the job would end
     live.pool.ended(each.number, 700.0)
     assert live.record.pool.failures == 1
     assert "although jobs waited" in live.record.pool.fault

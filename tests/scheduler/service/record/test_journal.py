@@ -11,6 +11,7 @@ import pytest
 
 from reshape.errors import ReshapeError
 from scheduler.config.settings import NodeConfig, ServeConfig
+from scheduler.core.core import Core
 from scheduler.model.events import (
     JobEnded,
     JobSpec,
@@ -25,8 +26,8 @@ from scheduler.protocol.messages import Submission
 from scheduler.replay.compare import settings_of
 from scheduler.service.record.ended_jobs import recorded_job
 from scheduler.service.record.journal import Journal
+from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import recover
-from scheduler.sites.two_groups import TwoGroupSite
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 4),), scenario="fcfs-pr")
 
@@ -40,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 def journal(path: Path) -> Iterator[Journal]:
     """A journal of two jobs: the first has ended, the second runs."""
     journal = Journal(path)
-    core = TwoGroupSite(CONFIG.composed(), CONFIG.machine())
+    core = Core(CONFIG.composed(), CONFIG.machine())
     journal.add_settings(settings_of(core))
     spec = JobSpec(2, 600.0, 4)
     for events in (
@@ -64,7 +65,7 @@ def recovered(path: Path) -> tuple[dict[int, JobState], list[str]]:
     """Recover; return the states of the jobs in the core and of the ended jobs in the journal."""
     journal = Journal(path)
     try:
-        core, _ = recover(journal, CONFIG, lambda *_: "")
+        core, _ = recover(journal, CONFIG, PolicyErrors())
         ended = [recorded_job(journal, number) for number in {1, 2} - core.jobs.keys()]
         assert all(job.state not in FINAL for job in core.jobs.values())
     finally:
@@ -126,7 +127,7 @@ def test_a_batch_at_which_the_core_fails_is_left_out(journal: Journal, path: Pat
 def test_a_submission_that_cannot_be_read_keeps_its_job(journal: Journal, path: Path) -> None:
     damage(path, "UPDATE jobs SET submission=CAST('{' AS BLOB) WHERE job=2")
     journal = Journal(path)
-    core, launches = recover(journal, CONFIG, lambda *_: "")
+    core, launches = recover(journal, CONFIG, PolicyErrors())
     assert core.jobs[2].state is JobState.RUNNING
     assert launches[2].token == "token"
     assert "submission of job 2" in journal.unreadable[0]
@@ -160,12 +161,12 @@ def test_files_belong_to_their_owner_alone(journal: Journal, path: Path) -> None
 
 def test_recovery_records_the_measurements_that_only_events_hold(journal: Journal) -> None:
     """A second death must find them although later records hide these events."""
-    core, _ = recover(journal, CONFIG, lambda *_: "")
+    core, _ = recover(journal, CONFIG, PolicyErrors())
     point = [ResizePoint(7.0, 2, 1, 0.25)]
     journal.record(point, core.handle(point))
     journal.commit()
     assert list(journal.points_after_records()) == point
-    core, _ = recover(journal, CONFIG, lambda *_: "")
+    core, _ = recover(journal, CONFIG, PolicyErrors())
     journal.commit()
     assert not list(journal.points_after_records())
     (job,) = journal.recorded_jobs(ended=False)

@@ -10,6 +10,7 @@ import pytest
 
 from reshape.errors import ReshapeError
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
+from scheduler.core.core import Core
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, NodeJoined
 from scheduler.model.events import ResizePoint as Point
 from scheduler.protocol import messages as m
@@ -20,9 +21,9 @@ from scheduler.replay.journal_reader import reading
 from scheduler.service.reading.questions import ExplainQuestion, answer
 from scheduler.service.record.ended_jobs import ended_info, page, recorded_job
 from scheduler.service.record.journal import Journal
+from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.record.retention import Retention, prune
 from scheduler.service.recovery import recover
-from scheduler.sites.two_groups import TwoGroupSite
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 4),), scenario="fcfs-pr")
 POINTS = 500
@@ -37,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 def journal(path: Path) -> Iterator[Journal]:
     """A journal without descriptions: job 1 has ended after many resize points, job 2 runs."""
     journal = Journal(path)
-    core = TwoGroupSite(CONFIG.composed(), CONFIG.machine())
+    core = Core(CONFIG.composed(), CONFIG.machine())
     points = [[Point(3.0 + i, 1, 1 + i, 0.5)] for i in range(POINTS)]
     for events in (
         [NodeJoined(0.0, "local", 4)],
@@ -54,7 +55,7 @@ def journal(path: Path) -> Iterator[Journal]:
         submission = Submission(["true"], 1, 600.0, environment={"LONG": "text"})
         journal.add_job(job, "token", submission)
         journal.note_job(core.jobs[job])
-    journal.note_site(core.record())
+    journal.note_core(core.record())
     journal.commit()
     yield journal
     journal.close()
@@ -83,7 +84,7 @@ def test_old_resize_points_become_sums_in_small_steps(journal: Journal) -> None:
 
 def test_what_is_left_is_recovered_and_explained(journal: Journal, path: Path) -> None:
     Retention(journal, JournalConfig(keep_resize_points=0)).finish()
-    core, launches = recover(journal, CONFIG, lambda *_: "")
+    core, launches = recover(journal, CONFIG, PolicyErrors())
     journal.commit()
     assert list(core.jobs) == list(launches) == [2]
     assert core.now == 1012.0
@@ -135,7 +136,7 @@ def test_a_damaged_record_of_a_compacted_journal_is_left_out(journal: Journal) -
     Retention(journal, JournalConfig(keep_resize_points=0)).finish()
     journal.write("UPDATE records SET record=? WHERE job=?", b"x", 2)
     journal.commit()
-    core, launches = recover(journal, CONFIG, lambda *_: "")
+    core, launches = recover(journal, CONFIG, PolicyErrors())
     assert not core.jobs
     assert not launches
     assert "the record of job 2 was left out" in journal.unreadable[0]

@@ -9,6 +9,7 @@ from example_counts import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
+from scheduler.core.core import Core
 from scheduler.core.event_order import instant_order
 from scheduler.model.events import (
     Event,
@@ -19,7 +20,6 @@ from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Kill, Order, Requeue, Start
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import TwoGroupSite
 
 RESERVED = {"n1": 1, "n2": 3, "n3": 0}
 RULES = {
@@ -42,8 +42,8 @@ class Algorithm2:
         self.rule = rule
         self.counter: dict[int, int] = {}
 
-    def follow(self, core: TwoGroupSite, new: Sequence[Job], orders: Sequence[Order]) -> None:
-        live = core.principal.live
+    def follow(self, core: Core, new: Sequence[Job], orders: Sequence[Order]) -> None:
+        live = core.partitions[0].live
         ended = [o.job for o in orders if isinstance(o, Kill) and o.reason.rule == "redirection"]
         started = {o.job for o in orders if isinstance(o, Start) and not o.restart}
         started &= live.keys()
@@ -58,7 +58,7 @@ class Algorithm2:
                 k
                 for k, count in self.counter.items()
                 if count > self.rule.theta
-                and live[k].spec.processors <= core.redirection.machine.processors
+                and live[k].spec.processors <= core.partitions[1].machine.processors
                 and k not in leaving
             ]
             if chosen:
@@ -87,8 +87,8 @@ class TwoGroups(AnyLife):
     def begin(self, base, second, theta, conflict, filter, order, kill) -> None:
         rule = Redirection(theta, conflict=conflict, filter=filter, scenario=second)
         changes = {f"redirection.{name}": getattr(rule, name) for name in rule.__struct_fields__}
-        self.core = TwoGroupSite(scenario(base, changes), kill_at_walltime=kill, order=order)
-        self.start([self.core.principal, self.core.redirection])
+        self.core = Core(scenario(base, changes), kill_at_walltime=kill, order=order)
+        self.start(self.core.partitions)
         self.core.handle([NodeJoined(0.0, "n1", 4, reserved=2)])
         self.twin = Algorithm2(rule)
         self.moved: set[int] = set()
@@ -104,9 +104,10 @@ class TwoGroups(AnyLife):
             if isinstance(event, JobSubmitted)
         )
         self.twin.follow(self.core, [self.core.jobs[number] for number in numbers], orders)
-        counters = self.core.counters
+        assert self.core.redirector is not None
+        counters = self.core.redirector.counters
         assert counters is not None
-        assert {job: counters[job] for job in self.core.principal.live} == self.twin.counter
+        assert {job: counters[job] for job in self.core.partitions[0].live} == self.twin.counter
         again = [
             order.job
             for order in orders
@@ -116,7 +117,7 @@ class TwoGroups(AnyLife):
         self.moved |= {*again}
         for job in self.core.jobs.values():
             assert (job.redirected_at is not None) == (job.id in self.moved)
-            group = self.core.redirection if job.id in self.moved else self.core.principal
+            group = self.core.partitions[job.id in self.moved]
             assert job.groups == {} or job.id in group.live
 
 

@@ -1,4 +1,4 @@
-"""The machine of a site of two groups: the machines of both, as a driver sees them."""
+"""The machines of two partitions together, as a driver of the core sees them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from scheduler.model.machine import Machine, Node
 
 
-class TwoGroupMachine:
-    """Nodes and processors of both groups together, for reading."""
+class JointMachine:
+    """Nodes and processors of the principal and the redirection group together, for reading."""
 
     def __init__(self, principal: Machine, redirection: Machine) -> None:
         self._parts = principal, redirection

@@ -1,0 +1,327 @@
+"""A partition of the core: processors with a queue, a scenario and scheduling passes of their own.
+
+``partition.handle(events)`` changes the state for each event, runs one scheduling pass (the
+scenario's backfilling), then asks the scenario's resizing policy at the resize points.
+`EventHandlers` has one method for each type of event. An event that does not fit the state of its
+job (a repetition, or one of a job that has ended) changes nothing, so drivers may repeat events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from scheduler.core.alarms import Alarms
+from scheduler.core.event_handlers import HANDLERS, EventHandlers
+from scheduler.core.event_order import by_start, divide_for_passes, instant_order
+from scheduler.core.passes import Passes
+from scheduler.core.pending import reason_pending
+from scheduler.core.recorded_partition import record_of, restore_state
+from scheduler.core.resizing import PolicyErrorHandler, Resizes
+from scheduler.model.events import (
+    Event,
+    JobEnded,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+)
+from scheduler.model.job import Job
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Order, Reason
+from scheduler.model.priority import Prioritised
+from scheduler.policies.scenario import Scenario
+from scheduler.predictions.predictor import Predictor
+from scheduler.state.exclusions import Exclusions
+from scheduler.state.queue import Queue
+from scheduler.state.records import PartitionRecord
+from scheduler.state.scheduler_state import SchedulerState
+from scheduler.state.view import View
+
+EventOrder = Literal["batch", "sequential"]
+
+
+class Partition:
+    """Processors with a queue, a scenario and scheduling passes of their own.
+
+    Parameters
+    ----------
+    scenario : rules by which the partition decides.
+    machine : its nodes that are up at the beginning; others join by `NodeJoined`.
+    jobs : job number -> job, of all partitions of the core.
+    kill_at_walltime : end jobs that exceed their walltime.
+    order : "batch" makes all state changes of an instant, then one scheduling pass. "sequential"
+        runs a pass after each event, for comparison with simulators that do so: expired
+        predictions come first, without a pass, then submissions, then ends; processors whose
+        release is expected at this instant are free from the first pass on.
+    keep_ended : keep the records of ended jobs until `forget` is called; a driver that keeps
+        records of its own saves the memory.
+    on_policy_error : called when a resizing policy raises an exception; see `Resizes`.
+
+    Attributes
+    ----------
+    scenario, order : see above.
+    state : scheduler state, which only the partition and its parts change.
+    view : what resizing policies see of the state.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        machine: Machine,
+        jobs: dict[int, Job],
+        *,
+        kill_at_walltime: bool = True,
+        order: EventOrder = "batch",
+        keep_ended: bool = True,
+        on_policy_error: PolicyErrorHandler | None = None,
+    ) -> None:
+        self.scenario, self.order = scenario, order
+        backfill, queue_order = scenario.backfill, scenario.queue_order
+        queue = Queue(queue_order, scenario.backfill_order, indexed=backfill.needs_index)
+        placing = scenario.selection_may_refuse(machine)
+        self.state = SchedulerState(machine, queue, scenario.selection, jobs, placing=placing)
+        self._backfills_on_contact = backfill.moments == "contacts"
+        self.state.backfill_allowed = not self._backfills_on_contact
+        predictor = scenario.estimates.predictor()
+        self._alarms = Alarms(
+            self.state,
+            predictor,
+            kill_at_walltime=kill_at_walltime,
+            kill_at_reservation=backfill.kill_at_reservation,
+            passes_at_extensions=order == "batch",
+        )
+        self._passes = Passes(self.state, backfill, self._alarms, predicts=predictor is not None)
+        prioritised = queue_order if isinstance(queue_order, Prioritised) else None
+        self.view = View(self.state, scenario.retry_after, prioritised)
+        self._handlers = EventHandlers(
+            self.state,
+            self._alarms,
+            Resizes(scenario, self.state, self.view, on_policy_error),
+            self._passes,
+            max_jobs=backfill.max_jobs,
+            learns_at_once=order == "batch",
+            keep_ended=keep_ended,
+        )
+        policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
+        self._decides_first = any(getattr(policy, "precedes_pass", False) for policy in policies)
+
+    # What drivers and other components read.
+
+    @property
+    def now(self) -> float:
+        """Time of the latest instant handled, s."""
+        return self.state.now
+
+    @property
+    def jobs(self) -> dict[int, Job]:
+        """Jobs by number, without forgotten ones."""
+        return self.state.jobs
+
+    @property
+    def live(self) -> dict[int, Job]:
+        """Jobs that hold processors, by number."""
+        return self.state.live
+
+    @property
+    def queue(self) -> Queue:
+        """Pending jobs."""
+        return self.state.queue
+
+    @property
+    def machine(self) -> Machine:
+        """Nodes and processors."""
+        return self.state.machine
+
+    @property
+    def reservations(self) -> dict[int, float]:
+        """Start times reserved for queued jobs as of the last pass, by job number, s."""
+        return self.state.reservations
+
+    @property
+    def exclusions(self) -> Exclusions:
+        """Advance reservations and nodes that expire."""
+        return self.state.exclusions
+
+    @property
+    def predictor(self) -> Predictor | None:
+        """Predicts run times; None if the scenario uses the users' estimates."""
+        return self._alarms.predictor
+
+    @property
+    def depth_limit(self) -> int | None:
+        """Depth of passes to which the driver has limited this partition; None: no limit."""
+        return self._handlers.depth_limit
+
+    # Events in, orders out.
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Handle what happened at one instant and return the orders that follow.
+
+        A live driver may pass events of several instants; the latest time counts as now.
+        """
+        if len(events) != 1 or not self._passes.follow_events:
+            return self._handle_general(events)
+        event = events[0]
+        state = self.state
+        orders: list[Order] = []
+        if type(event) is JobEnded:
+            if event.at > state.now:
+                state.now = event.at
+            state.orders = orders
+            self._handlers.on_job_ended(event)
+        elif type(event) is JobSubmitted:
+            if event.at > state.now:
+                state.now = event.at
+            state.orders = orders
+            self._on_single_submission(event)
+        else:
+            return self._handle_general(events)
+        if state.pass_due and state.queue.jobs:
+            self._passes.run()
+        return orders
+
+    def _handle_general(self, events: Sequence[Event]) -> list[Order]:
+        """General path of `handle`: several events, aging queues or predictors."""
+        state = self.state
+        orders: list[Order] = []
+        state.orders = orders
+        for event in events:
+            at = event.at
+            if at > state.now:
+                state.now = at
+        if state.excluding:
+            self._handlers.advance_exclusions()
+        if self._backfills_on_contact:
+            state.backfill_allowed = any(type(event) in _CONTACTS for event in events)
+            if state.backfill_allowed:
+                state.request_pass()
+        if self.order == "batch" or len(events) == 1:
+            self._handle_batch(sorted(events, key=instant_order))
+        else:
+            self._handle_sequential(events)
+        if self.order != "batch":
+            self._handlers.train_predictor()
+        return orders
+
+    def _handle_sequential(self, events: Sequence[Event]) -> None:
+        """Run one pass for each submission, then one for each other event.
+
+        Ends that are due release their processors before the first pass, without a pass of their
+        own. Reservations move to the time that these ends leave free after the submissions.
+        """
+        state = self.state
+        events = by_start(events, state.live)
+        known, submissions, others = divide_for_passes(events, state.live, state.now)
+        if not submissions:
+            self._handle_batch([*known, *(event for event in others[:1] if event is not None)])
+            for event in others[1:]:
+                if event is not None:
+                    self._handle_batch([event])
+        else:
+            compression_due = False
+            for event in known:
+                before = state.compression_due
+                HANDLERS[type(event)](self._handlers, event)
+                if type(event) is JobEnded:
+                    compression_due = compression_due or state.compression_due
+                    state.compression_due = before
+            for submission in submissions:
+                self._handle_batch([submission])
+            for event in others:
+                if compression_due:
+                    state.compression_due, compression_due = True, False
+                    state.request_pass()
+                    self._handle_batch([] if event is None else [event])
+                elif event is not None:
+                    self._handle_batch([event])
+        # The predictor learns ends of one instant in the order in which the jobs started.
+        places = {event.job: i for i, event in enumerate(events) if type(event) is JobEnded}
+        self._handlers.sort_ended(places)
+
+    def _handle_batch(self, events: Sequence[Event]) -> None:
+        """Change the state, run one pass, then decide at the resize points."""
+        state = self.state
+        points = []
+        for event in events:
+            if type(event) is ResizePoint:
+                points.append(event)
+            else:
+                HANDLERS[type(event)](self._handlers, event)
+        if points and self._decides_first:
+            first = [point for point in points if self._precedes_pass(point)]
+            points = [point for point in points if point not in first]
+            for point in first:
+                self._handlers.on_resize_point(point)
+        if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
+            self._passes.run()
+        for point in points:
+            self._handlers.on_resize_point(point)
+
+    def _precedes_pass(self, point: ResizePoint) -> bool:
+        """Whether the policy decides at a resize point before the pass of the same instant."""
+        job = self.state.jobs.get(point.job)
+        policy = None if job is None else self.scenario.resizing_of(job.spec.queue)
+        return bool(getattr(policy, "precedes_pass", False))
+
+    def reason_pending(self, job: int) -> Reason:
+        """Why a queued job does not run yet.
+
+        Raises
+        ------
+        KeyError : no job of this number is queued.
+        """
+        if job not in self.state.queue:
+            raise KeyError(f"job {job} is not in the queue")
+        return reason_pending(self.state.jobs[job], self.state, self.view)
+
+    def admit(self, job: Job) -> None:
+        """Queue a job: a new one, or one that was redirected from another partition."""
+        self._handlers.admit(job)
+
+    def forget(self, job: int) -> None:
+        """Drop the record of an ended job; see `SchedulerState.forget`."""
+        self.state.forget(job)
+
+    # Recovery.
+
+    def record(self) -> PartitionRecord:
+        """Return the scheduler state, apart from the jobs, for durable storage."""
+        return record_of(self._handlers)
+
+    def restore(
+        self,
+        now: float,
+        record: PartitionRecord,
+        jobs: Iterable[Job],
+        points: Iterable[ResizePoint] = (),
+    ) -> None:
+        """Take over a recorded state, without any decision. Precondition: the partition is new.
+
+        The next event is followed by a scheduling pass, and a wake-up is due at once.
+
+        Parameters
+        ----------
+        now : time of the latest instant that was handled, s.
+        record : see `record`.
+        jobs : the jobs of this partition, as they were recorded.
+        points : resize points after the records of their jobs, oldest first.
+        """
+        restore_state(self._handlers, now, record, jobs, points)
+        self._passes.select()
+
+    def _on_single_submission(self, event: JobSubmitted) -> None:
+        """Queue a job, or start it at once if the queue is empty and a pass would start it."""
+        number, jobs = event.job, self.state.jobs
+        if number in jobs:
+            return
+        job = jobs[number] = Job(number, event.spec, event.at)
+        passes = self._passes
+        if not self.state.queue.jobs and passes.current.can_start_unqueued:
+            self._handlers.set_demand(job)
+            if passes.current.can_start_unqueued and passes.current.start_first(job):
+                return
+        self._handlers.admit(job)
+
+
+#: Events by which a user or a job contacts the scheduler.
+_CONTACTS = frozenset({JobSubmitted, ResizePoint, ResizeDone})

@@ -1,0 +1,97 @@
+"""Scheduling passes: which pass runs, how many jobs it examines, and the jobs that it starts."""
+
+from __future__ import annotations
+
+from scheduler.core.alarms import Alarms
+from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Reason, Start
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import NONE
+from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.backfill.in_order import SchedulingPass
+from scheduler.state.scheduler_state import SchedulerState
+
+
+class Passes:
+    """The scheduling passes of a partition.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    backfill : backfilling rule, which makes the pass.
+    alarms : wake-ups of the partition.
+    predicts : whether run times are predicted.
+
+    Attributes
+    ----------
+    current : the pass for the present kinds of resources and exclusions; see `select`.
+    follow_events : whether passes follow from events alone, not from the time.
+    """
+
+    def __init__(
+        self, state: SchedulerState, backfill: Backfill, alarms: Alarms, *, predicts: bool
+    ) -> None:
+        self._state, self._backfill, self._alarms = state, backfill, alarms
+        self._predicts = predicts
+        self._start_job = self._start  # one bound method for all passes
+        self.select()
+
+    def select(self) -> None:
+        """Make the pass anew: a resource was named for the first time, or exclusions changed."""
+        state, backfill = self._state, self._backfill
+        self.current: SchedulingPass = backfill.scheduling_pass(state, self._start_job)
+        time_matters = self._predicts or state.queue.ages or state.excluding
+        self.follow_events = not time_matters and backfill.moments == "always"
+
+    def run(self) -> None:
+        """Start the jobs that backfilling selects. Precondition: the queue is not empty."""
+        state = self._state
+        state.pass_due = False
+        if state.queue.ages:
+            state.queue.sort(state.now)
+        if state.depth is None and not state.was_limited:
+            self.current.run()
+        else:
+            self._run_limited()
+        if self._backfill.kill_at_reservation:
+            for job, reason in self._backfill.kills(state):
+                state.kill(job, JobState.TIMEOUT, reason)
+        state.end_pass()
+        if state.reservations:
+            self._alarms.wake_for_reservations()
+
+    def _run_limited(self) -> None:
+        """Run the pass for the first jobs of the queue, and for the next ones if all of them start.
+
+        So an idle machine does not wait for an event while jobs are queued.
+        """
+        state = self._state
+        while True:
+            queued = len(state.queue)
+            state.limit_pass()
+            self.current.run()
+            window = state.window
+            if window is None or len(state.queue) == queued:
+                return
+            head = state.head
+            if head is None or head in window:
+                return
+
+    def _start(
+        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None
+    ) -> bool:
+        """Start a job if the selection accepts processors; return whether it did.
+
+        Parameters
+        ----------
+        size : number of processors of an adaptive start; None: those that the job requests.
+        """
+        state = self._state
+        processors = job.processors if size is None else size
+        chosen = state.machine.allocate(state.selection, processors, avoiding)
+        if chosen is None:
+            return False
+        group = state.start(job, chosen, processors)
+        state.orders.append(Start(job.id, group, chosen, reason))
+        self._alarms.job_started(job)
+        return True

@@ -1,1 +1,0 @@
-"""Sites: schedulers that a driver supplies with events and whose orders it carries out."""
