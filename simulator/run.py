@@ -16,9 +16,10 @@ from scheduler.config.machine_file import Platform
 from scheduler.core.core import Core
 from scheduler.core.partition import EventOrder
 from scheduler.model.events import Event
-from scheduler.model.machine import Machine, Selection
+from scheduler.model.machine import Machine
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.orders import Order
+from scheduler.model.selection import Selection
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.virtual_clock.loop import Watch
@@ -283,20 +284,13 @@ def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
 
 
 def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> TraceJobs:
-    """Round requests up to whole nodes, if nodes are exclusive, or to what the selection holds.
-
-    A selection may have a method ``held(network, processors) -> int``: the processors of the whole
-    box or page that a job of this many processors gets on an exclusive machine.
-    """
+    """Round requests up to what the selection holds for them, if nodes are exclusive."""
     if not machine.exclusive:
         return jobs
-    per_node = machine.processors_per_node
-    held = getattr(selection, "held", None)
-    if held is None or machine.network is None:
-        processors = -(-jobs.processors // per_node) * per_node
-        return msgspec.structs.replace(jobs, processors=processors.astype(np.int64))
+    per_node, network = machine.processors_per_node, machine.network
     sizes, place = np.unique(jobs.processors, return_inverse=True)
-    whole = np.array([held(machine.network, size) for size in sizes.tolist()], dtype=np.int64)
+    held = [selection.held(size, per_node, network) for size in sizes.tolist()]
+    whole = np.array(held, dtype=np.int64)
     return msgspec.structs.replace(jobs, processors=whole[place])
 
 

@@ -15,10 +15,10 @@ import json
 import random
 import time
 
-from scheduler.model.machine import Selection
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Network, Tree
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.first_fit import FirstFit

@@ -64,8 +64,7 @@ def check(tree: Located, config: ServeConfig) -> None:
     try:
         config.idle()
     except ConfigError as error:  # the policies do not fit the machine
-        needs_network = getattr(base.selection, "needs_network", False)
-        lacks_network = needs_network and config.network is None
+        lacks_network = base.selection.topology and config.network is None
         given = error.field is not None and error.field in config.parameters
         wrong: FieldPath = ("parameters", str(error.field)) if given else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""

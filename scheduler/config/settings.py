@@ -250,7 +250,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Bound the depth of passes, unless the scenario does or its passes are short."""
         backfill, depth = made.backfill, self.passes.max_jobs
         many = backfill.reservations is None or backfill.reservations > 1
-        many = many or (backfill.reservations == 1 and hasattr(made.selection, "place"))
+        many = many or (backfill.reservations == 1 and made.selection.searches_table)
         if not many or "backfill.max_jobs" in self.parameters:
             return made
         bounded = msgspec.structs.replace(backfill, max_jobs=backfill.max_jobs or depth)

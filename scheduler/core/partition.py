@@ -29,6 +29,7 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
+from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
 from scheduler.state.exclusions import Exclusions
@@ -103,7 +104,7 @@ class Partition:
             keep_ended=keep_ended,
         )
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
-        self._decides_first = any(getattr(policy, "precedes_pass", False) for policy in policies)
+        self._decides_first = any(map(_precedes_pass, policies))
 
     # What drivers and other components read.
 
@@ -248,7 +249,7 @@ class Partition:
             else:
                 HANDLERS[type(event)](self._handlers, event)
         if points and self._decides_first:
-            first = [point for point in points if self._precedes_pass(point)]
+            first = [point for point in points if self._comes_first(point)]
             points = [point for point in points if point not in first]
             for point in first:
                 self._handlers.on_resize_point(point)
@@ -257,11 +258,11 @@ class Partition:
         for point in points:
             self._handlers.on_resize_point(point)
 
-    def _precedes_pass(self, point: ResizePoint) -> bool:
+    def _comes_first(self, point: ResizePoint) -> bool:
         """Whether the policy decides at a resize point before the pass of the same instant."""
         job = self.state.jobs.get(point.job)
         policy = None if job is None else self.scenario.resizing_of(job.spec.queue)
-        return bool(getattr(policy, "precedes_pass", False))
+        return _precedes_pass(policy)
 
     def reason_pending(self, job: int) -> Reason:
         """Why a queued job does not run yet.
@@ -325,3 +326,7 @@ class Partition:
 
 #: Events by which a user or a job contacts the scheduler.
 _CONTACTS = frozenset({JobSubmitted, ResizePoint, ResizeDone})
+
+
+def _precedes_pass(policy: Resizing | None) -> bool:
+    return isinstance(policy, PrecedesPass) and policy.precedes_pass

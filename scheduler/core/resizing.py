@@ -10,9 +10,7 @@ import msgspec
 
 from reshape.topology import Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
-from scheduler.model.groups import leaving_groups
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState, Resize
-from scheduler.model.machine import leaving
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
     Continue,
@@ -25,6 +23,7 @@ from scheduler.model.orders import (
     Start,
 )
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import leaving_groups
 from scheduler.model.space import NONE
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
 from scheduler.policies.scenario import Scenario
@@ -272,7 +271,7 @@ class Resizes:
         if state.machine.counted:  # the processors of a group are not known
             return leaving_groups(groups, count)
         others = ProcSet.union(held for group, held in job.groups.items() if group not in groups)
-        return leaving(state.selection, state.machine.space, groups, count, others)
+        return state.selection.leaving(state.machine.space, groups, count, others)
 
     def commit(self, job: Job, event: ResizeDone) -> None:
         """Take over the new configuration; leaving groups release their processors."""

@@ -24,11 +24,11 @@ from typing import Any, Final, NamedTuple
 from reshape.topology import Topology
 from reshape.wire.outcome import ResizeTimes
 from scheduler.model.events import JobSpec
-from scheduler.model.groups import leaving_groups
 from scheduler.model.history import History
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
+from scheduler.model.selection import leaving_groups
 
 
 class JobState(Enum):

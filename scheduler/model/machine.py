@@ -10,90 +10,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Protocol
 
 import msgspec
 
-from scheduler.model.groups import leaving_groups
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Amounts, Pools, checked
+from scheduler.model.selection import Selection
 from scheduler.model.sharing import SharedCapacity
 from scheduler.model.space import NONE, Space, nodes_of_size
-
-
-class Selection(Protocol):
-    """Chooses the processors of a group: a class with typed parameters and this method.
-
-    It may also have an attribute `anywhere`, true if it accepts any free processors, an attribute
-    `needs_network`, true if it needs a machine with a network, `topology`, "tree" or "mesh", if it
-    needs a network of this kind, and methods
-    ``keep(then, now, processors) -> ProcSet``, ``fits(space, processors) -> bool`` and
-    ``leaving(space, groups, processors, others) -> tuple[int, ...] | None``; see the functions of
-    these names.
-    """
-
-    def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose this many of the free processors, of which there are enough; None to refuse.
-
-        If it accepts some processors, it must also accept some when more are free.
-        """
-
-
-def anywhere(selection: Selection) -> bool:
-    """Whether a selection accepts any free processors, if there are enough."""
-    return bool(getattr(selection, "anywhere", False))
-
-
-def fits(selection: Selection, space: Space, processors: int) -> bool:
-    """Whether `select` would accept processors; a selection may have a cheaper test for it."""
-    cheaper = getattr(selection, "fits", None)
-    if cheaper is not None:
-        return bool(cheaper(space, processors))
-    return selection.select(space, processors) is not None
-
-
-def keep(selection: Selection, then: Space, now: Space, processors: int) -> ProcSet:
-    """Processors free now that must stay free for a job that is to start later.
-
-    A selection may have a method for this; otherwise they are those that it would choose then.
-
-    Parameters
-    ----------
-    then : what will be free when the job starts; `select` accepts this many of it.
-    """
-    own_rule = getattr(selection, "keep", None)
-    if own_rule is not None:
-        kept: ProcSet = own_rule(then, now, processors)
-        return kept
-    chosen = selection.select(then, processors)
-    return ProcSet() if chosen is None else chosen & now.free
-
-
-def leaving(
-    selection: Selection,
-    space: Space,
-    groups: Mapping[int, ProcSet],
-    processors: int,
-    others: ProcSet = NONE,
-) -> tuple[int, ...] | None:
-    """Groups of a job that leave when it contracts; by default the newest of several choices.
-
-    Parameters
-    ----------
-    groups : groups that may leave, oldest first.
-    processors : how many processors are to leave.
-    others : processors of the job's other groups.
-
-    Returns
-    -------
-    groups of exactly this many processors; None if there are none.
-    """
-    own_rule = getattr(selection, "leaving", None)
-    if own_rule is None:
-        return leaving_groups(groups, processors)
-    chosen: tuple[int, ...] | None = own_rule(space, groups, processors, others)
-    return chosen
 
 
 @cache
@@ -467,7 +392,7 @@ class Machine:
         """Whether the selection would accept this many processors if every node was up and idle."""
         if processors > self.installed:
             return False
-        if self.counted or anywhere(selection):
+        if self.counted or selection.anywhere:
             return True
         placeable = self._placeable.get(processors)
         if placeable is None:

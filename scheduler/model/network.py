@@ -101,20 +101,18 @@ def decoded(data: Mapping[str, Any] | None) -> Network | None:
     return written
 
 
-def lacks(network: Network | None, selection: object) -> str | None:
+def lacks(network: Network | None, wanted: str) -> str | None:
     """What a selection needs of a network and this one does not offer; None: nothing.
 
-    A selection may have an attribute `needs_network`, true if it needs a network, and `topology`,
-    "tree" or "mesh", if it needs one of this kind.
+    Parameters
+    ----------
+    wanted : the topology that the selection needs; see `scheduler.model.selection.Selection`.
     """
-    if not getattr(selection, "needs_network", False):
+    kinds = {"tree": Tree, "mesh": Mesh}
+    if not wanted or isinstance(network, kinds[wanted]):
         return None
     if network is None:
         return "it needs a machine with a network"
-    wanted: str | None = getattr(selection, "topology", None)
-    kinds = {"tree": Tree, "mesh": Mesh}
-    if wanted is None or isinstance(network, kinds[wanted]):
-        return None
     given = "tree" if isinstance(network, Tree) else "mesh or torus"
     names = {"tree": "a tree", "mesh": "a mesh or torus"}
     return f"it needs a network that is {names[wanted]}, and this one is a {given}"

@@ -19,10 +19,10 @@ in one file; ``docs/policies.md`` describes how a policy gets a name.
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import HistoryView, JobView
-from scheduler.model.machine import Selection
 from scheduler.model.orders import Reason
 from scheduler.model.priority import Prioritised
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.registry import register
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay

@@ -19,7 +19,7 @@ code is the same. Errors of resizing policies are contained by the core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from numbers import Real
 from typing import Any, TypeAlias
@@ -28,10 +28,10 @@ import msgspec
 
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
-from scheduler.model.machine import Selection, anywhere, fits, keep
 from scheduler.model.priority import Prioritised
 from scheduler.model.procset import ProcSet
-from scheduler.model.space import Space
+from scheduler.model.selection import Selection, leaving_groups
+from scheduler.model.space import NONE, Space
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
@@ -166,20 +166,18 @@ def _shape(key: object) -> object:
     return "number"
 
 
-class ContainedSelection:
+class ContainedSelection(Selection):
     """Processor selection that refuses where a user's selection fails.
 
     Attributes
     ----------
-    anywhere, needs_network, topology : as the user's selection has them.
+    anywhere, topology : as the user's selection has them.
     failures : number of processors -> report of the failure, until this many can be selected again.
     """
 
     def __init__(self, selection: Selection, report: Report) -> None:
         self._selection, self._report = selection, report
-        self.anywhere = anywhere(selection)
-        self.needs_network = bool(getattr(selection, "needs_network", False))
-        self.topology: str | None = getattr(selection, "topology", None)
+        self.anywhere, self.topology = selection.anywhere, selection.topology
         self.failures: dict[int, str] = {}
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
@@ -195,21 +193,33 @@ class ContainedSelection:
     def fits(self, space: Space, processors: int) -> bool:
         """Whether `select` would find an acceptable choice."""
         try:
-            return fits(self._selection, space, processors)
+            return self._selection.fits(space, processors)
         except Exception as error:
-            self._note("fits" if hasattr(self._selection, "fits") else "select", processors, error)
+            own = type(self._selection).fits is not Selection.fits
+            self._note("fits" if own else "select", processors, error)
         return self.anywhere
 
     def keep(self, then: Space, now: Space, processors: int) -> ProcSet:
-        """Processors that must stay free for a job that starts later; see `machine.keep`."""
+        """Processors that must stay free for a job that starts later; see `Selection`."""
         try:
-            kept: object = keep(self._selection, then, now, processors)
+            kept: object = self._selection.keep(then, now, processors)
             if not isinstance(kept, ProcSet):
                 raise TypeError(f"it returned {kept!r}, which is not a ProcSet")
             return kept & now.free
         except Exception as error:
-            self._note("keep" if hasattr(self._selection, "keep") else "select", processors, error)
+            own = type(self._selection).keep is not Selection.keep
+            self._note("keep" if own else "select", processors, error)
         return ProcSet()
+
+    def leaving(
+        self, space: Space, groups: Mapping[int, ProcSet], processors: int, others: ProcSet = NONE
+    ) -> tuple[int, ...] | None:
+        """Groups of a job that leave; the newest ones if the user's selection fails."""
+        try:
+            return self._selection.leaving(space, groups, processors, others)
+        except Exception as error:
+            self._report("selection", self._selection, "leaving", error)
+        return leaving_groups(groups, processors)
 
     def _checked(self, space: Space, processors: int) -> ProcSet | None:
         """Result of the user's selection.

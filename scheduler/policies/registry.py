@@ -42,6 +42,7 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from reshape.user_modules import user_module
+from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Sjf
@@ -287,6 +288,12 @@ def _kind(name: str, policy: Any) -> str:
                 raise ConfigError(
                     f"{name!r} does not declare whether its order changes with time; give the class"
                     " ages: ClassVar[bool] = False, or True"
+                )
+            if kind == "selection" and not issubclass(policy, Selection):
+                raise ConfigError(
+                    f"{name!r} does not say what it can do besides `select`; derive the class from"
+                    f" Selection: class {policy.__name__}(Selection, msgspec.Struct, frozen=True),"
+                    " with Selection from scheduler.policies.api"
                 )
             return kind
     # The representation of other objects contains their address.

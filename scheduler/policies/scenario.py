@@ -13,8 +13,9 @@ from typing import ClassVar
 import msgspec
 
 from reshape.errors import ConfigError
-from scheduler.model.machine import Machine, Selection, anywhere
+from scheduler.model.machine import Machine
 from scheduler.model.network import lacks
+from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import ByQueue
 from scheduler.policies.queue_orders.basic import Fcfs
@@ -72,11 +73,11 @@ class Scenario(msgspec.Struct, frozen=True):
             "with reservations for some jobs and a selection on the reservation table, such as rua",
         ),
         "backfill.kill": Needs(
-            lambda own: own.backfill.kill_at_reservation and not anywhere(own.selection),
+            lambda own: own.backfill.kill_at_reservation and not own.selection.anywhere,
             "with kill_at_reservation and a selection that may refuse, such as contiguous",
         ),
         "backfill.reserve": Needs(
-            lambda own: own.backfill.reserves_for_head and not anywhere(own.selection),
+            lambda own: own.backfill.reserves_for_head and not own.selection.anywhere,
             "with 1 reservation (EASY), pick first and a selection that may refuse, such as"
             " contiguous",
         ),
@@ -102,7 +103,7 @@ class Scenario(msgspec.Struct, frozen=True):
     @property
     def backfills_on_table(self) -> bool:
         """Whether jobs behind reservations of some jobs are placed on the reservation table."""
-        return hasattr(self.selection, "place") and self.backfill.reservations not in (0, None)
+        return self.selection.searches_table and self.backfill.reservations not in (0, None)
 
     @property
     def queue_order(self) -> QueueOrder:
@@ -126,15 +127,15 @@ class Scenario(msgspec.Struct, frozen=True):
             reserves numbers of processors, which a selection that refuses would not honour; or its
             pick does not go with the selection.
         """
-        lacking = lacks(machine.space.network, self.selection)
+        lacking = lacks(machine.space.network, self.selection.topology)
         if lacking is not None and not machine.counted:
             raise ConfigError(lacking, field="selection")
-        if hasattr(self.selection, "place") and self.backfill.pick in ("bl", "bb"):
+        if self.selection.searches_table and self.backfill.pick in ("bl", "bb"):
             raise ConfigError(
                 f"a selection on the reservation table does not go with pick {self.backfill.pick}",
                 field="backfill.pick",
             )
-        if machine.counted or anywhere(self.selection):
+        if machine.counted or self.selection.anywhere:
             return False
         if self.backfill.reservations not in (0, 1):
             raise ConfigError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 
 from scheduler.model.job import Job, JobState
-from scheduler.model.machine import Machine, anywhere, fits, keep
+from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import processors_of
 from scheduler.model.space import NONE, Space
@@ -34,7 +34,7 @@ class EarliestPlace:
             return
         machine, selection, needed = state.machine, state.selection, self._needed
         then, free, at = machine.space.copy(), machine.free_count, inf
-        if free >= needed and fits(selection, then, needed):
+        if free >= needed and selection.fits(then, needed):
             at = state.now
         leaving: set[int] = set()
         for time, number, quantity in state.releases:
@@ -42,7 +42,7 @@ class EarliestPlace:
                 break
             then.put(_released(machine, state.live[number], time, leaving))
             free += processors_of(quantity)
-            if at == inf and free >= needed and fits(selection, then, needed):
+            if at == inf and free >= needed and selection.fits(then, needed):
                 at = max(time, state.now)
         self.at, self._then = at, then
 
@@ -63,7 +63,7 @@ class EarliestPlace:
                 continue
             left = _without(then, kept, at, at + job.estimate_s)
             enough = left.free.count() >= self._needed
-            if enough and fits(state.selection, left, self._needed):
+            if enough and state.selection.fits(left, self._needed):
                 self.at, self._then = at, left
                 return
         self.at, self._then = inf, then
@@ -75,13 +75,13 @@ class EarliestPlace:
             return NONE
         if self._kept is None:
             state, now = self._state, self._state.machine.space
-            if state.excluding and anywhere(state.selection):
+            if state.excluding and state.selection.anywhere:
                 # Processors that are used now are as good for the job as those that are free.
                 here = self._then.free & now.free
                 missing = self._needed - (self._then.free.count() - here.count())
                 self._kept = here.last(missing)
                 return self._kept
-            self._kept = keep(self._state.selection, self._then, now, self._needed)
+            self._kept = state.selection.keep(self._then, now, self._needed)
         return self._kept
 
     def job_started(self, job: Job, *, in_time: bool) -> None:

@@ -13,10 +13,11 @@ from math import inf
 
 from scheduler.model.history import Moves
 from scheduler.model.job import FINAL, STARTING, Job, JobState
-from scheduler.model.machine import Machine, Node, Selection
+from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
+from scheduler.model.selection import Selection
 from scheduler.model.space import NONE
 from scheduler.state.exclusions import Exclusion, Exclusions
 from scheduler.state.expected_releases import ExpectedReleases
@@ -100,8 +101,8 @@ class SchedulerState:
         self.was_limited = False
         self.examined = 0
         self.resize_costs = Moves()
-        learns = machine.shared is not None and getattr(selection, "learn_demands", False)
-        self.demands = LearnedDemands(machine.shared) if learns else None
+        shared = machine.shared if selection.learns_demands else None
+        self.demands = None if shared is None else LearnedDemands(shared)
         self.exclusions = Exclusions()
         self.excluding = False
         self.orders: list[Order] = []

@@ -311,7 +311,7 @@ def _check_contradictions(
         raise click.UsageError(
             "--dispersal: jobs have no places in a network; give --machine FILE and --select"
         )
-    if getattr(chosen.selection, "needs_network", False) and options["machine_file"] is None:
+    if chosen.selection.topology and options["machine_file"] is None:
         raise click.UsageError(
             f"--select {options['select']} needs a machine with a network; give --machine FILE"
         )

@@ -21,6 +21,7 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.estimates import Estimates
@@ -28,7 +29,7 @@ from scheduler.predictions.predictor import Predictor
 from simulator.many_centres.centres_file import CentreDescription
 
 
-class WithinCentre(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WithinCentre(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select processors of one centre, the first that has enough free ones.
 
     Parameters

@@ -150,7 +150,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         It is valid until the scenario or the state's `multi_resource` or `placing` change.
         """
-        searches = hasattr(state.selection, "place")
+        searches = state.selection.searches_table
         if state.excluding or (searches and not state.machine.counted):
             return self._table_pass(state, start_job, searches=searches)
         if self.reservations == 0:

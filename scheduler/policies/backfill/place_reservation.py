@@ -13,7 +13,6 @@ from __future__ import annotations
 from math import isfinite
 
 from scheduler.model.job import Job
-from scheduler.model.machine import fits
 from scheduler.model.orders import Reason
 from scheduler.model.space import NONE, Space
 from scheduler.policies.backfill.easy import HeadReservation, Reserve
@@ -129,7 +128,7 @@ class PlaceReservation(HeadReservation):
         """Whether there is a place for this many processors now."""
         found = self._placed.get(processors)
         if found is None:
-            found = fits(self.state.selection, self.state.machine.space, processors)
+            found = self.state.selection.fits(self.state.machine.space, processors)
             self._placed[processors] = found
         return found
 
@@ -147,6 +146,6 @@ class PlaceReservation(HeadReservation):
                     outside.take(kept)
                 self._outside = outside
             enough = processors <= self._free_outside
-            found = enough and fits(self.state.selection, outside, processors)
+            found = enough and self.state.selection.fits(outside, processors)
             self._placed_outside[processors] = found
         return found

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import msgspec
 
-from scheduler.model.groups import leaving_groups
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
+from scheduler.model.selection import leaving_groups
 from scheduler.policies.resizing.allocation import (
     Benefit,
     RankBy,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from scheduler.model.job_view import JobView
-from scheduler.policies.resizing.interface import Decision
+from scheduler.policies.resizing.interface import Decision, PrecedesPass
 from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
 
 
-class MaxBPr(PrioResizing, frozen=True):
+class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
     """Max-benefit with priority: PRIO 3.3, policy 2, scenario 1; its bullets are cited.
 
     Jobs at their resize points do "not consider the number of queued jobs in their resizing

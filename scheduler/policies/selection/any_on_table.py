@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler.model.machine import Selection, anywhere
 from scheduler.model.network import Network
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.state.bitsets import bits_of, lowest_bits, set_of
 from scheduler.state.reservation_table import Allocation, Request, ReservationTable
@@ -30,7 +30,7 @@ class AnyOnTable:
         needed = request.processors
         times = table.free(needed, request.length_s, request.after, request.latest)
         for begin, free in times:
-            if anywhere(self._selection):
+            if self._selection.anywhere:
                 return Allocation(set_of(self._any(table, free, needed)), begin)
             found = self._select(free, needed)
             if found:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 
 
-class Contiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Contiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select the lowest interval of consecutive free processors; refuse if there is none.
 
     This selection does not use the network.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import ClassVar, Literal
+from typing import Literal
 
 import msgspec
 
-from scheduler.model.groups import leaving_groups
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection, leaving_groups
 from scheduler.model.space import NONE, Space
 
 #: Sets of groups that a contraction compares at most.
 MOST_SETS = 1000
 
 
-class FewNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FewNodes(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select processors of as few nodes as possible; it accepts any free processors.
 
     If a node has enough free processors, the one with the fewest of them is taken (best fit).
@@ -30,7 +30,7 @@ class FewNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         selection. Of equal choices the newest groups leave.
     """
 
-    anywhere: ClassVar[bool] = True
+    anywhere = True
     leave: Literal["nodes", "newest"] = "nodes"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 
 
-class FirstFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FirstFit(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select the lowest free processors, contiguous or not (LOC section 3, "Non-contiguous")."""
 
-    anywhere: ClassVar[bool] = True
+    anywhere = True
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors with the lowest numbers."""

@@ -8,11 +8,10 @@ it. Elsewhere (a group that joins a running job) these selections take the lowes
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.selection.table_search import (
     first_continuous_fit,
@@ -24,7 +23,7 @@ from scheduler.policies.selection.table_search import (
 from scheduler.state.reservation_table import Allocation, Request, ReservationTable
 
 
-class OnTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OnTable(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of the selections on the table; it is first fit.
 
     A reservation holds certain processors; with the selection ``first-fit`` it holds a number.
@@ -35,8 +34,14 @@ class OnTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         `scheduler.state.learned_demands`.
     """
 
-    anywhere: ClassVar[bool] = True
+    anywhere = True
+    searches_table = True
     learn_demands: bool = False
+
+    @property
+    def learns_demands(self) -> bool:
+        """Whether demands are learned from iteration times."""
+        return self.learn_demands
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose the lowest free processors; a pass over the table leaves only its own choice."""

@@ -8,17 +8,18 @@ mesh-connected multicomputers" (TPDS 8, 1997): paging and multiple buddies. V. L
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 import msgspec
 
 from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.selection.submesh import free_nodes
 
 
-class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Paging(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select the first free pages: boxes of nodes in row-major order.
 
     Pages that are entirely free are taken first, then the free processors of others.
@@ -32,9 +33,8 @@ class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : `side` is below 1.
     """
 
-    anywhere: ClassVar[bool] = True
-    needs_network: ClassVar[bool] = True
-    topology: ClassVar[str] = "mesh"
+    anywhere = True
+    topology = "mesh"
     side: int = 2
 
     def __post_init__(self) -> None:
@@ -49,13 +49,14 @@ class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         nodes = free_nodes(space)
         return nodes.along(blocks.by_pages(nodes, self.side), space.free, processors)
 
-    def held(self, mesh: Mesh, processors: int) -> int:
+    def held(self, processors: int, per_node: int, network: Network | None) -> int:
         """Processors of whole pages, which a job gets on an exclusive machine."""
-        page = mesh.processors_per_node * prod(min(self.side, size) for size in mesh.dims)
-        return min(-(-processors // page) * page, mesh.processors)
+        assert isinstance(network, Mesh), "the core checked the network"
+        page = network.processors_per_node * prod(min(self.side, size) for size in network.dims)
+        return min(-(-processors // page) * page, network.processors)
 
 
-class MultipleBuddies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MultipleBuddies(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select as few free blocks as possible: aligned cubes whose sides are powers of two.
 
     The number of nodes is written in base 2**d for d dimensions; each digit is the number of blocks
@@ -64,9 +65,8 @@ class MultipleBuddies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     than a node, or find no free node, are taken from nodes in part.
     """
 
-    anywhere: ClassVar[bool] = True
-    needs_network: ClassVar[bool] = True
-    topology: ClassVar[str] = "mesh"
+    anywhere = True
+    topology = "mesh"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors by blocks."""
@@ -75,15 +75,14 @@ class MultipleBuddies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return blocks.by_buddies(free_nodes(space), space.free, processors)
 
 
-class HilbertCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HilbertCurve(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select the shortest section of the Hilbert curve with enough free processors.
 
     Of sections of equal length the first one is taken.
     """
 
-    anywhere: ClassVar[bool] = True
-    needs_network: ClassVar[bool] = True
-    topology: ClassVar[str] = "mesh"
+    anywhere = True
+    topology = "mesh"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors along the curve."""

@@ -9,13 +9,15 @@ allocation algorithms for mesh-connected multicomputers" (TPDS 8, 1997), section
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from scheduler.model.mesh.boxes import rotations, wider
 from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def free_nodes(space: Space) -> FreeNodes:
     return cast("FreeNodes", space.view("nodes", lambda free: FreeNodes(mesh, free)))
 
 
-class Submesh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Submesh(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select processors in the most compact box of nodes; refuse if no place has enough.
 
     The job gets its number of processors, those with the lowest numbers of the box. If the machine
@@ -46,8 +48,7 @@ class Submesh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : `relax` is below 0.
     """
 
-    needs_network: ClassVar[bool] = True
-    topology: ClassVar[str] = "mesh"
+    topology = "mesh"
     relax: int = 0
 
     def __post_init__(self) -> None:
@@ -66,9 +67,10 @@ class Submesh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a box has this many free processors."""
         return self._find(space, processors) is not None
 
-    def held(self, mesh: Mesh, processors: int) -> int:
+    def held(self, processors: int, per_node: int, network: Network | None) -> int:
         """Processors of the whole box, which a job gets on an exclusive machine."""
-        return mesh.held(processors)
+        assert isinstance(network, Mesh), "the core checked the network"
+        return network.held(processors)
 
     def _find(
         self, space: Space, processors: int

@@ -7,16 +7,15 @@ processors below it is taken, and of these processors those with the lowest numb
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 
 
-class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TreeContiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select processors below one switch of the job's level; refuse if no switch has enough.
 
     Parameters
@@ -29,8 +28,7 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : `relax` is below 0.
     """
 
-    needs_network: ClassVar[bool] = True
-    topology: ClassVar[str] = "tree"
+    topology = "tree"
     relax: int = 0
 
     def __post_init__(self) -> None:

@@ -22,7 +22,9 @@ from scheduler.model.events import (
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
-from scheduler.policies.containment import description
+from scheduler.model.selection import Selection
+from scheduler.model.space import NONE, Space
+from scheduler.policies.containment import contained, description
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
@@ -67,7 +69,7 @@ class Urgent(AgingByUser, frozen=True):
         return -self.key(job, now)
 
 
-class Choosing(msgspec.Struct, frozen=True):
+class Choosing(Selection, msgspec.Struct, frozen=True):
     """Processor selection that fails for 2 processors in a way that `how` names."""
 
     how: str = "raises"
@@ -87,7 +89,16 @@ class Choosing(msgspec.Struct, frozen=True):
 class ChoosingAnywhere(Choosing, frozen=True):
     """The same, but it promises never to refuse."""
 
-    anywhere: ClassVar[bool] = True
+    anywhere = True
+
+
+class Leaving(Choosing, frozen=True):
+    """The same; the oldest group leaves, or that choice fails."""
+
+    def leaving(self, space: Any, groups: Any, processors: int, others: Any = NONE) -> Any:
+        if self.how == "leaving raises":
+            raise RuntimeError("no group")
+        return (min(groups),)
 
 
 class Foretelling(msgspec.Struct, frozen=True):
@@ -268,6 +279,19 @@ def test_a_record_of_what_a_predictor_learned_that_fails(method: str) -> None:
     restored = Core.restored(core.record(), jobs, chosen, Machine(), report_error=errors)
     assert restored.now == core.now
     assert f"failed in {method} with ZeroDivisionError" in errors.sentences[0]
+
+
+def test_the_groups_that_leave_are_those_of_the_selection() -> None:
+    groups = {1: ProcSet.span(0, 2), 2: ProcSet.span(2, 2)}
+    errors = Errors()
+    chosen, failing = (
+        contained(Scenario("mine", selection=Leaving(how)), errors).selection
+        for how in ("raises", "leaving raises")
+    )
+    assert chosen.leaving(Space(), groups, 2) == (1,)
+    assert errors.sentences == []
+    assert failing.leaving(Space(), groups, 2) == (2,), "the newest"
+    assert "failed in leaving with RuntimeError: no group" in errors.sentences[0]
 
 
 def test_without_a_report_exceptions_are_raised() -> None:

@@ -21,6 +21,7 @@ from scheduler.model.events import ResizePoint as Point
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Contract, Expand, Kill, Start
 from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
 from scheduler.policies import registry
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
@@ -31,7 +32,7 @@ from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 
 MY_POLICY = '''
 import msgspec
-from scheduler.policies.api import Grow, Reason, Shrink, Stay
+from scheduler.policies.api import Grow, Reason, Selection, Shrink, Stay
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -70,7 +71,7 @@ class LastComeFirst(msgspec.Struct, frozen=True):
         return -job.submitted_at
 
 
-class HighestFirst(msgspec.Struct, frozen=True):
+class HighestFirst(Selection, msgspec.Struct, frozen=True):
     def select(self, space, processors):
         return None if processors == 5 else space.free.last(processors)
 '''
@@ -279,6 +280,16 @@ def test_the_original_group_leaves_if_the_policy_says_so() -> None:
 def test_register_refuses_an_object_that_is_not_a_policy() -> None:
     with pytest.raises(ConfigError, match="'three' is 3, but a policy is"):
         registry.register("three", 3)
+
+
+def test_a_selection_says_what_it_can_do() -> None:
+    class Lowest(msgspec.Struct, frozen=True):
+        def select(self, space: Space, processors: int) -> ProcSet | None:
+            return space.free.first(processors)
+
+    says = r"'lowest' does not say .* class Lowest\(Selection, msgspec.Struct, frozen=True\)"
+    with pytest.raises(ConfigError, match=says):
+        registry.register("lowest", Lowest)
 
 
 def test_a_registered_scenario() -> None:

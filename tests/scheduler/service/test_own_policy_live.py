@@ -54,13 +54,15 @@ FAILING_PARTS = """
 import msgspec
 from typing import ClassVar
 
+from scheduler.policies.api import Selection
+
 class Order(msgspec.Struct, frozen=True):
     ages: ClassVar[bool] = True
 
     def key(self, job, now):
         return job.spec.missing
 
-class Select(msgspec.Struct, frozen=True):
+class Select(Selection, msgspec.Struct, frozen=True):
     def select(self, space, processors):
         if processors == 2:
             raise RuntimeError("no two")

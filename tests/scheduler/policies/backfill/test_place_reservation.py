@@ -14,11 +14,12 @@ from reshape.errors import ConfigError
 from scheduler.core.core import Core
 from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
-from scheduler.model.machine import Machine, Selection, keep
+from scheduler.model.machine import Machine
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Tree
 from scheduler.model.orders import Kill, Start, WakeAt
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.basic import Lxwf, Sjf
@@ -137,7 +138,7 @@ def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tu
                 later = [(t, Space(free_at(now, t), network)) for t in ends if t >= now]
                 at, then = next(item for item in later if choose(selection, item[1], wanted))
                 if now + walltime > at:
-                    kept = keep(selection, then, here, wanted)
+                    kept = selection.keep(then, here, wanted)
                     here = Space(here.free - kept, network)
                 place = choose(selection, here, needed)
             if place is not None:

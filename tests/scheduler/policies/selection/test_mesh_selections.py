@@ -10,11 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from meshes import MESHES
 
-from scheduler.model.machine import Machine, Selection, fits, keep
+from scheduler.model.machine import Machine
 from scheduler.model.mesh.boxes import box
 from scheduler.model.mesh.hilbert import curve
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
 from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
@@ -26,7 +27,7 @@ def spaces(draw: st.DrawFn) -> tuple[Mesh, Space]:
     mesh = draw(MESHES)
     number = st.integers(0, mesh.processors - 1)
     space = Space(ProcSet.span(0, mesh.processors), mesh)
-    fits(Submesh(), space, 1)  # the counts of free nodes are made, and then changed
+    Submesh().fits(space, 1)  # the counts of free nodes are made, and then changed
     for _ in range(draw(st.integers(0, 3))):
         part = ProcSet.of(draw(st.sets(number, max_size=mesh.processors)))
         if draw(st.booleans()):
@@ -103,7 +104,7 @@ def test_submeshes_equal_their_twins(drawn: tuple[Mesh, Space], processors: int)
         expected = slow_submesh(mesh, set(space.free), processors, relax)
         found = selection.select(space, processors)
         assert (None if found is None else set(found)) == expected
-        assert fits(selection, space, processors) == (expected is not None)
+        assert selection.fits(space, processors) == (expected is not None)
         if found is not None and relax == 0:
             assert mesh.contiguous(found)
 
@@ -244,8 +245,8 @@ def test_selections_by_hand() -> None:
 def test_what_is_kept_for_later_is_free_now(drawn: tuple[Mesh, Space], processors: int) -> None:
     mesh, now = drawn
     then = Space(ProcSet.span(0, mesh.processors), mesh)
-    if fits(Submesh(), then, processors):
-        kept = keep(Submesh(), then, now, processors)
+    if Submesh().fits(then, processors):
+        kept = Submesh().keep(then, now, processors)
         assert not kept - now.free
         assert kept.count() <= processors
 

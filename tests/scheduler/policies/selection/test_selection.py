@@ -9,9 +9,9 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.model.machine import Selection, anywhere, fits, keep
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
+from scheduler.model.selection import Selection
 from scheduler.model.space import Groups, Space
 from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.first_fit import FirstFit
@@ -87,8 +87,8 @@ def test_choices_on_a_machine(selection: Selection, twin: Twin, data: st.DataObj
             continue
         chosen, expected = selection.select(space, x), twin(free, x, tree)
         assert (None if chosen is None else list(chosen)) == expected
-        assert fits(selection, space, x) == (chosen is not None)
-        assert chosen is not None or not anywhere(selection)
+        assert selection.fits(space, x) == (chosen is not None)
+        assert chosen is not None or not selection.anywhere
         if chosen is not None:
             if isinstance(selection, TreeContiguous) and not selection.relax:
                 assert tree.contiguous(chosen)
@@ -112,7 +112,7 @@ def test_processors_that_are_kept_provide_a_place_later(
     x = data.draw(st.integers(1, max(1, len(free | back))))
     if x > len(free | back) or selection.select(then, x) is None:
         return
-    kept = keep(selection, then, now, x)
+    kept = selection.keep(then, now, x)
     assert not kept - now.free
     assert kept.count() <= x
     if selection.select(now, x) is None:
