@@ -16,8 +16,7 @@ from scheduler.core.event_handlers import HANDLERS, EventHandlers
 from scheduler.core.event_order import by_start, divide_for_passes, instant_order
 from scheduler.core.passes import Passes
 from scheduler.core.pending import reason_pending
-from scheduler.core.recorded_partition import record_of, restore_state
-from scheduler.core.resizing import PolicyErrorHandler, Resizes
+from scheduler.core.resizing import PolicyErrorHandler, Resizes, measure
 from scheduler.model.events import (
     Event,
     JobEnded,
@@ -25,7 +24,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizePoint,
 )
-from scheduler.model.job import Job
+from scheduler.model.job import ACTIVE, Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
@@ -287,7 +286,17 @@ class Partition:
 
     def record(self) -> PartitionRecord:
         """Return the scheduler state, apart from the jobs, for durable storage."""
-        return record_of(self._handlers)
+        state, predictor = self.state, self.predictor
+        return PartitionRecord(
+            nodes=list(state.machine.nodes.values()),
+            resize_costs=state.resize_costs,
+            reservations=dict(state.reservations),
+            predictor=None if predictor is None else predictor.learned(),
+            sorted_at=state.queue.sorted_at,
+            depth=self.depth_limit,
+            demands={} if state.demands is None else state.demands.record(),
+            exclusions=tuple(state.exclusions),
+        )
 
     def restore(
         self,
@@ -307,7 +316,26 @@ class Partition:
         jobs : the jobs of this partition, as they were recorded.
         points : resize points after the records of their jobs, oldest first.
         """
-        restore_state(self._handlers, now, record, jobs, points)
+        state, predictor = self.state, self.predictor
+        state.queue.sorted_at = record.sorted_at
+        self._handlers.limit_depth(record.depth)
+        recorded = list(jobs)
+        for job in recorded:
+            self._alarms.limit(job)
+        state.exclusions.restore(record.exclusions, now)
+        state.restore(now, record.nodes, recorded)
+        for point in points:
+            live = state.live.get(point.job)
+            if live is not None and live.state in ACTIVE and live.spec.resizable:
+                measure(live, point)
+        state.resize_costs = record.resize_costs
+        if state.demands is not None:
+            state.demands.restore(record.demands)
+        state.reservations.update(
+            (number, at) for number, at in record.reservations.items() if number in state.queue
+        )
+        if predictor is not None and record.predictor is not None:
+            predictor.relearn(record.predictor)
         self._passes.select()
 
     def _on_single_submission(self, event: JobSubmitted) -> None:
