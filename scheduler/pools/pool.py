@@ -346,7 +346,9 @@ def _held_by_node(partition: Partition) -> dict[str, ProcSet]:
     return partition.machine.by_node(ProcSet.union(groups))
 
 
-def growing_jobs(partition: Partition, idle_unused: Mapping[int, int], now: float) -> Iterator[Growth]:
+def growing_jobs(
+    partition: Partition, idle_unused: Mapping[int, int], now: float
+) -> Iterator[Growth]:
     """Yield what each running job needs for its next larger size, in the order of their starts.
 
     A job counts if a resizing policy applies to it, it has completed an iteration on its size, it
@@ -369,7 +371,11 @@ def _next_size(partition: Partition, job: Job) -> int | None:
     most, topology = job.spec.max_processors, job.topology
     if job.state is not JobState.RUNNING or not job.spec.resizable or most is None:
         return None
-    if topology is None or partition.scenario.resizing_of(job.spec.queue) is None or topology_fault(job):
+    if (
+        topology is None
+        or partition.scenario.resizing_of(job.spec.queue) is None
+        or topology_fault(job)
+    ):
         return None
     spot = job.history.sweet_spot
     if job.history.settled < 1 or (spot is not None and job.size >= spot):

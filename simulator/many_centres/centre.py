@@ -108,7 +108,9 @@ class Centre:
             self._quotes += 1
             if self._quotes % FREE_EVERY == 0:
                 gc.collect(0)
-            wait_s = expected_start(self._partition, now, self._asked(request), now + at_most_s) - now
+            wait_s = (
+                expected_start(self._partition, now, self._asked(request), now + at_most_s) - now
+            )
         self.quoted = request.job, wait_s
         return wait_s
 
