@@ -264,13 +264,14 @@ class FirstRanks:
     def steadily(self, rate: float, seconds: float) -> tuple[list[float], float]:
         """Let all jobs ask in turn at a rate (1/s); return latencies and duration in seconds.
 
-        A question whose answer was lost is asked again, as an application does.
+        A question whose answer was lost is asked again, as an application does, or replaced by the
+        next one of the same job.
         """
         waiting: dict[int, float] = {}
         latencies: list[float] = []
         began = time.perf_counter()
         asked, total = 0, int(rate * seconds)
-        while len(latencies) < total:
+        while asked < total or waiting:
             now = time.perf_counter()
             while asked < total and began + asked / rate <= now:
                 place = asked % len(self.jobs)

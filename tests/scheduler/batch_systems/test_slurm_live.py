@@ -136,7 +136,7 @@ def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
         BatchState.QUEUED,
         BatchState.UNKNOWN,
     ]
-    batch.cancel([later, waits, "4711"])
+    batch.cancel([waits, later, "4711"])  # in this order, so that it does not start meanwhile
     assert until(batch, waits, BatchState.ENDED).exit_code is None
     until(batch, later, BatchState.ENDED)
     launchers = (tmp_path / "psij").rglob("*.sh")

@@ -34,6 +34,8 @@ from simulator.workloads.workload import Workload
 #: (`max_restarts`, `retry_after` and `max_failures` are not tried: resizes fail only live.)
 ELSEWHERE = {
     "backfill.bl_excludes": "a machine has one resource here; see backfill/test_balance.py",
+    "backfill.fullness": "with one resource BB's measure is always 1; see backfill/test_balance.py",
+    "backfill.modifier": "with one resource BB's measure is always 1; see backfill/test_balance.py",
     "resizing.harvest_for": "PBA-PR contracts only what the head outranks (docs/policies.md)",
     "resizing.contract_for": "matters while released processors are on their way to a whole queue",
     "resizing.low": "PBA-PR: class precedes impact, if jobs of both are contracted for one head",
