@@ -36,5 +36,5 @@ def test_hostile_messages_are_refused_and_resize_points_are_answered() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     table = json.loads(done.stdout)
     assert table["wrong"] == []
-    assert len(table["rows"]) == 15
+    assert len(table["rows"]) == 16
     assert all(row["lines"] < 60 for row in table["rows"])

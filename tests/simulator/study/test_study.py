@@ -275,7 +275,7 @@ def test_wrong_files(here: Path, old: str, new: str, says: str) -> None:
         (["squares.yaml", "--set", "x"], 1, "option --set x: 'x' has no value; write x=VALUE"),
         (["squares.yaml", "--set", "x=[1"], 1, "option --set x=[1: '[1' is not a YAML value"),
         (["squares.yaml", "--set", "seed=1"], 1, "give --seeds N"),
-        (["squares.yaml", "--seeds", "many"], 1, "option --seeds many: seeds: must be"),
+        (["squares.yaml", "--seeds", "many"], 1, "option --seeds many: seeds: expected int"),
         (["squares.yaml", "--mpi"], 2, "--mpi needs mpiexec and at least 2 processes"),
         (["squares.yaml", "--mpi", "-j", "2"], 2, "--workers with --mpi"),
         (["squares.yaml", "--out", "squares.py"], 1, "squares.py cannot be made: File exists"),
