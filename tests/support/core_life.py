@@ -307,10 +307,9 @@ class AnyLife(RuleBasedStateMachine):
 
     @invariant()
     def every_job_in_one_place(self) -> None:
-        partition = self.core
         known = self.submitted - {e.job for e in self.waiting if isinstance(e, JobSubmitted)}
-        assert set(partition.jobs) == known
-        for job in partition.jobs.values():
+        assert set(self.core.jobs) == known
+        for job in self.core.jobs.values():
             queued = [job.id in partition.queue for partition in self.partitions]
             live = [job.id in partition.live for partition in self.partitions]
             places = [*queued, *live, job.state in FINAL]
@@ -411,7 +410,7 @@ class AnyLife(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Every job told to end ends, and all processors of nodes that are there come back."""
-        if not hasattr(self, "partition"):
+        if not hasattr(self, "core"):  # no machine was drawn
             return
         self.deliver()
         while self.core.live or any(len(partition.queue) for partition in self.partitions):
