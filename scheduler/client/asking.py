@@ -12,7 +12,15 @@ from pathlib import Path
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from scheduler.protocol.client import Client, connect
-from scheduler.protocol.messages import Info, JobInfo, Jobs, ListJobs, Message, ServerInfo, Wait
+from scheduler.protocol.messages import (
+    Info,
+    JobInfo,
+    JobListing,
+    ListJobs,
+    Message,
+    ServerInfo,
+    Wait,
+)
 
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
 ASK_AGAIN_S = 5.0
@@ -53,7 +61,7 @@ def service_info(directory: Path | str, timeout: float = 10.0) -> Info:
     return answer
 
 
-def list_jobs(directory: Path | str, job: int | None = None, ended: bool = False) -> Jobs:
+def list_jobs(directory: Path | str, job: int | None = None, ended: bool = False) -> JobListing:
     """Request one job, or all queued and running jobs; raises the errors of `ask`.
 
     Parameters
@@ -62,7 +70,7 @@ def list_jobs(directory: Path | str, job: int | None = None, ended: bool = False
     ended : whether to include jobs that have ended.
     """
     answer = ask(directory, ListJobs(job=job, ended=ended), timeout=30.0)
-    assert isinstance(answer, Jobs)
+    assert isinstance(answer, JobListing)
     return answer
 
 
@@ -111,7 +119,7 @@ def wait_for(directory: Path | str, job: int, until: float | None = None) -> Job
                         return None
                     is_heard = _answers(client, _left_s(until))
                 else:
-                    assert isinstance(answer, Jobs)
+                    assert isinstance(answer, JobListing)
                     return answer.jobs[0]
 
 

@@ -308,7 +308,7 @@ def history(
         before=None if before is None else number_of(directory, before),
     )
     page = ask(directory, query, timeout=30.0)
-    assert isinstance(page, m.Jobs)
+    assert isinstance(page, m.JobListing)
     if as_json:
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return

@@ -190,7 +190,16 @@ def read(file: Path) -> Platform:
     ------
     ConfigError : the file is invalid; the message names file, line and field.
     """
-    found = Located.read(file)
+    return described(Located.read(file))
+
+
+def described(found: Located) -> Platform:
+    """Machine that the contents of a machine file describe.
+
+    Raises
+    ------
+    ConfigError : see `read`.
+    """
     if found.get(("nodes",)) in (0, []):
         found.fail(
             ("nodes",),

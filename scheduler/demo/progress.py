@@ -11,7 +11,7 @@ from rich.text import Text
 
 from scheduler.client.tables import running_s, sizes_text
 from scheduler.model.procset import ProcSet
-from scheduler.protocol.messages import JobInfo, Jobs
+from scheduler.protocol.messages import JobInfo, JobListing
 
 PLAIN_EVERY_S = 5.0
 
@@ -51,7 +51,7 @@ class RunProgress:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, passed: float, listing: Jobs, coming: int) -> None:
+    def __call__(self, passed: float, listing: JobListing, coming: int) -> None:
         """Show the current state.
 
         Parameters

@@ -20,14 +20,14 @@ from scheduler.client.submission import prepare
 from scheduler.demo.workload import DemoJob
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol.client import Client
-from scheduler.protocol.messages import JobInfo, Jobs, ListJobs, Submit, Submitted
+from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
 
 LOOK_S = 0.25
 #: Time limit of a run in seconds; the default workload takes about a minute.
 LONGEST_S = 600.0
 
 #: Called with the seconds since the start, all jobs, and the number of jobs still to submit.
-OnProgress = Callable[[float, Jobs, int], None]
+OnProgress = Callable[[float, JobListing, int], None]
 
 
 def run_workload(
@@ -99,7 +99,7 @@ def _submit_and_wait(
         while coming and coming[0].at_s <= passed:
             _submit(client, coming.pop(0), folder)
         answer = client.request(ListJobs(ended=True), timeout=30.0)
-        assert isinstance(answer, Jobs)
+        assert isinstance(answer, JobListing)
         on_progress(passed, answer, len(coming))
         if not coming and all(job.ended_at is not None for job in answer.jobs):
             return answer.jobs

@@ -164,7 +164,7 @@ class RecordedSubmission(MessageBase):
 
 
 class ListJobs(MessageBase):
-    """Answered by Jobs: `job` alone, or the queued and running jobs, or all with `ended`.
+    """Answered by JobListing: `job` alone, or the queued and running jobs, or all with `ended`.
 
     The other fields choose among the ended jobs.
 
@@ -289,7 +289,7 @@ class JobInfo(msgspec.Struct):
     failed_resizes: str = ""
 
 
-class Jobs(MessageBase):
+class JobListing(MessageBase, tag="Jobs"):
     """Answer to ListJobs, by job number; `now` is the wall clock of the service.
 
     `before` is set if more ended jobs match: ask for those that ended before the job of this
@@ -322,7 +322,7 @@ class Explanation(MessageBase):
 
 
 class Wait(MessageBase):
-    """Answered by Jobs (one job) when the job has ended."""
+    """Answered by JobListing (one job) when the job has ended."""
 
     job: int
 

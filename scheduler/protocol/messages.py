@@ -59,7 +59,7 @@ from scheduler.protocol.command_messages import (
     ForecastStarts,
     Info,
     JobInfo,
-    Jobs,
+    JobListing,
     ListJobs,
     OpenMode,
     Placement,
@@ -140,7 +140,7 @@ Message: TypeAlias = (
     | ReadSubmission
     | RecordedSubmission
     | ListJobs
-    | Jobs
+    | JobListing
     | Explain
     | Explanation
     | Wait
@@ -190,7 +190,7 @@ __all__ = [
     "Hello",
     "Info",
     "JobInfo",
-    "Jobs",
+    "JobListing",
     "Join",
     "JoinPort",
     "KillGroup",

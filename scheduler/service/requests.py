@@ -135,7 +135,7 @@ class RequestHandler:
             if job.state in FINAL:
                 info = [self._applications.info(job)]
                 for peer, request in self._waits.pop(number):
-                    jobs = m.Jobs(id=request, now=self._components.clock.wall(), jobs=info)
+                    jobs = m.JobListing(id=request, now=self._components.clock.wall(), jobs=info)
                     self._send(peer, jobs)
 
     def probe_waiting(self, is_connected: Callable[[bytes], bool]) -> None:
@@ -276,7 +276,7 @@ class RequestHandler:
                 return None
             case m.ListJobs(job=int(number)):
                 info = apps.info_with_ranks(apps.job(number))
-                return m.Jobs(now=self._components.clock.wall(), jobs=[info])
+                return m.JobListing(now=self._components.clock.wall(), jobs=[info])
             case m.Explain():
                 number = apps.job(message.job).id
                 question = ExplainQuestion(number, self._present(number))

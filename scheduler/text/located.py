@@ -59,6 +59,13 @@ class Located:
         self._origins: dict[FieldPath, Origin] = {(): Origin(source)}
 
     @classmethod
+    def of(cls, values: Mapping[str, Any], source: str | None = None) -> Located:
+        """Tree of plain values that come from no file."""
+        tree = cls(source)
+        tree.values = dict(values)
+        return tree
+
+    @classmethod
     def read(cls, file: Path) -> Located:
         """Read a YAML file; an empty file gives an empty tree.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -13,8 +13,10 @@ from reshape.key_values import key_values
 from reshape.speedup import FORMS, Model, named, parse
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
-from simulator.workloads.resizable_trace import Resizability
+from simulator.experiment.jobs import Resizable
 
+#: Options besides --resizable, which they need: fields of `simulator.experiment.jobs.Resizable`.
+OF_RESIZABLE = tuple(name for name in Resizable.__struct_fields__ if name != "share")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -126,9 +128,3 @@ def resizable_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
-
-
-def resizability(options: Mapping[str, Any]) -> Resizability:
-    """How a trace is made resizable, as the options of `resizable_options` say."""
-    named = {name: options[name] for name in Resizability.__struct_fields__}
-    return Resizability(**named | {"seed": options["seed"] or 0})

@@ -1,7 +1,8 @@
-"""The options of ``reshape simulate``: which apply together, and the scenario they describe."""
+"""The options of ``reshape simulate``, and the experiment that they describe."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,10 +10,11 @@ import click
 from click.core import ParameterSource
 
 from reshape.cli.options import FiniteRange, Seconds, WholeRange
-from reshape.errors import nearest
+from reshape.errors import ConfigError
 from scheduler.model.sharing import PenaltyRule, Windows
-from scheduler.policies.registry import known, name_of
+from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.first_fit import FirstFit
 from simulator.commands.options import (
     F,
@@ -21,35 +23,38 @@ from simulator.commands.options import (
     lenient_option,
     processors_option,
     rule_options,
-    scenario_of,
     set_fields,
 )
-from simulator.commands.pools import pool_options
-from simulator.commands.resizable_options import resizable_options
+from simulator.commands.resizable_options import OF_RESIZABLE, resizable_options
 from simulator.commands.statistics_options import statistics_options
-from simulator.traces.normalise import Rules
-from simulator.workloads.resizable_trace import Resizability
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.jobs import Jobs
 
-#: Options that apply to several centres; the others are refused.
-APPLY_TO_CENTRES = frozenset(
-    ("trace", "machine_file", "assign", "dispatch", "estimates", "first", "tau", "lenient", "out",
-     "as_json", "statistic", "sample", "seed", *Resizability.__struct_fields__)
-)  # fmt: skip
-EXACT = "exact"  #: Estimates that are the run times.
 COUNT = "count"  #: Selection of machines whose processors are counted.
-#: Options for workload files; for several centres; for shared nodes; for resizable jobs of traces.
-OF_FILES = frozenset(
-    ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
-     "kill_at_reservation", "fields", "tau", "out", "as_json", "seed", "statistic", "sample",
-     "price", "pools", "pool_wait", "advance_file", "machine_file", "sharing", "penalty",
-     "overtime", "demand_error", "event_order", "select", "contiguity_speedup",
-     "dispersal_exponent", "dispersal", "paraver")
-)  # fmt: skip
-OF_CENTRES = frozenset(("assign", "dispatch"))
-OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
-WITH_RESIZABLE = frozenset(
-    ("speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost", "seed")
-)
+#: Option -> field of an experiment, or of its jobs, for messages.
+_FIELDS = {
+    "--policy": "scenario",
+    "--queue-order": "queue_order",
+    "--backfill-order": "backfill_order",
+    "--estimates": "estimates",
+    "--select": "select",
+    "--event-order": "event_order",
+    "--processors": "processors",
+    "--machine": "machine",
+    "--assign": "assign",
+    "--dispatch": "dispatch",
+    "--contiguity-speedup": "contiguity",
+    "--dispersal": "dispersal",
+    "--sharing": "sharing",
+    "--advance-reservations": "advance_reservations",
+    "--pool": "pool",
+    "--pool-wait": "pool_wait",
+    "--seed": "seed",
+    "--tau": "tau_s",
+    "--jobs": "first",
+    "--lenient": "lenient",
+    "--resizable": "resizable",
+}
 
 _SCENARIO = (
     processors_option,
@@ -198,10 +203,29 @@ _RESULTS = (
 )
 
 
+_POOLS = (
+    click.option(
+        "--pool",
+        "pools",
+        multiple=True,
+        metavar="NAME=VALUE,...",
+        help="The nodes come from an elastic pool: nodes=1-8,time_limit=2:00:00,processors=4, "
+        "...; several pools are compared. See docs/pool.md.",
+    ),
+    click.option(
+        "--pool-wait",
+        default="0",
+        metavar="TIME|TRACE",
+        show_default=True,
+        help="Wait of an allocation in the batch system, or a trace with waits; see --seed.",
+    ),
+)
+
+
 def simulate_options(command: F) -> F:
     """Add all options of ``reshape simulate`` to a command."""
     for add in reversed(
-        (*_SCENARIO, *_PLACES, *_SHARING, *_JOBS, statistics_options, pool_options,
+        (*_SCENARIO, *_PLACES, *_SHARING, *_JOBS, statistics_options, *_POOLS,
          resizable_options, rule_options, lenient_option, *_RESULTS)
     ):  # fmt: skip
         command = add(command)
@@ -218,112 +242,134 @@ def given() -> dict[str | None, str]:
     }
 
 
-def check_centres() -> None:
-    """Refuse options that do not apply to a machine of several centres."""
-    for name, option in given().items():
-        if name not in APPLY_TO_CENTRES and not (name or "").startswith("rule_"):
-            raise click.UsageError(
-                f"{option} does not apply to several centres; leave it out, or set it for each"
-                " centre in the machine file"
-            )
+def described(source: Path, options: Mapping[str, Any], pool: str | None) -> Experiment:
+    """Experiment that the options describe.
 
+    Parameters
+    ----------
+    source : trace or workload file.
+    pool : one of the pools that are compared; None: there is none.
 
-def check_kind(of_file: bool, made_resizable: bool) -> None:
-    """Refuse options that do not apply to this kind of workload."""
+    Raises
+    ------
+    click.UsageError : a wrong name or value, or options that do not go together.
+    """
     on_line = given()
-    for name, option in on_line.items():
-        if name in OF_CENTRES and "machine_file" not in on_line:
-            raise click.UsageError(f"{option} needs --machine with several centres")
-        if of_file and name not in OF_FILES:
-            raise click.UsageError(f"{option} does not apply to a workload file; leave it out")
-        if name in OF_SHARING and "sharing" not in on_line:
-            raise click.UsageError(f"{option} needs --sharing; give it as well")
-        if name == "pool_wait" and "pools" not in on_line:
-            raise click.UsageError(f"{option} needs --pool; give it as well")
-        if name == "seed" and on_line.keys() & {"demand_error", "pools"}:
-            continue
-        if not of_file and not made_resizable and name in WITH_RESIZABLE:
-            raise click.UsageError(f"{option} needs --resizable; give it as well")
-
-
-def estimates_name(name: str) -> str:
-    """Name of the class of estimates that ``--estimates`` names; exact ones are walltimes.
-
-    Raises
-    ------
-    click.UsageError : there are no such estimates.
-    """
-    names = known("estimates")
-    if name != EXACT and name not in names and ":" not in name:
-        raise click.UsageError(f"unknown estimates {name!r}{nearest(name, (EXACT, *names))}")
-    return "user" if name == EXACT else name
-
-
-def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
-    """Scenario that the options describe.
-
-    Raises
-    ------
-    click.UsageError : a wrong name or value, or options that contradict each other.
-    """
-    changes: dict[str, Any] = {}
-    named = {"scenario": "--policy"}
-    for option, field in (
-        ("reservations", "backfill.reservations"),
-        ("queue_order", "order"),
-        ("backfill_order", "backfill_order"),
-        ("select", "selection"),
+    for whole, parts in (
+        ("sharing", ("penalty", "overtime", "demand_error")),
+        ("resizable", tuple(OF_RESIZABLE)),
+        ("contiguity_speedup", ("dispersal_exponent",)),
     ):
-        if options[option] is not None and (option, options[option]) != ("select", COUNT):
-            changes[field] = options[option]
-            named[field] = f"--{option.replace('_', '-')}"
-    if options["estimates"] is not None:
-        changes["estimates"] = estimates_name(options["estimates"])
-        named["estimates"] = "--estimates"
+        for name in parts:
+            if name in on_line and whole not in on_line:
+                option = f"--{whole.replace('_', '-')}"
+                raise click.UsageError(f"{on_line[name]} needs {option}; give it as well")
+    scenario = _scenario(options)
+    fields: dict[str, Any] = {
+        "scenario": scenario if "policy" in on_line or len(scenario) > 1 else "easy",
+        "select": None if options["select"] == COUNT else options["select"],
+        "machine": options["machine_file"],
+        "advance_reservations": options["advance_file"],
+        "assign": options["assign"] if "assign" in on_line else None,
+        "pool": pool,
+        "pool_wait": options["pool_wait"] if "pool_wait" in on_line else 0,
+        "dispatch": set_fields(options["dispatch"]),
+        "tau_s": options["tau"],
+    }
+    for name in (
+        "processors", "queue_order", "backfill_order", "estimates", "event_order", "dispersal",
+        "seed",
+    ):  # fmt: skip
+        fields[name] = options[name]
+    if options["contiguity_speedup"]:
+        fields["contiguity"] = {"speedup": options["contiguity_speedup"]}
+        if options["dispersal_exponent"] is not None:
+            fields["contiguity"]["exponent"] = options["dispersal_exponent"]
+    if options["sharing"] is not None:
+        fields["sharing"] = {
+            "windows": options["sharing"],
+            "penalty": options["penalty"],
+            "overtime": options["overtime"],
+            "demand_error": options["demand_error"],
+        }
+    try:
+        made = Experiment(_jobs(source, options), **fields)
+    except ConfigError as error:
+        raise _usage_error(error, options) from None
+    _check_counted(made, options)
+    return made
+
+
+def _jobs(source: Path, options: Mapping[str, Any]) -> Jobs:
+    """Jobs that the options describe."""
+    on_line = given()
+    jobs = Jobs.read(source, lenient=options["lenient"])
+    rules = {
+        name.removeprefix("rule_"): value
+        for name, value in options.items()
+        if name.startswith("rule_") and name in on_line
+    }
+    if rules:
+        jobs = jobs.with_rules(**rules)
+    if options["first"] is not None:
+        jobs = jobs.first(options["first"])
+    if options["resizable"]:
+        how = {name: options[name] for name in OF_RESIZABLE}
+        jobs = jobs.with_resizable(options["resizable"], **how)
+    return jobs
+
+
+def _scenario(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Name of the scenario, and the fields that options change."""
+    name, fields = options["policy"], set_fields(options["fields"])
+    changes: dict[str, Any] = {"name": name}
+    asked = options["reservations"]
+    if asked is not None:
+        named = _base(name).backfill.reservations
+        if named not in (1, asked):
+            raise click.UsageError(
+                f"--policy {name} is backfilling of {'all' if named is None else named}"
+                f" reservations, not of {asked}; give --policy easy with --reservations"
+            )
+        changes["backfill.reservations"] = asked
     if options["kill_at_reservation"]:
         changes["backfill.kill_at_reservation"] = True
-    base, fields = scenario_of(options["policy"], {}, named), set_fields(options["fields"])
-    named = {field: option for field, option in named.items() if field not in fields}
-    chosen = scenario_of(base, changes | fields, named)
-    _check_contradictions(options, rules, base, chosen)
-    return chosen
+    return changes | fields
 
 
-def _check_contradictions(
-    options: dict[str, Any], rules: Rules, base: Scenario, chosen: Scenario
-) -> None:
-    """Refuse options that contradict each other or would be ignored."""
-    asked, named = options["reservations"], base.backfill.reservations
-    if asked is not None and named != 1 and asked != named:
+def _base(name: str) -> Scenario:
+    try:
+        return scenario(name)
+    except ConfigError as error:
+        raise click.UsageError(f"--policy: {error.message}") from None
+
+
+def _check_counted(made: Experiment, options: Mapping[str, Any]) -> None:
+    """Refuse ``--select count`` where it would have no effect."""
+    if options["select"] != COUNT or "select" not in given():
+        return
+    if made.single_jobs:
         raise click.UsageError(
-            f"--policy {options['policy']} is backfilling of "
-            f"{'all' if named is None else named} reservations, not of {asked};"
-            " give --policy easy with --reservations"
+            "--select count: resizable jobs get individual processors; give --select first-fit, or"
+            " leave it out"
         )
-    if options["processors"] is not None and options["machine_file"] is not None:
-        raise click.UsageError("--machine names the number of processors; leave --processors out")
-    if options["contiguity_speedup"] is not None and options["select"] == COUNT:
+    if made.centres is None and made.chosen.selection != FirstFit():
+        name = name_of("selection", made.chosen.selection)
         raise click.UsageError(
-            "--contiguity-speedup with --select count: jobs have no places; give --select tree or"
-            " another that allocates individual processors"
+            f"--select count: the selection {name} would have no effect; leave --select out"
         )
-    if options["dispersal"] and (options["select"] == COUNT or options["machine_file"] is None):
-        raise click.UsageError(
-            "--dispersal: jobs have no places in a network; give --machine FILE and --select"
-        )
-    if chosen.selection.topology and options["machine_file"] is None:
-        raise click.UsageError(
-            f"--select {options['select']} needs a machine with a network; give --machine FILE"
-        )
-    if chosen.backfill.kills_overdue and rules.overrun != "keep":
-        field = "--set backfill.kill_at_reservation=true"
-        option = "--kill-at-reservation" if options["kill_at_reservation"] else field
-        raise click.UsageError(
-            f"{option} with --overrun {rules.overrun}: no job exceeds its estimate;"
-            " give --overrun keep"
-        )
-    if options["select"] == COUNT and "select" in given() and chosen.selection != FirstFit():
-        raise click.UsageError(
-            f"--select count: the selection {name_of('selection', chosen.selection)} would have no"
-            " effect; leave --select out"
-        )
+
+
+def _usage_error(error: ConfigError, options: Mapping[str, Any]) -> Exception:
+    """Error that names the option in place of the field, if one was given."""
+    field, on_line = error.field or "", given()
+    if error.file is not None or not field:
+        return error
+    options_of = {name: option for option, name in _FIELDS.items()}
+    if field == "rules":
+        option = next(o for name, o in on_line.items() if (name or "").startswith("rule_"))
+    elif field == "pool":
+        option = f"--pool {' '.join(options['pools'])}"
+    else:
+        option = options_of.get(field, "")
+    return click.UsageError(f"{option}: {error.message}" if option else str(error))

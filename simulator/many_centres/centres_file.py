@@ -92,7 +92,16 @@ def read_centres(file: Path) -> list[CentreDescription]:
     ------
     ConfigError : the file is invalid; the message names file, line and field.
     """
-    tree = Located.read(file)
+    return described_centres(Located.read(file))
+
+
+def described_centres(tree: Located) -> list[CentreDescription]:
+    """Centres that the contents of a machine file describe.
+
+    Raises
+    ------
+    ConfigError : see `read_centres`.
+    """
     given = tree.values.get("centres")
     for i, centre in enumerate(given if isinstance(given, list) else ()):
         if isinstance(centre, dict) and "nodes" in centre:

@@ -94,7 +94,13 @@ class Scene(NamedTuple):
 def gantt(scene: Scene) -> Figure:
     """Who ran when and where, the colour being the size; where is not known: how many ran."""
     figure = scene.figure("Schedule", 5.2)
-    axes = figure.subplots()
+    draw_gantt(scene, figure.subplots())
+    return figure
+
+
+def draw_gantt(scene: Scene, axes: Axes) -> None:
+    """Draw a Gantt chart into axes, and the legend of its colours beside them."""
+    figure = axes.figure
     if scene.jobs.allocated is None:
         _stacked(axes, scene)
         figure.legend(
@@ -117,7 +123,6 @@ def gantt(scene: Scene) -> Figure:
     if scene.jobs.allocated is not None:
         group_by_host(axes, scene.hosts)
     scene.name_time(axes)
-    return figure
 
 
 def load(scene: Scene) -> Figure:

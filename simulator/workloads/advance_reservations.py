@@ -106,7 +106,16 @@ def read(file: Path) -> list[PlannedReservation]:
     ------
     ConfigError : names file, line, field and value, and the fix.
     """
-    tree = Located.read(file)
+    return described(Located.read(file))
+
+
+def described(tree: Located) -> list[PlannedReservation]:
+    """Reservations that the contents of a file describe.
+
+    Raises
+    ------
+    ConfigError : see `read`.
+    """
     found: list[PlannedReservation] = []
     owner: dict[int, str] = {}
     for i, each in enumerate(tree.convert(ReservationsFields).reservations):

@@ -98,7 +98,7 @@ def test_centres_may_predict_run_times(machine: Path, policy: str) -> None:
         (("--assign", "less-waitime"), "did you mean less-waittime"),
         (("--dispatch", "ask=none"), "dispatch.ask"),
         (("--dispatch", "ties=best"), "assignment.ties"),
-        (("--policy", "easy"), "--policy does not apply to several centres"),
+        (("--policy", "easy"), "--policy: does not apply to several centres"),
         (("--estimates", "tsafir"), "unknown estimates 'tsafir'; did you mean tsafrir"),
     ],
 )
@@ -111,8 +111,8 @@ def test_options_that_do_not_fit_are_refused(
 
 def test_assignment_needs_several_centres(tmp_path: Path) -> None:
     done = invoke("simulate", SYNTHETIC_TRACE, "--assign", "random", code=2)
-    assert "--assign needs --machine with several centres" in done.stderr
+    assert "--assign: needs a machine of several centres" in done.stderr
     machine = tmp_path / "one.yaml"
     machine.write_text("nodes: 64\n")
     done = invoke("simulate", SYNTHETIC_TRACE, "--machine", machine, "--assign", "random", code=2)
-    assert "--assign needs a --machine file that names several centres" in done.stderr
+    assert "--assign: needs a machine of several centres" in done.stderr

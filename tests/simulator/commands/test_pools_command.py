@@ -66,9 +66,9 @@ def test_a_workload_of_resizable_jobs(tmp_path: Path) -> None:
     [
         (["--pool", "nodes=8"], "--pool nodes=8: a pool needs time_limit"),
         (["--pool", "nodes=8,time=1:00:00"], "unknown key 'time'"),
-        (["--pool", POOL, "--processors", 8], "--processors does not apply to --pool"),
+        (["--pool", POOL, "--processors", 8], "--processors: does not apply to a pool"),
         (["--pool", POOL, "--pool-wait", "soon"], "there is no file soon, and 'soon' is not"),
-        (["--pool-wait", "5"], "--pool-wait needs --pool"),
+        (["--pool-wait", "5"], "--pool-wait: needs a pool"),
         (["--pool", POOL, "--pool", POOL, "--out", "x"], "--out takes the files of one pool"),
     ],
 )

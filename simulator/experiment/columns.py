@@ -1,0 +1,91 @@
+"""Jobs from columns of numbers, such as those of a data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.errors import ConfigError, nearest
+from simulator.traces.plain_lines import Column, whole
+from simulator.traces.swf import Oddities, Trace
+
+#: Name of a column -> column of a trace, and the least value.
+NAMES: dict[str, tuple[str, float]] = {
+    "submit_s": ("submit", 0.0),
+    "processors": ("requested_processors", 1.0),
+    "run_s": ("run", 0.0),
+    "walltime_s": ("requested_time", 0.0),
+    "job": ("job", 0.0),
+    "user": ("user", -1.0),
+    "group": ("group", -1.0),
+    "executable": ("executable", -1.0),
+    "queue": ("queue", -1.0),
+    "memory_kib": ("requested_memory", -1.0),
+}
+REQUIRED = ("submit_s", "processors", "run_s")
+_WHOLE = frozenset(NAMES) - {"submit_s", "run_s", "walltime_s"}
+
+
+def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
+    """Make a trace of columns.
+
+    Parameters
+    ----------
+    columns : name -> n values. `submit_s`, `run_s` and `walltime_s` are in seconds; `walltime_s`
+        is the run time if it is left out. `user`, `group` and `executable` may be texts.
+
+    Raises
+    ------
+    ConfigError : a column is missing or unknown, has another length, or holds a value that is no
+        number or too small; the message names the column and the row, counted from 0.
+    """
+    for name in columns:
+        if name not in NAMES:
+            raise ConfigError(f"unknown column{nearest(str(name), NAMES)}", field=str(name))
+    for name in REQUIRED:
+        if name not in columns:
+            raise ConfigError(f"is missing; jobs need {', '.join(REQUIRED)}", field=name)
+    arrays = {name: _numbers(name, values) for name, values in columns.items()}
+    count = len(arrays["submit_s"])
+    for name, values in arrays.items():
+        if len(values) != count:
+            raise ConfigError(
+                f"has {len(values)} values and submit_s {count}; give one for each job", field=name
+            )
+    if not count:
+        raise ConfigError("there is no job; give columns with at least one row", field="submit_s")
+    arrays.setdefault("walltime_s", arrays["run_s"])
+    arrays.setdefault("job", np.arange(1.0, count + 1.0))
+    made: dict[str, Column] = {NAMES[name][0]: whole(values) for name, values in arrays.items()}
+    made["processors"] = made["requested_processors"]
+    return Trace("columns", [], made, Oddities())
+
+
+def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
+    """Values as numbers, texts by their order among the different ones."""
+    given = np.asarray(values if isinstance(values, np.ndarray) else list(values))
+    if given.ndim != 1:
+        raise ConfigError(f"must have one dimension, got {given.ndim}", field=name)
+    if given.dtype.kind in "OUS" and name in ("user", "group", "executable"):
+        return np.unique(given.astype(str), return_inverse=True)[1].astype(np.float64)
+    try:
+        numbers = given.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ConfigError(f"must hold numbers, got {given[:3].tolist()} ...", field=name) from None
+    for row, fault in _faults(name, numbers):
+        raise ConfigError(f"row {row}: {fault}, got {numbers[row]:g}", field=name)
+    return numbers
+
+
+def _faults(name: str, numbers: NDArray[np.float64]) -> Iterator[tuple[int, str]]:
+    """First row with a value that a job cannot have, and what it must be."""
+    least = NAMES[name][1]
+    wrong = ~(numbers >= least) | ~np.isfinite(numbers)
+    if name in _WHOLE:
+        wrong |= numbers != np.floor(numbers)
+    if wrong.any():
+        kind = "whole number" if name in _WHOLE else "finite number"
+        yield int(np.argmax(wrong)), f"must be a {kind} >= {least:g}"

@@ -1,0 +1,169 @@
+"""An experiment: a simulation as one value, in Python, in a file and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from reshape.errors import ConfigError, nearest
+from scheduler.policies.registry import name_of
+from scheduler.text.located import Located
+from simulator.experiment import rules
+from simulator.experiment.jobs import JobFields, Jobs
+from simulator.experiment.run import Simulation
+from simulator.experiment.running import simulated
+from simulator.experiment.settings import OF_SCENARIO, Settings
+from simulator.traces.files import replace_all
+
+#: Fields with a path that is relative to the folder of the file.
+_PATHS = ("machine", "advance_reservations", "pool_wait")
+
+
+class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
+    """A simulation as one value: jobs, machine, scenario, physics and seed.
+
+    It is checked when it is made, and the same value gives the same results. `Settings` describes
+    the fields.
+
+    Raises
+    ------
+    ConfigError : a value is wrong, or does not go with another one; the message names the field
+        and what to change.
+    """
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not isinstance(self.jobs, Jobs):
+            msgspec.structs.force_setattr(self, "jobs", _jobs(self.jobs))
+        rules.check(self)
+
+    def replace(self, **changes: Any) -> Experiment:
+        """The same with some fields changed.
+
+        Raises
+        ------
+        ConfigError : an unknown field; see `Experiment`.
+        """
+        for name in changes:
+            if name not in self.__struct_fields__:
+                raise ConfigError(
+                    f"unknown field{nearest(name, self.__struct_fields__)}", field=name
+                )
+        return msgspec.structs.replace(self, **changes)
+
+    def run(self, *, whole_trace: bool = False) -> Simulation:
+        """Simulate.
+
+        Parameters
+        ----------
+        whole_trace : read all columns of a trace, so that `Simulation.swf` can write it with its waits.
+
+        Raises
+        ------
+        ReshapeError : no job can run by the rules, or a rule refuses one.
+        """
+        return simulated(self, whole_trace=whole_trace)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Experiment:
+        """Read an experiment from a YAML file; paths in it are relative to its folder.
+
+        Raises
+        ------
+        ConfigError : names file, line, field and value, and the fix.
+        """
+        tree = Located.read(Path(path))
+        return cls.of_tree(tree, Path(path).parent)
+
+    @classmethod
+    def of_tree(cls, tree: Located, folder: Path) -> Experiment:
+        """Experiment of the contents of a file.
+
+        Parameters
+        ----------
+        folder : to which paths are relative.
+        """
+        values = dict(tree.values)
+        for name in values:
+            if name not in cls.__struct_fields__:
+                tree.fail((name,), f"unknown field{nearest(name, cls.__struct_fields__)}")
+        if "jobs" not in values:
+            tree.fail(("jobs",), "is missing; give the path of a trace, or a mapping")
+        for name in _PATHS:
+            value = values.get(name)
+            if isinstance(value, str) and (folder / value).is_file():
+                values[name] = str(folder / value)
+        try:
+            values["jobs"] = _jobs(values["jobs"], folder)
+            return cls(**values)
+        except ConfigError as error:
+            if error.file is not None:
+                raise
+            place = tuple((error.field or "").split("."))
+            tree.fail(place if tree.get(place[:1]) is not None else ("jobs", *place), error.message)
+
+    def save(self, path: str | Path) -> None:
+        """Write the experiment as a YAML file that `from_file` reads.
+
+        Raises
+        ------
+        ConfigError : a field holds an object that no name stands for.
+        ReshapeError : the file cannot be written.
+        """
+        import yaml  # late: most programs write none
+
+        text = yaml.safe_dump(self.data(), sort_keys=False, default_flow_style=None)
+        replace_all({Path(path): text.encode()})
+
+    def data(self) -> dict[str, Any]:
+        """The experiment as plain data; defaults are left out.
+
+        Raises
+        ------
+        ConfigError : a field holds an object that no name stands for.
+        """
+        found: dict[str, Any] = {"jobs": self.jobs.data()}
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "jobs" and rules.is_set(self, field.name):
+                found[field.name] = _plain(value, field.name)
+        return found
+
+
+def _jobs(given: Any, folder: Path | None = None) -> Jobs:
+    """Jobs of a path or of plain data."""
+    if isinstance(given, Jobs):
+        return given
+    if isinstance(given, str | Path):
+        path = Path(given)
+        return Jobs.read(path if folder is None else folder / path)
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"must be Jobs, the path of a file or a mapping, got {given!r}", field="jobs"
+        )
+    fields = Located.of(given, "jobs").convert(JobFields)
+    if folder is not None:
+        for name in ("trace", "workload"):
+            path_text = getattr(fields, name)
+            if path_text is not None:
+                fields = msgspec.structs.replace(fields, **{name: str(folder / path_text)})
+    return Jobs.of(fields)
+
+
+def _plain(value: Any, name: str) -> Any:
+    """Plain data of a value; of a policy, its name and its parameters."""
+    if name in OF_SCENARIO and isinstance(value, msgspec.Struct):
+        kind = {"queue_order": "order", "backfill_order": "order", "select": "selection"}
+        return {"policy": name_of(kind.get(name, name), value)} | msgspec.to_builtins(value)
+    if isinstance(value, Path):
+        return str(value)
+    try:
+        return msgspec.to_builtins(value)
+    except TypeError:
+        raise ConfigError(
+            f"{value!r} cannot be written to a file; give the name of a class, as module:Class",
+            field=name,
+        ) from None

@@ -1,0 +1,358 @@
+"""The jobs of an experiment: where they come from, which of them run, and which are resizable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ConfigError
+from reshape.key_values import key_values
+from reshape.speedup import Model, named, parse, written
+from scheduler.text.located import converted
+from simulator.engine.costs import ResizeCost
+from simulator.experiment.columns import NAMES, trace_of
+from simulator.traces import swf
+from simulator.traces.normalise import Rules
+from simulator.traces.swf import Trace
+from simulator.workloads import workload_file
+from simulator.workloads.generate import PRIO, Simulated, TraceRequest, make, model_of, prio
+from simulator.workloads.resizable_trace import Resizability
+from simulator.workloads.workload import Workload
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+#: Jobs that a model draws by default.
+DEFAULT_JOBS = 1000
+_OF_REQUEST = ("load", "queue", "resources", "law", "estimates", "longest_s")
+
+
+class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a share of the jobs of a trace is made resizable; see `Resizability`.
+
+    Parameters
+    ----------
+    share : of the jobs, drawn by the seed of the experiment.
+    speedup, performance : as `reshape.speedup` reads them.
+    cost : cost of a resize: fields of `ResizeCost`.
+    """
+
+    share: Share = 1.0
+    speedup: str = "downey"
+    iterations: int = 10
+    expand_most: float = 4.0
+    expand_step: float = 0.25
+    data_mib: float = 0.0
+    cost: Mapping[str, Any] = {}
+    performance: str = ""
+
+    def drawn_by(self, seed: int) -> Resizability:
+        """The same with the models that the texts name, and a seed.
+
+        Raises
+        ------
+        ConfigError : a text names no model, or the cost is wrong.
+        """
+        try:
+            model = parse(self.speedup)
+        except ValueError as error:
+            raise ConfigError(str(error), field="resizable.speedup") from None
+        try:
+            _ = self.performance and named(self.performance)
+        except ValueError as error:
+            raise ConfigError(str(error), field="resizable.performance") from None
+        return Resizability(
+            self.share,
+            model,
+            self.iterations,
+            self.expand_most,
+            self.expand_step,
+            self.data_mib,
+            converted(self.cost, ResizeCost, "resizable.cost"),
+            seed,
+            self.performance,
+        )
+
+
+class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The jobs of an experiment as plain data, as its file has them.
+
+    Parameters
+    ----------
+    trace, workload, model, columns : the source, one of them: a trace (.swf, .swf.gz); a workload
+        file (.yaml); the name of a model, with its `options`; columns by name.
+    lenient : leave out malformed lines of the trace, and report their number.
+    rules : of cleaning.
+    first : number of jobs that run, the first ones by submission; None: all.
+    resizable : how a share of the jobs is made resizable; None: it is not.
+    """
+
+    trace: str | None = None
+    workload: str | None = None
+    model: str | None = None
+    columns: dict[str, list[Any]] | None = None
+    options: dict[str, Any] = {}
+    lenient: bool = False
+    rules: Rules = Rules()
+    first: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    resizable: Resizable | None = None
+
+
+class Jobs:
+    """The jobs of an experiment. A value: its methods return changed copies.
+
+    ``Jobs(submit_s=..., processors=..., run_s=..., walltime_s=...)`` takes columns of numbers as
+    arrays or lists, and ``Jobs(frame)`` those of a data frame or another mapping. `Jobs.read` takes
+    a file, and `Jobs.drawn` draws jobs from a model.
+
+    Parameters
+    ----------
+    columns : a mapping of columns, such as a data frame.
+    named : columns by name; see `simulator.experiment.columns`.
+
+    Raises
+    ------
+    ConfigError : a column is missing, unknown or wrong; the message names column and row.
+    """
+
+    __slots__ = ("_table", "fields")
+
+    def __init__(
+        self, columns: Mapping[str, Iterable[Any]] | None = None, /, **named: Iterable[Any]
+    ) -> None:
+        given = {} if columns is None else {str(name): columns[name] for name in columns}
+        for name in named.keys() & given.keys():
+            raise ConfigError("is given twice; keep one", field=name)
+        self.fields = JobFields(columns={})
+        self._table: Trace | None = trace_of({**given, **named})
+
+    @classmethod
+    def of(cls, fields: JobFields, table: Trace | None = None) -> Jobs:
+        """Jobs that plain data describes.
+
+        Parameters
+        ----------
+        table : columns, if they are the source and not in the data.
+
+        Raises
+        ------
+        ConfigError : no source or several, a file that does not exist, an unknown model or option,
+            or a field that does not apply to the source.
+        """
+        sources = [
+            name
+            for name in ("trace", "workload", "model", "columns")
+            if getattr(fields, name) is not None
+        ]
+        if len(sources) != 1:
+            what = " and ".join(sources) or "no source"
+            raise ConfigError(
+                f"jobs have {what}; give one of trace, workload, model and columns", field="jobs"
+            )
+        for name in ("trace", "workload"):
+            path = getattr(fields, name)
+            if path is not None and not Path(path).is_file():
+                raise ConfigError("cannot be read: No such file", file=path)
+        if fields.lenient and fields.trace is None:
+            raise ConfigError("applies to a trace only; leave it out", field="lenient")
+        if fields.options and fields.model is None:
+            raise ConfigError("applies to a model only; leave it out", field="options")
+        if fields.workload is not None or fields.model == PRIO:
+            for name, default in (("rules", Rules()), ("first", None), ("resizable", None)):
+                if getattr(fields, name) != default:
+                    raise ConfigError(
+                        "applies to rigid jobs, and not to those of a workload file or of the"
+                        " model prio; leave it out",
+                        field=name,
+                    )
+        if fields.resizable is not None:
+            fields.resizable.drawn_by(0)
+        made = cls.__new__(cls)
+        if fields.columns and table is None:
+            table = trace_of(fields.columns)
+            fields = msgspec.structs.replace(fields, columns={})
+        made.fields, made._table = fields, table
+        if fields.model is not None:
+            made._request(0)
+        return made
+
+    @classmethod
+    def read(cls, path: str | Path, *, lenient: bool = False) -> Jobs:
+        """Jobs of a file, which is read when the experiment runs.
+
+        Parameters
+        ----------
+        path : of a trace (.swf, .swf.gz) or of a workload file (.yaml).
+        lenient : leave out malformed lines of a trace, and report their number.
+
+        Raises
+        ------
+        ConfigError : there is no such file; or `lenient` with a workload file.
+        """
+        if Path(path).suffix in workload_file.ENDINGS:
+            return cls.of(JobFields(workload=str(path), lenient=lenient))
+        return cls.of(JobFields(trace=str(path), lenient=lenient))
+
+    @classmethod
+    def drawn(cls, model: str, **options: Any) -> Jobs:
+        """Jobs that a model draws when the experiment runs, by its seed.
+
+        Parameters
+        ----------
+        model : "lublin", "feitelson96", or "prio", whose jobs are resizable.
+        options : `jobs`, the number of jobs; `load`, `queue`, `resources`, `law`, `estimates` and
+            `longest_s` as of `TraceRequest`; and parameters of the model, such as `processors`.
+
+        Raises
+        ------
+        ConfigError : the model or an option is unknown, or a value is wrong.
+        """
+        return cls.of(JobFields(model=model, options=options))
+
+    def with_rules(self, **rules: Any) -> Jobs:
+        """Change rules of cleaning, such as ``overrun="keep"``; see `Rules`.
+
+        Raises
+        ------
+        ConfigError : an unknown rule or value; or the jobs are not those of a trace.
+        """
+        changed = msgspec.to_builtins(self.fields.rules) | rules
+        return self._changed(rules=converted(changed, Rules, "rules"))
+
+    def first(self, count: int) -> Jobs:
+        """Take only the first jobs, by submission, of those that the rules keep.
+
+        Raises
+        ------
+        ConfigError : `count` is below 1; or the jobs are those of a workload file.
+        """
+        if count < 1:
+            raise ConfigError(f"must be >= 1, got {count}", field="first")
+        return self._changed(first=count)
+
+    def with_resizable(
+        self, share: float = 1.0, speedup: str | Model = "downey", **options: Any
+    ) -> Jobs:
+        """Make a share of the jobs resizable, drawn by the seed of the experiment.
+
+        Parameters
+        ----------
+        share : from 0 to 1.
+        speedup : of the resizable jobs, as ``"amdahl:serial=0.02"``.
+        options : further fields of `Resizable`; `cost` also as text, such as
+            ``"start_s=0.4,join_s=0.05,bytes_per_s=1e9"``.
+
+        Raises
+        ------
+        ConfigError : an unknown option or a wrong value; or the jobs are those of a workload file,
+            which says itself which of them are resizable.
+        """
+        options |= {"share": share}
+        options["speedup"] = speedup if isinstance(speedup, str) else written(speedup)
+        cost = options.get("cost")
+        if isinstance(cost, ResizeCost):
+            options["cost"] = msgspec.structs.asdict(cost)
+        elif isinstance(cost, str):
+            try:
+                options["cost"] = key_values(filter(None, cost.split(",")))
+            except ValueError as error:
+                raise ConfigError(str(error), field="resizable.cost") from None
+        return self._changed(resizable=converted(options, Resizable, "resizable"))
+
+    def load(
+        self,
+        seed: int | None,
+        *,
+        columns: Iterable[str] = swf.FIELDS,
+        simulated: Simulated | None = None,
+    ) -> Trace | Workload:
+        """Read or draw the jobs: the lines of a trace, to be cleaned, or single jobs.
+
+        Parameters
+        ----------
+        seed : of a model, or instead of that of a workload file; None: 1, or that of the file.
+        columns : of a trace, to read.
+        simulated : simulates EASY, for a model with a wanted mean queue.
+        """
+        fields = self.fields
+        if fields.trace is not None:
+            return swf.read(fields.trace, fields=[*columns], lenient=fields.lenient)
+        if fields.workload is not None:
+            return workload_file.read(Path(fields.workload), seed)
+        if fields.model == PRIO:
+            return prio(fields.options, 1 if seed is None else seed)[1]
+        if fields.model is not None:
+            return make(self._request(1 if seed is None else seed), simulated)
+        assert self._table is not None
+        return self._table
+
+    @property
+    def draws(self) -> bool:
+        """Whether the seed of an experiment has an effect on the jobs."""
+        fields, resizable = self.fields, self.fields.resizable
+        partly = resizable is not None and 0 < resizable.share < 1
+        return partly or fields.model is not None or fields.workload is not None
+
+    def data(self) -> dict[str, Any]:
+        """The same as plain data, for a file."""
+        data: dict[str, Any] = msgspec.to_builtins(self.fields)
+        rules = msgspec.to_builtins(Rules())
+        if "rules" in data:
+            data["rules"] = {k: v for k, v in data["rules"].items() if v != rules[k]}
+        if self._table is not None:
+            held = self._table.columns
+            data["columns"] = {
+                name: held[column].tolist() for name, (column, _) in NAMES.items() if column in held
+            }
+        return data
+
+    def _request(self, seed: int) -> TraceRequest:
+        """Request for the trace of a model."""
+        fields = self.fields
+        assert fields.model is not None
+        if fields.model == PRIO:
+            prio(fields.options, seed)
+            return TraceRequest(PRIO, 0, seed)
+        own = {name: value for name, value in fields.options.items() if name in _OF_REQUEST}
+        parameters = {
+            name: value
+            for name, value in fields.options.items()
+            if name not in own and name != "jobs"
+        }
+        model_of(fields.model, parameters)
+        jobs = fields.options.get("jobs", DEFAULT_JOBS)
+        wanted = {"model": fields.model, "jobs": jobs, "seed": seed, "parameters": parameters}
+        return converted(wanted | own, TraceRequest, "jobs.options")
+
+    def _changed(self, **changes: Any) -> Jobs:
+        return Jobs.of(msgspec.structs.replace(self.fields, **changes), self._table)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same jobs are described; columns equal only themselves."""
+        if not isinstance(other, Jobs):
+            return NotImplemented
+        return self.fields == other.fields and self._table is other._table
+
+    __hash__ = None  # type: ignore[assignment]  # options are mappings
+
+    def __repr__(self) -> str:
+        """The plain data, columns by the number of their rows."""
+        data: dict[str, Any] = msgspec.to_builtins(self.fields)
+        if self._table is not None:
+            data["columns"] = f"{len(self._table)} rows"
+        return f"Jobs({', '.join(f'{name}={value!r}' for name, value in data.items())})"
+
+
+def processors_of(workload: Trace | Workload) -> int | None:
+    """Number of processors that a workload names; None: it names none.
+
+    The machine of columns is as large as their largest job.
+    """
+    if isinstance(workload, Workload):
+        return workload.processors
+    named_there = workload.declared("MaxProcs") or workload.declared("MaxNodes")
+    if named_there is None and not workload.header:
+        return int(np.max(workload.columns["requested_processors"]))
+    return named_there

@@ -1,0 +1,163 @@
+"""What does not go together in an experiment: one table, a row for each combination, with reasons.
+
+A row names a field and when it is refused. Reasons are of three kinds: the model has no meaning for
+the combination; another field says the same; or nothing computes it yet, which the text says.
+Policies check their own fields (`scheduler.text.used_fields`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+import msgspec
+
+from reshape.errors import ConfigError
+from simulator.experiment.settings import Settings
+
+
+class Refusal(NamedTuple):
+    """A combination of settings that is refused.
+
+    Parameters
+    ----------
+    field : of `Settings`, which must be set; "" for rows that look at several.
+    where : whether the other settings make it one.
+    reason : why, and what to change.
+    """
+
+    field: str
+    where: Callable[[Settings], bool]
+    reason: str
+
+
+def _at_centres(own: Settings) -> bool:
+    return own.centres is not None
+
+
+def _on_pool(own: Settings) -> bool:
+    return own.pool is not None
+
+
+def _kills_in_vain(own: Settings) -> bool:
+    return (
+        not _at_centres(own)
+        and own.chosen.backfill.kills_overdue
+        and own.jobs.fields.workload is None
+        and own.rules.overrun != "keep"
+    )
+
+
+_OWN_NODES = "does not apply to a pool, whose nodes come from a batch system; leave it out"
+_OF_EACH = (
+    "does not apply to several centres, each of which has its own; leave it out, or set it for each"
+    " centre in the machine file"
+)
+_COUNTED = "does not apply to centres and pools, whose processors are only counted; leave it out"
+
+REFUSALS = (
+    Refusal("processors", _on_pool, _OWN_NODES),
+    Refusal("machine", _on_pool, _OWN_NODES),
+    Refusal("sharing", _on_pool, _OWN_NODES),
+    Refusal("contiguity", _on_pool, _OWN_NODES),
+    Refusal("dispersal", _on_pool, _OWN_NODES),
+    Refusal("advance_reservations", _on_pool, _OWN_NODES),
+    Refusal("event_order", _on_pool, "a pool joins and loses nodes between the events of an"
+            " instant, which only the order batch defines; leave it out"),
+    Refusal("pool_wait", lambda own: own.pool is None, "needs a pool; give pool as well"),
+    Refusal("processors", _at_centres, _OF_EACH),
+    Refusal("scenario", _at_centres, _OF_EACH),
+    Refusal("queue_order", _at_centres, _OF_EACH),
+    Refusal("backfill_order", _at_centres, _OF_EACH),
+    Refusal("event_order", _at_centres, _OF_EACH),
+    Refusal("select", _at_centres, _COUNTED),
+    Refusal("sharing", _at_centres, _COUNTED),
+    Refusal("contiguity", _at_centres, _COUNTED),
+    Refusal("dispersal", _at_centres, _COUNTED),
+    Refusal("advance_reservations", _at_centres, "centres take no advance reservations yet; leave"
+            " it out"),
+    Refusal("assign", lambda own: not _at_centres(own), "needs a machine of several centres"),
+    Refusal("dispatch", lambda own: not _at_centres(own), "needs a machine of several centres"),
+    Refusal("jobs", lambda own: _at_centres(own) and (
+        own.jobs.fields.workload is not None or own.jobs.fields.model == "prio"),
+        "centres take the jobs of a trace yet, not those of a workload file or of the model prio;"
+        " give a trace, and with_resizable"),
+    Refusal("processors", lambda own: own.machine is not None,
+            "the machine names the number of processors; leave processors out"),
+    Refusal("sharing", lambda own: own.contiguity is not None,
+            "sharing and contiguity both change run times, and no model combines them; leave one"
+            " out"),
+    Refusal("sharing", lambda own: not _at_centres(own) and own.chosen.redirection is not None,
+            "jobs that share nodes cannot be redirected, because the model has no neighbours in a"
+            " redirection group; leave one out"),
+    Refusal("sharing", lambda own: (
+        own.single_jobs and own.shared is not None and own.shared.windows != "changes"),
+        'windows "table" does not apply to resizable jobs, which change their windows; give'
+        ' "changes"'),
+    Refusal("machine", lambda own: (
+        own.single_jobs and own.platform is not None and own.platform.exclusive),
+        "exclusive nodes do not apply to resizable jobs, whose sizes are numbers of processors:"
+        " leave exclusive out of the machine file"),
+    Refusal("pool", lambda own: own.chosen.redirection is not None,
+            "a pool has no redirection group; choose another scenario"),
+    Refusal("contiguity", lambda own: own.counted and not own.individual,
+            "jobs have no places, because processors are only counted; give select as well, such"
+            " as tree or first-fit"),
+    Refusal("contiguity", lambda own: own.gain is not None and own.gain.exponent < inf and (
+        own.platform is None or own.platform.network is None),
+        "the exponent needs a network, in which processors have distances; give a machine with"
+        " one"),
+    Refusal("dispersal", lambda own: own.select is None or own.platform is None,
+            "jobs have no places in a network; give machine and select"),
+    Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.topology),
+            "needs a machine with a network; give machine"),
+    Refusal("seed", lambda own: not (
+        own.jobs.draws or _at_centres(own) or _on_pool(own)
+        or (own.shared is not None and own.shared.demand_error > 0)),
+        "nothing is drawn: the jobs are those of a trace, and none of them is chosen by chance;"
+        " leave it out"),
+    Refusal("", _kills_in_vain,
+            "no job exceeds its estimate, so that none is killed at a reservation; give --overrun"
+            ' keep, in Python with_rules(overrun="keep")'),
+)  # fmt: skip
+
+
+def check(settings: Settings) -> None:
+    """Check that everything that was set has an effect and goes with the rest.
+
+    Raises
+    ------
+    ConfigError : names the first field that does not, why, and what to change.
+    """
+    _resolve(settings)
+    if not 0 <= settings.tau_s < inf:
+        raise ConfigError(f"must be >= 0 and finite, got {settings.tau_s}", field="tau_s")
+    if settings.seed is not None and settings.seed < 0:
+        raise ConfigError(f"must be >= 0, got {settings.seed}", field="seed")
+    if settings.processors is not None and settings.processors < 1:
+        raise ConfigError(f"must be >= 1, got {settings.processors}", field="processors")
+    for field, where, reason in REFUSALS:
+        if (not field or is_set(settings, field)) and where(settings):
+            raise ConfigError(reason, field=field or "scenario.backfill.kill_at_reservation")
+
+
+def _resolve(settings: Settings) -> None:
+    """Look up everything that is named, so that errors come before a long simulation."""
+    _ = settings.described, settings.pool_options, settings.gain, settings.shared
+    _ = settings.reservations, settings.assignment
+    if settings.centres is None:
+        _ = settings.chosen
+    elif settings.estimates is not None:
+        _ = settings.centre_estimates
+    if settings.pool is not None:
+        settings.waits()
+
+
+def is_set(settings: Settings, name: str) -> bool:
+    """Whether a field differs from its default; objects of one's own may not define equality."""
+    value = getattr(settings, name)
+    default = next(f.default for f in msgspec.structs.fields(settings) if f.name == name)
+    if default is msgspec.NODEFAULT:
+        return bool(value)
+    return not (value is default or (type(value) is type(default) and value == default))

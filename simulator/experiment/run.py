@@ -1,0 +1,250 @@
+"""What an experiment gave: metrics, tables, files and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from scheduler.model.selection import Selection
+from scheduler.policies.registry import name_of
+from scheduler.policies.scenario import Scenario
+from scheduler.text import json_text
+from simulator.experiment import tables
+from simulator.experiment.tables import Columns
+from simulator.many_centres import schedule as many_centres
+from simulator.many_centres.schedule import CentresSchedule
+from simulator.pools.run import PoolRun, encode_allocations
+from simulator.results import jobs_csv, notes, paraver
+from simulator.results.jobs_csv import JobTable
+from simulator.results.metrics import OF_RESIZABLE
+from simulator.results.schedule import Schedule
+from simulator.traces import swf
+from simulator.traces.files import check_place, replace_all
+from simulator.traces.swf import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from simulator.results.pictures import Scene
+    from simulator.statistics.job_variables import JobValues
+
+METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
+
+
+class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
+    """A finished simulation.
+
+    Parameters
+    ----------
+    name : of the workload.
+    head : source and policies, as the files name them.
+    scenario : of the machine; None: each centre has its own.
+    schedule : of all jobs.
+    processors : of the machine, as the results give it.
+    tau_s : bound of the bounded slowdown, s.
+    is_rigid : whether no job is resizable.
+    is_trace : whether the jobs were simulated as the columns of a trace.
+    trace : that was simulated, if the jobs were those of a trace.
+    centres, pool : what several centres or a pool gave besides.
+    site : name of the machine in statistics, or the options of the pool; "": the name of the
+        workload.
+    counted : whether processors were only counted.
+    """
+
+    name: str
+    head: Mapping[str, str]
+    scenario: Scenario | None
+    schedule: Schedule
+    processors: int
+    tau_s: float
+    is_rigid: bool
+    is_trace: bool
+    trace: Trace | None = None
+    centres: CentresSchedule | None = None
+    pool: PoolRun | None = None
+    site: str = ""
+    counted: bool = False
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Numbers of the run by name; see `simulator.results.metrics.Metrics` and docs/output.md.
+
+        Of several centres: see `simulator.many_centres.schedule.CentresSchedule.numbers`.
+        """
+        schedule = self.schedule
+        found: dict[str, Any] = {"processors": self.processors}
+        if self.centres is not None:
+            return found | self.centres.numbers() | {"moved": self.centres.moved}
+        found |= msgspec.structs.asdict(schedule.metrics(self.tau_s))
+        if self.is_trace and self.pool is None:
+            found = {name: value for name, value in found.items() if name not in OF_RESIZABLE}
+        for part in (schedule.fragmentation, schedule.penalties):
+            if part is not None:
+                found |= msgspec.structs.asdict(part)
+        if schedule.dispersal is not None:
+            found |= schedule.dispersal.means()
+        if self.pool is not None:
+            found |= msgspec.structs.asdict(self.pool.metrics)
+        return found
+
+    @cached_property
+    def jobs(self) -> Columns:
+        """Jobs, one row each; see `simulator.experiment.tables.job_columns`."""
+        return tables.job_columns(self.schedule, self.tau_s)
+
+    @property
+    def allocations(self) -> Columns:
+        """Processors of each job over time."""
+        return tables.allocation_columns(self.schedule)
+
+    @property
+    def resizes(self) -> Columns:
+        """Changes of the sizes of jobs."""
+        return tables.resize_columns(self.schedule)
+
+    @property
+    def reservations(self) -> Columns:
+        """Advance reservations that were granted."""
+        return tables.reservation_columns(self.schedule)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Source, metrics, reservations and report on the cleaning, as in metrics.json."""
+        found = {**self.head, **self.metrics}
+        if self.schedule.advance:
+            found["advance_reservations"] = [
+                {
+                    "name": each.name,
+                    "begin_s": each.begin,
+                    "end_s": each.end,
+                    "processors": str(each.processors),
+                }
+                for each in self.schedule.advance
+            ]
+        if self.schedule.report is not None:
+            found["report"] = msgspec.structs.asdict(self.schedule.report)
+        return found | ({} if self.pool is None else {"pool": self.site})
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what the numbers do not show: settings without effect, jobs left out."""
+        if self.scenario is None:
+            return []
+        return [*notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
+
+    def values(self, price: float | None = None) -> JobValues:
+        """Variables of the jobs for statistics; see docs/statistics.md.
+
+        Parameters
+        ----------
+        price : of a processor-hour; centres have prices of their own.
+        """
+        from simulator.statistics.job_variables import JobValues  # late, as all that few runs need
+
+        if self.centres is None:
+            assert self.scenario is not None
+            selection: Selection | None = self.scenario.selection
+            name = "count" if self.counted else name_of("selection", selection)
+            names = {"selection": name, "centre": self.site or self.name}
+            return JobValues(self.schedule, tau=self.tau_s, names=names, price=price)
+        centres, ran_at = self.centres.centres, self.centres.ran_at
+        places = [*(centre.name for centre in centres), ""]
+        prices = np.array([*(centre.price for centre in centres), np.nan])
+        return JobValues(
+            self.schedule,
+            tau=self.tau_s,
+            names={"centre": [places[place] for place in ran_at]},
+            price=prices[ran_at],
+            cost_limits=np.array(self.centres.max_costs),
+        )
+
+    def files(
+        self, summary: Mapping[str, Any] | None = None, *, with_paraver: bool = False
+    ) -> dict[str, bytes]:
+        """Contents of the files of the results, by name.
+
+        Parameters
+        ----------
+        summary : contents of metrics.json; None: `Simulation.summary`.
+        """
+        schedule = self.schedule
+        if self.centres is not None:
+            found = {jobs_csv.NAME: many_centres.jobs_csv(self.centres)}
+        else:
+            found = {jobs_csv.NAME: jobs_csv.encode(schedule, self.name)}
+        if self.pool is not None:
+            found[ALLOCATIONS] = encode_allocations(self.pool.allocations)
+        if with_paraver:
+            began = 0 if self.trace is None else self.trace.declared("UnixStartTime") or 0
+            began += int(schedule.jobs.submitted[0])
+            found |= paraver.encode(JobTable.of(schedule, self.name), schedule.processors, began)
+        found[METRICS] = (json_text.dumps(summary or self.summary, indent=2) + "\n").encode()
+        return found
+
+    def swf(self) -> bytes:
+        """The trace with the waits, run times and processors of this run.
+
+        Raises
+        ------
+        ReshapeError : the jobs are not those of a trace.
+        """
+        assert self.trace is not None
+        policy = self.head["policy"]
+        note = f"waits simulated by reshape, policy {policy}, {self.schedule.processors} processors"
+        return swf.encode(self.schedule.trace(self.trace), note)
+
+    def write(self, folder: str | Path) -> None:
+        """Write the files of the results into a folder, which is made; all of them or none.
+
+        Raises
+        ------
+        ReshapeError : they cannot be written.
+        """
+        folder = Path(folder)
+        check_place(folder / jobs_csv.NAME, make_parent=True)
+        replace_all({folder / name: data for name, data in self.files().items()})
+
+    def plot(self, path: str | Path, picture: str = "gantt") -> None:
+        """Write a picture as PNG or SVG, by the ending of the path.
+
+        Parameters
+        ----------
+        picture : "gantt", "load" or "queue".
+
+        Raises
+        ------
+        ReshapeError : it cannot be written.
+        """
+        from scheduler.pictures.style import encode
+        from simulator.results.pictures import PICTURES
+
+        path = Path(path)
+        check_place(path)
+        figure = PICTURES[picture](self._scene())
+        replace_all({path: encode(figure, path.suffix.removeprefix("."))})
+
+    def gantt(self, axes: Axes) -> None:
+        """Draw a Gantt chart into axes of Matplotlib."""
+        from simulator.results.pictures import draw_gantt
+
+        draw_gantt(self._scene(), axes)
+
+    def _scene(self) -> Scene:
+        from simulator.results.pictures import Scene
+
+        jobs = JobTable.of(self.schedule, self.name)
+        size = max(self.processors, jobs.machine())
+        policy = self.head.get("policy", self.head.get("assign", ""))
+        return Scene(jobs, size, f"{self.name}, {policy}, {size} processors")
+
+    def __repr__(self) -> str:
+        """The most important metrics."""
+        shown = ("jobs", "mean_wait_s", "mean_bounded_slowdown", "utilization")
+        numbers = {name: self.metrics[name] for name in shown if name in self.metrics}
+        texts = (f"{name}={value:.6g}" for name, value in numbers.items())
+        return f"Simulation({self.name!r}, {', '.join(texts)})"

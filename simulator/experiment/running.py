@@ -1,0 +1,200 @@
+"""Simulate an experiment: the one path from its settings to a run."""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.config import machine_file
+from scheduler.policies.scenarios import scenario
+from simulator.experiment.jobs import processors_of
+from simulator.experiment.run import Simulation
+from simulator.experiment.settings import Settings
+from simulator.many_centres.run import run_centres, with_estimates
+from simulator.pools.run import run_pool
+from simulator.results.schedule import Schedule
+from simulator.run import predicts, rules_of_run, run
+from simulator.traces import swf
+from simulator.traces.normalise import (
+    LABELS,
+    NEEDED,
+    CleaningReport,
+    Rules,
+    TraceJobs,
+    machine_size,
+    normalise,
+)
+from simulator.traces.swf import Trace
+from simulator.workloads.resizable_trace import of_trace
+from simulator.workloads.workload import Workload
+
+
+def simulated(settings: Settings, *, whole_trace: bool = False) -> Simulation:
+    """Simulate an experiment.
+
+    Parameters
+    ----------
+    whole_trace : read all columns of the trace, so that the run can write it with its waits.
+
+    Raises
+    ------
+    ReshapeError : no job can run by the rules, or a rule refuses one; what does not go together.
+    """
+    if settings.centres is not None:
+        return _at_centres(settings)
+    chosen = settings.chosen
+    columns: tuple[str, ...] = swf.FIELDS if whole_trace else NEEDED
+    if not whole_trace and predicts(chosen):
+        columns = (*NEEDED, *LABELS.values())
+    loaded = settings.jobs.load(settings.seed, columns=columns, simulated=_under_easy)
+    if settings.pool_options is not None:
+        return _on_pool(settings, loaded)
+    return _on_machine(settings, loaded)
+
+
+def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
+    """Simulate on one machine."""
+    chosen, trace, report = settings.chosen, None, None
+    machine = settings.platform or machine_file.flat(_size(settings, loaded))
+    amounts: dict[str, int] = {}
+    counted: bool | None = settings.counted
+    if isinstance(loaded, Trace):
+        trace, amounts = loaded, loaded.shared_capacities()
+    sharing = settings.sharing_on(machine, amounts)
+    gain = settings.gain
+    workload: Trace | Workload = loaded
+    how = settings.resizability
+    if trace is not None and how is not None:
+        rules, kills = rules_of_run(settings.rules, sharing, contiguous_gain=gain is not None)
+        jobs, report = _cleaned(settings, trace, machine.processors, rules)
+        workload = of_trace(jobs, machine.processors, how, kills=kills)
+    if isinstance(workload, Workload):
+        counted = False if settings.individual else None
+    schedule = run(
+        workload,
+        machine,
+        chosen,
+        settings.rules,
+        event_order=settings.event_order,
+        counted=counted,
+        first=settings.jobs.fields.first,
+        contiguity_speedup=None if gain is None else gain.speedup,
+        dispersal_exponent=inf if gain is None else gain.exponent,
+        dispersal=settings.dispersal,
+        sharing=sharing,
+        advance=settings.reservations,
+    )
+    if report is not None:
+        schedule = msgspec.structs.replace(schedule, report=report)
+    return Simulation(
+        settings.name,
+        {"trace": settings.source, "policy": settings.title},
+        chosen,
+        schedule,
+        machine.processors,
+        settings.tau_s,
+        _is_rigid(workload),
+        isinstance(workload, Trace),
+        trace,
+        site=settings.site,
+        counted=bool(counted),
+    )
+
+
+def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:
+    """Simulate on the nodes of an elastic pool."""
+    pool, chosen = settings.pool_options, settings.chosen
+    assert pool is not None
+    size = pool.max_nodes * pool.processors
+    workload: TraceJobs | Workload
+    trace, report = None, None
+    if isinstance(loaded, Workload):
+        workload = loaded
+    else:
+        trace = loaded
+        workload, report = _cleaned(settings, trace, size, settings.rules)
+        if settings.resizability is not None:
+            workload = of_trace(workload, size, settings.resizability)
+    ran = run_pool(workload, chosen, pool, settings.waits(), settings.seed or 0)
+    return Simulation(
+        settings.name,
+        {
+            "trace": settings.source,
+            "policy": settings.title,
+            "pool_wait": str(settings.pool_wait),
+        },
+        chosen,
+        msgspec.structs.replace(ran.schedule, report=report),
+        ran.schedule.processors,
+        settings.tau_s,
+        _is_rigid(workload),
+        isinstance(workload, TraceJobs),
+        trace,
+        pool=ran,
+        site=settings.site,
+    )
+
+
+def _at_centres(settings: Settings) -> Simulation:
+    """Simulate at several centres."""
+    centres, rules = settings.centres, settings.assignment
+    assert centres is not None
+    if settings.estimates is not None:
+        centres, rules = with_estimates(centres, rules, settings.centre_estimates)
+    trace = settings.jobs.load(settings.seed, simulated=_under_easy)
+    assert isinstance(trace, Trace), "a rule refuses workload files at centres"
+    ran = run_centres(
+        trace,
+        centres,
+        rules,
+        settings.rules,
+        first=settings.jobs.fields.first,
+        resizability=settings.resizability,
+    )
+    return Simulation(
+        settings.name,
+        {"trace": settings.source, "assign": settings.assign_name},
+        None,
+        ran.schedule,
+        ran.schedule.processors,
+        settings.tau_s,
+        settings.resizability is None,
+        settings.resizability is None,
+        trace,
+        centres=ran,
+    )
+
+
+def _size(settings: Settings, loaded: Trace | Workload) -> int:
+    """Processors of a machine that is nothing else."""
+    size = settings.processors or processors_of(loaded)
+    if size is not None:
+        return size
+    if isinstance(loaded, Trace):
+        return machine_size(loaded)  # its error names the largest job
+    raise ConfigError(
+        f"{settings.source} names no processors; give their number", field="processors"
+    )
+
+
+def _cleaned(
+    settings: Settings, trace: Trace, processors: int, rules: Rules
+) -> tuple[TraceJobs, CleaningReport]:
+    """Jobs of a trace that the rules keep and the experiment takes."""
+    jobs, report = normalise(trace, processors, rules, labels=predicts(settings.chosen))
+    first = settings.jobs.fields.first
+    return jobs if first is None else jobs.first(first), report
+
+
+def _is_rigid(workload: Trace | TraceJobs | Workload) -> bool:
+    """Whether no job can be resized."""
+    if not isinstance(workload, Workload):
+        return True
+    return not any(job.spec.resizable for job in workload.jobs)
+
+
+def _under_easy(trace: Trace, processors: int) -> Schedule:
+    """Schedule under EASY, by which a model finds the rate of arrival for a mean queue."""
+    return run(trace, processors, scenario("easy"))

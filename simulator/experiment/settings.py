@@ -1,0 +1,384 @@
+"""What an experiment is made of, as the user gave it, and what it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from math import inf
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from reshape.errors import ConfigError, ReshapeError, nearest
+from reshape.key_values import key_values
+from scheduler.config import machine_file
+from scheduler.config.machine_file import Platform
+from scheduler.model.sharing import PenaltyRule, Windows
+from scheduler.policies.registry import find, known, name_of
+from scheduler.policies.resizing.interface import Resizing
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import changed, scenario
+from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.pools.options import KEYS, PoolOptions, parse_pool_options
+from scheduler.predictions.estimates import Estimates
+from scheduler.text.located import Located, converted
+from simulator.engine.sharing import Sharing
+from simulator.experiment.jobs import Resizable
+from simulator.many_centres.centres_file import (
+    CentreDescription,
+    described_centres,
+)
+from simulator.many_centres.run import CentresRules, rules_named
+from simulator.pools.waits import BatchWaits, read_waits
+from simulator.traces.normalise import Rules
+from simulator.workloads import advance_reservations
+from simulator.workloads.advance_reservations import PlannedReservation
+from simulator.workloads.generate import PRIO
+from simulator.workloads.resizable_trace import Resizability
+
+T = TypeVar("T")
+EXACT = "exact"  #: Estimates that are the run times.
+DEFAULT_ASSIGN = "less-waittime"
+#: Field of an experiment -> field of the scenario that it sets.
+OF_SCENARIO = {
+    "queue_order": "order",
+    "backfill_order": "backfill_order",
+    "estimates": "estimates",
+    "select": "selection",
+}
+
+
+class ContiguityGain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Gain of jobs on contiguous processors.
+
+    Parameters
+    ----------
+    speedup : share by which they shorten a run time, from 0 to below 1.
+    exponent : how fast the gain falls with the distance of the processors in the network; inf: only
+        contiguous processors gain.
+    """
+
+    speedup: float
+    exponent: float = inf
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.speedup < 1:
+            raise ValueError(f"speedup must be >= 0 and < 1, got {self.speedup}")
+        if not self.exponent >= 0:
+            raise ValueError(f"exponent must be >= 0, got {self.exponent}")
+
+
+class SharingRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How jobs prolong each other on shared nodes; see `Sharing` and docs/sharing.md."""
+
+    windows: Windows = "table"
+    penalty: PenaltyRule | None = None
+    overtime: Literal["kill", "allow"] = "kill"
+    demand_error: float = 0.0
+
+
+class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
+    """The fields of an experiment as the user gave them.
+
+    Parameters
+    ----------
+    jobs : `Jobs`; or the path of a trace or workload file.
+    processors : of a machine that is nothing else. Default: those that the jobs name.
+    machine : machine file or its contents as a mapping: nodes and network (docs/machines.md), or
+        several centres (docs/sites.md).
+    scenario : name of a scenario or of a resizing policy; an object of one's own; or a mapping
+        with the `name` of a scenario and fields to change, such as
+        ``{"name": "easy", "backfill.max_jobs": 100}``.
+    queue_order, backfill_order, estimates, select : policies of the scenario, by name, as an
+        object, or as a mapping with `policy` and parameters. `estimates` may be "exact", the run
+        times. Without `select` processors are counted if the scenario permits it.
+    event_order : "batch" runs one scheduling pass for each instant, "sequential" one for each
+        event.
+    contiguity : gain of contiguous processors, a share or a mapping; see `ContiguityGain`.
+    dispersal : measure how far apart in the network the processors of each job are.
+    sharing : how nodes are shared: "table", "changes" or a mapping; see `SharingRules`.
+    advance_reservations : file of reservations, or a list of mappings; see docs/reservations.md.
+    assign : task assignment policy for several centres, by name or as an object.
+    dispatch : fields of the dispatcher, such as ``{"ask": 2}``; see docs/sites.md.
+    pool : options of an elastic pool that has all nodes, as text or mapping; see docs/pool.md.
+    pool_wait : wait of an allocation in the batch system: seconds, a time in the notation of Slurm,
+        or a trace with waits.
+    seed : of all draws; None: 0 for resizable jobs and pools, 1 for models and demands, and that of
+        a workload file.
+    tau_s : bound of the bounded slowdown, s.
+    """
+
+    jobs: Any
+    processors: int | None = None
+    machine: Any = None
+    scenario: Any = "easy"
+    queue_order: Any = None
+    backfill_order: Any = None
+    estimates: Any = None
+    select: Any = None
+    event_order: Literal["batch", "sequential"] = "batch"
+    contiguity: Any = None
+    dispersal: bool = False
+    sharing: Any = None
+    advance_reservations: Any = None
+    assign: Any = None
+    dispatch: Mapping[str, Any] = {}
+    pool: Any = None
+    pool_wait: Any = 0
+    seed: int | None = None
+    tau_s: float = 60.0
+
+    @cached_property
+    def described(self) -> Platform | list[CentreDescription] | None:
+        """Machine, or centres, that `machine` describes; None: there is only a number."""
+        if self.machine is None or isinstance(self.machine, Platform):
+            return self.machine
+        if isinstance(self.machine, Sequence) and not isinstance(self.machine, str):
+            return list(self.machine)
+        tree = _tree(self.machine, "machine")
+        if "centres" in tree.values:
+            return described_centres(tree)
+        return machine_file.described(tree)
+
+    @property
+    def centres(self) -> list[CentreDescription] | None:
+        """Centres; None: there is one machine."""
+        return self.described if isinstance(self.described, list) else None
+
+    @property
+    def platform(self) -> Platform | None:
+        """Machine of nodes; None: there is only a number of processors, or several centres."""
+        return self.described if isinstance(self.described, Platform) else None
+
+    @cached_property
+    def chosen(self) -> Scenario:
+        """The scenario with all changes."""
+        given = self.scenario
+        changes: dict[str, Any] = {}
+        if isinstance(given, Mapping):
+            changes = dict(given)
+            given = changes.pop("name", "easy")
+        objects: dict[str, Any] = {}
+        for name, field in OF_SCENARIO.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if field in changes:
+                raise ConfigError(f"scenario has {field} as well; keep one", field=name)
+            if name == "estimates":
+                value = _estimates(value)
+            (changes if isinstance(value, str | Mapping) else objects)[field] = value
+        base = _base(given)
+        try:
+            return msgspec.structs.replace(changed(base, changes) if changes else base, **objects)
+        except ConfigError as error:
+            for name, field in OF_SCENARIO.items():
+                if error.field == field and getattr(self, name) is not None:
+                    raise ConfigError(error.message, field=name) from None
+            raise
+
+    @property
+    def rules(self) -> Rules:
+        """Rules of cleaning."""
+        rules: Rules = self.jobs.fields.rules
+        return msgspec.structs.replace(rules, exact=True) if self.estimates == EXACT else rules
+
+    @property
+    def individual(self) -> bool:
+        """Whether individual processors are wanted: a selection was named."""
+        return self.select is not None
+
+    @property
+    def counted(self) -> bool:
+        """Whether the processors of rigid jobs are only counted."""
+        needed = self.sharing is not None or self.advance_reservations is not None
+        return not (self.individual or needed) and self.chosen.selection == FirstFit()
+
+    @property
+    def gain(self) -> ContiguityGain | None:
+        """Gain of contiguous processors."""
+        given = self.contiguity
+        if given is None or isinstance(given, ContiguityGain):
+            return given
+        fields = given if isinstance(given, Mapping) else {"speedup": given}
+        return converted(fields, ContiguityGain, "contiguity")
+
+    @property
+    def shared(self) -> SharingRules | None:
+        """How nodes are shared."""
+        given = self.sharing
+        if given is None or isinstance(given, SharingRules):
+            return given
+        fields = given if isinstance(given, Mapping) else {"windows": given}
+        return converted(fields, SharingRules, "sharing")
+
+    def sharing_on(self, machine: Platform, amounts: Mapping[str, int]) -> Sharing | None:
+        """How nodes of a machine are shared.
+
+        Parameters
+        ----------
+        amounts : capacities of a node by the header of the trace, if the machine names none.
+
+        Raises
+        ------
+        ConfigError : neither names any.
+        """
+        given = self.shared
+        if given is None:
+            return None
+        amounts = machine.shared_per_node or amounts
+        if not amounts:
+            raise ConfigError(
+                "neither the machine nor the trace names a shared resource; give a machine with"
+                " shared_per_node",
+                field="sharing",
+            )
+        return Sharing(
+            machine.processors_per_node,
+            amounts,
+            windows=given.windows,
+            penalty=given.penalty or machine.shared_penalty,
+            overtime=given.overtime,
+            demand_error=given.demand_error,
+            seed=1 if self.seed is None else self.seed,
+        )
+
+    @cached_property
+    def reservations(self) -> list[PlannedReservation]:
+        """Advance reservations."""
+        given = self.advance_reservations
+        if given is None:
+            return []
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            if all(isinstance(each, PlannedReservation) for each in given):
+                return list(given)
+            given = {"reservations": list(given)}
+        return advance_reservations.described(_tree(given, "advance_reservations"))
+
+    @cached_property
+    def assignment(self) -> CentresRules:
+        """How jobs are distributed over centres."""
+        given = DEFAULT_ASSIGN if self.assign is None else self.assign
+        if isinstance(given, str):
+            return rules_named(given, dict(self.dispatch))
+        rules = rules_named(DEFAULT_ASSIGN, dict(self.dispatch))
+        return msgspec.structs.replace(rules, assignment=given)
+
+    @cached_property
+    def pool_options(self) -> PoolOptions | None:
+        """Options of the pool; None: the machine is not a pool."""
+        given = self.pool
+        if given is None or isinstance(given, PoolOptions):
+            return given
+        try:
+            if isinstance(given, str):
+                return parse_pool_options(key_values(given.split(","), KEYS))
+            return parse_pool_options({name: _text(value) for name, value in given.items()})
+        except ValueError as error:
+            raise ConfigError(str(error), field="pool") from None
+
+    @property
+    def resizability(self) -> Resizability | None:
+        """How a share of the jobs is made resizable; None: it is not."""
+        how: Resizable | None = self.jobs.fields.resizable
+        return None if how is None else how.drawn_by(self.seed or 0)
+
+    @property
+    def single_jobs(self) -> bool:
+        """Whether jobs are simulated one by one, as resizable ones are, and not as columns."""
+        fields = self.jobs.fields
+        given = fields.workload is not None or fields.resizable is not None
+        return (given or fields.model == PRIO) and self.centres is None
+
+    @property
+    def centre_estimates(self) -> Estimates:
+        """Source of estimates that replaces that of all centres."""
+        given = self.estimates
+        if not isinstance(given, str):
+            return given  # type: ignore[no-any-return]
+        made: Estimates = find("estimates", _estimates(given))()
+        return made
+
+    @property
+    def source(self) -> str:
+        """Where the jobs come from, for results."""
+        fields = self.jobs.fields
+        return fields.trace or fields.workload or fields.model or "columns"
+
+    @property
+    def name(self) -> str:
+        """Name of the workload, for results."""
+        return Path(self.source).name.removesuffix(".gz").rpartition(".")[0] or self.source
+
+    @property
+    def title(self) -> str:
+        """Name of the scenario, for results."""
+        given = self.scenario
+        if isinstance(given, Mapping):
+            given = given.get("name", "easy")
+        return given if isinstance(given, str) else self.chosen.name
+
+    @property
+    def site(self) -> str:
+        """Name of the machine, or options of the pool, for results; "" without either."""
+        if self.pool is not None:
+            return str(self.pool)
+        return Path(self.machine).stem if isinstance(self.machine, str | Path) else ""
+
+    @property
+    def assign_name(self) -> str:
+        """Name of the task assignment policy, for results."""
+        given = DEFAULT_ASSIGN if self.assign is None else self.assign
+        return given if isinstance(given, str) else name_of("assignment", given)
+
+    def waits(self) -> BatchWaits:
+        """Waits of the allocations of the pool."""
+        if isinstance(self.pool_wait, int | float):
+            return BatchWaits.constant(self.pool_wait)
+        try:
+            return read_waits(str(self.pool_wait))
+        except ReshapeError as error:
+            raise ConfigError(str(error), field="pool_wait") from None
+
+
+def _tree(given: object, field: str) -> Located:
+    """Contents of a file, or of a mapping."""
+    if isinstance(given, Mapping):
+        return Located.of(given, field)
+    if isinstance(given, str | Path):
+        return Located.read(Path(given))
+    raise ConfigError(f"must be a path or a mapping, got {given!r}", field=field)
+
+
+def _estimates(given: Any) -> Any:
+    """Estimates as the scenario takes them: "exact" ones are requests that were replaced."""
+    names = known("estimates")
+    if isinstance(given, str) and ":" not in given and given not in (EXACT, *names):
+        raise ConfigError(
+            f"unknown estimates {given!r}{nearest(given, (EXACT, *names))}", field="estimates"
+        )
+    return "user" if given == EXACT else given
+
+
+def _base(given: object) -> Scenario:
+    """Scenario of a name, or of an object."""
+    if isinstance(given, Scenario):
+        return given
+    if isinstance(given, str):
+        return scenario(given)
+    if callable(getattr(given, "decide", None)):
+        policy: Resizing = given  # type: ignore[assignment]
+        return Scenario(type(given).__name__, resizing=policy)
+    raise ConfigError(
+        f"must be a name, a Scenario, a resizing policy or a mapping, got {given!r}",
+        field="scenario",
+    )
+
+
+def _text(value: object) -> str:
+    """Value of a pool's option as a text; YAML reads yes and no as truth values."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,157 @@
+"""Tables of results: columns of equal length by name, which data frame libraries take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.text.tables import Table as TextTable
+from scheduler.text.tables import render
+from simulator.many_centres.schedule import CentresSchedule
+from simulator.pools.run import PoolRun
+from simulator.results.jobs_csv import JobTable, job_names
+from simulator.results.schedule import Schedule
+
+#: Rows that are shown at each end of a long table.
+SHOWN = 5
+
+
+class Columns(dict[str, NDArray[Any]]):
+    """Columns by name, (n,) arrays; ``pandas.DataFrame(columns)`` makes a data frame of them."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.values()))) if self else 0
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Rows as mappings of plain values."""
+        lists = [column.tolist() for column in self.values()]
+        return (dict(zip(self, row, strict=True)) for row in zip(*lists, strict=True))
+
+    def __repr__(self) -> str:
+        """The first and the last rows."""
+        shown = [*range(self.rows)]
+        if len(shown) > 2 * SHOWN:
+            shown = [*shown[:SHOWN], *shown[-SHOWN:]]
+        rows = [[_text(column[i]) for column in self.values()] for i in shown]
+        if len(shown) < self.rows:
+            rows.insert(SHOWN, ["..."] * len(self))
+        return f"{render(TextTable([*self], rows))}\n[{self.rows} rows x {len(self)} columns]"
+
+
+def of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Columns:
+    """Columns of rows; without rows they are empty."""
+    listed = list(rows)
+    return Columns((name, np.array([row[i] for row in listed])) for i, name in enumerate(names))
+
+
+def job_columns(schedule: Schedule, tau_s: float) -> Columns:
+    """One row for each job in the order of submission; times are nan where a job could not run."""
+    jobs, started, ended = schedule.jobs, schedule.started, schedule.ended
+    run_s = ended - started
+    turnaround_s = ended - jobs.submitted
+    ran = ~np.isnan(ended)
+    estimates = schedule.first_estimates
+    return Columns(
+        job=np.array(job_names(schedule)),
+        user=jobs.users,
+        submit_s=jobs.submitted,
+        processors=jobs.processors,
+        walltime_s=jobs.estimate,
+        expected_s=jobs.estimate if estimates is None else estimates,
+        start_s=started,
+        end_s=ended,
+        wait_s=schedule.wait,
+        run_s=run_s,
+        turnaround_s=turnaround_s,
+        bounded_slowdown=np.maximum(1.0, turnaround_s / np.maximum(run_s, tau_s)),
+        state=np.where(ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
+    )
+
+
+def allocation_columns(schedule: Schedule) -> Columns:
+    """One row for each span of time in which a job held certain processors.
+
+    The processors are intervals of numbers such as ``0-3 8-11``, or empty if they were counted.
+    """
+    table = JobTable.of(schedule, "")
+    if table.allocated is not None:
+        rows = [
+            (table.numbers[i], begin, end, len(held), str(held))
+            for i, begin, end, held in table.spans
+        ]
+        return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), rows)
+    if table.sizes is None:
+        count = len(table)
+        return Columns(
+            job=np.array(table.numbers),
+            begin_s=table.started,
+            end_s=table.ended,
+            processors=table.processors,
+            numbers=np.full(count, ""),
+        )
+    spans = [
+        (number, begin, end, size, "")
+        for number, sizes, last in zip(
+            table.numbers, table.sizes, table.ended.tolist(), strict=True
+        )
+        for (begin, size), (end, _) in pairwise([*sizes, (last, 0)])
+        if size
+    ]
+    return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), spans)
+
+
+def resize_columns(schedule: Schedule) -> Columns:
+    """One row for each change of the size of a job."""
+    names = job_names(schedule)
+    rows = [
+        (names[number - 1], at, before, after)
+        for number, sizes in (schedule.sizes or {}).items()
+        for (_, before), (at, after) in pairwise(sizes)
+        if before and after
+    ]
+    return of_rows(("job", "at_s", "before", "after"), sorted(rows, key=lambda row: row[1]))
+
+
+def centre_columns(ran: CentresSchedule) -> Columns:
+    """One row for each centre: its processors, and the jobs that ran there."""
+    places = ran.ran_at[ran.ran]
+    rows = [
+        (centre.name, centre.processors, centre.price, int((places == i).sum()))
+        for i, centre in enumerate(ran.centres)
+    ]
+    return of_rows(("centre", "processors", "price", "jobs"), rows)
+
+
+def pool_columns(run: PoolRun) -> Columns:
+    """One row for each allocation of a pool, in the order of their ends."""
+    rows = [
+        (each.submitted_at, each.granted_at, each.ended_at, each.nodes, each.ending)
+        for each in run.allocations
+    ]
+    names = ("submitted_s", "granted_s", "ended_s", "nodes", "ending")
+    return of_rows(names, [[np.nan if v is None else v for v in row] for row in rows])
+
+
+def reservation_columns(schedule: Schedule) -> Columns:
+    """One row for each advance reservation that was granted."""
+    rows = [(each.name, each.begin, each.end, str(each.processors)) for each in schedule.advance]
+    return of_rows(("name", "begin_s", "end_s", "numbers"), rows)
+
+
+def means_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """The entries that are single numbers."""
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _text(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, float | np.floating) else str(value)
