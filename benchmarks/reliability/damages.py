@@ -118,7 +118,7 @@ class Service:
     def jobs(self) -> dict[int, m.JobInfo]:
         """Return the descriptions of all jobs."""
         answer = self.ask(m.ListJobs(ended=True))
-        assert isinstance(answer, m.Jobs)
+        assert isinstance(answer, m.JobListing)
         return {job.job: job for job in answer.jobs}
 
     def acknowledged(self) -> dict[str, object]:

@@ -110,7 +110,7 @@ class Service:
     def jobs(self) -> dict[int, m.JobInfo] | None:
         """Return all jobs of the service, None if it does not answer."""
         answer = self.ask(m.ListJobs(ended=True), 2.0)
-        return {job.job: job for job in answer.jobs} if isinstance(answer, m.Jobs) else None
+        return {job.job: job for job in answer.jobs} if isinstance(answer, m.JobListing) else None
 
 
 def submit_all(service: Service, work: Path, seed: int) -> dict[int, str]:

@@ -73,7 +73,7 @@ class Bench:
         found = []
         for number in numbers:
             answer = ask(self.service, m.Wait(job=number), timeout=600)
-            assert isinstance(answer, m.Jobs)
+            assert isinstance(answer, m.JobListing)
             facts = answer.jobs[0].facts
             if not facts.get("verified"):
                 sys.exit(f"job {number} ended as {answer.jobs[0].state}: see {self._folder}")

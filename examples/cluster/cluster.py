@@ -189,7 +189,7 @@ class Cluster:
     def job(self, number: int) -> m.JobInfo:
         """Return a job."""
         answer = self.ask(m.ListJobs(job=number))
-        assert isinstance(answer, m.Jobs)
+        assert isinstance(answer, m.JobListing)
         return answer.jobs[0]
 
     def wait(self, number: int, timeout: float = PATIENCE_S) -> m.JobInfo:

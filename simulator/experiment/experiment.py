@@ -59,7 +59,8 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
 
         Parameters
         ----------
-        whole_trace : read all columns of a trace, so that `Simulation.swf` can write it with its waits.
+        whole_trace : read all columns of a trace, so that `Simulation.swf` can
+            write it with its waits.
 
         Raises
         ------

@@ -55,7 +55,7 @@ def test_prune_and_compact_leave_the_other_jobs(directory: Path) -> None:
     desk = Desk(directory)
     (answer,) = desk.ask(b"x", m.ListJobs())
     desk.components.journal.close()
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     assert [job.job for job in answer.jobs] == [2]
 
 
@@ -84,7 +84,7 @@ def submit(desk: Desk) -> int:
 
 def queued(desk: Desk) -> list[int]:
     (answer,) = desk.ask(b"x", m.ListJobs())
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     return [job.job for job in answer.jobs]
 
 

@@ -80,13 +80,13 @@ class Served:
 
     def job(self, number: int) -> m.JobInfo:
         answer = self.ask(m.ListJobs(job=number))
-        assert isinstance(answer, m.Jobs)
+        assert isinstance(answer, m.JobListing)
         return answer.jobs[0]
 
     def wait(self, number: int) -> m.JobInfo:
         """Wait until a job has ended."""
         answer = self.ask(m.Wait(job=number))
-        assert isinstance(answer, m.Jobs)
+        assert isinstance(answer, m.JobListing)
         return answer.jobs[0]
 
     def let_end(self, *numbers: int) -> None:
@@ -242,7 +242,7 @@ class Shared:
             return
         if self._parts <= {process.pid for process in served.processes()}:
             answer = served.ask(m.ListJobs())
-            assert isinstance(answer, m.Jobs)
+            assert isinstance(answer, m.JobListing)
             for job in answer.jobs:
                 served.ask(m.Cancel(job=job.job))
             for job in answer.jobs:

@@ -116,7 +116,7 @@ def ask(service: Path, message: m.Message, timeout: float = PATIENCE_S) -> m.Mes
 
 def queue(service: Path) -> list[tuple[int, str]]:
     answer = ask(service, m.ListJobs())
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     return [(job.job, job.user) for job in answer.jobs]
 
 

@@ -16,7 +16,7 @@ def test_history_and_explanations_are_recovered(served) -> None:
     shutil.copy(JOURNAL, served.directory / "journal.db")
     served.start("--processors", "8", "--scenario", "fcfs-pr")
     answer = served.ask(m.ListJobs(ended=True))
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     states = {job.name: job.state for job in answer.jobs}
     assert len(answer.jobs) == 7
     assert [states[f"rigid{n}"] for n in (1, 2, 3, 4)] == ["COMPLETED"] * 4

@@ -33,10 +33,10 @@ def end(desk: Desk, number: int, user: str = "ann", name: str = "a") -> None:
     desk.turn()
 
 
-def listed(desk: Desk, **fields: object) -> m.Jobs:
+def listed(desk: Desk, **fields: object) -> m.JobListing:
     query = m.ListJobs(ended=True, live=False, **fields)  # type: ignore[arg-type]
     (answer,) = desk.ask(b"x", query)
-    assert isinstance(answer, m.Jobs), answer
+    assert isinstance(answer, m.JobListing), answer
     return answer
 
 
@@ -48,10 +48,10 @@ def test_an_ended_job_is_answered_from_the_journal(desk: Desk) -> None:
     end(desk, 1)
     assert not desk.components.core.jobs
     (info,) = desk.ask(b"x", m.ListJobs(job=1))
-    assert isinstance(info, m.Jobs)
+    assert isinstance(info, m.JobListing)
     assert (info.jobs[0].state, info.jobs[0].user) == ("CANCELLED", "ann")
     (waited,) = desk.ask(b"x", m.Wait(job=1))
-    assert isinstance(waited, m.Jobs)
+    assert isinstance(waited, m.JobListing)
     assert waited.jobs == info.jobs
     (refused,) = desk.ask(b"x", m.Cancel(job=1))
     assert isinstance(refused, m.Failure)
@@ -141,8 +141,8 @@ def test_jobs_that_have_not_ended_are_listed_with_the_others(desk: Desk) -> None
     end(desk, 1)
     desk.ask(b"x", m.Submit(submission=JOB))
     (answer,) = desk.ask(b"x", m.ListJobs(ended=True))
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     assert [(job.job, job.state) for job in answer.jobs] == [(1, "CANCELLED"), (2, "PENDING")]
     (answer,) = desk.ask(b"x", m.ListJobs())
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     assert [job.job for job in answer.jobs] == [2]

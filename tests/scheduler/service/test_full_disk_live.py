@@ -74,5 +74,5 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
     last = wait_until(lambda: accepted(served))
     for number in range(1, last + 1):
         answer = served.ask(m.Wait(job=number))
-        assert isinstance(answer, m.Jobs)
+        assert isinstance(answer, m.JobListing)
         assert answer.jobs[0].state == "COMPLETED"

@@ -29,7 +29,7 @@ def reader_of(service: Any) -> int:
 
 def history(service: Any) -> list[int]:
     answer = service.ask(m.ListJobs(ended=True, live=False))
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     return [job.job for job in answer.jobs]
 
 

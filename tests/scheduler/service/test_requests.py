@@ -53,7 +53,7 @@ def test_a_wait_is_answered_once(desk: Desk) -> None:
     desk.turn()
     assert desk.sent == []
     (ended,) = desk.ask(b"b", m.Wait(job=1, id=7))
-    assert isinstance(ended, m.Jobs)
+    assert isinstance(ended, m.JobListing)
     assert ended.jobs[0].state == "CANCELLED"
 
 
@@ -98,7 +98,7 @@ def test_the_user_of_a_job_is_that_of_the_connection(desk: Desk) -> None:
     assert desk.ask(b"a", m.Submit(submission=forged), user("ann")) == [m.Submitted(job=1)]
     assert desk.ask(b"a", m.Submit(submission=forged)) == [m.Submitted(job=2)]
     (listed,) = desk.ask(b"b", m.ListJobs(), user("bob"))
-    assert isinstance(listed, m.Jobs)
+    assert isinstance(listed, m.JobListing)
     assert [job.user for job in listed.jobs] == ["ann", "root"]
 
 
@@ -133,7 +133,7 @@ def test_a_job_without_a_walltime_gets_that_of_its_queue(tmp_path: Path) -> None
         number = desk.ask(b"a", m.Submit(submission=request))
         assert desk.ask(b"a", m.Submit(submission=request)) == number  # the same key
     (listed,) = desk.ask(b"a", m.ListJobs())
-    assert isinstance(listed, m.Jobs)
+    assert isinstance(listed, m.JobListing)
     assert [job.walltime_s for job in listed.jobs] == [3600, 3600, 600, 3600, 7200]
     (read,) = desk.ask(b"a", m.ReadSubmission(job=3))
     assert isinstance(read, m.RecordedSubmission)

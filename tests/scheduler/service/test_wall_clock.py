@@ -67,7 +67,7 @@ def states(desk: Desk) -> dict[str, str]:
 
 def ended(desk: Desk, **query: Any) -> list[m.JobInfo]:
     (answer,) = desk.ask(b"x", m.ListJobs(ended=True, live=False, **query))
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     return answer.jobs
 
 
@@ -99,7 +99,7 @@ def test_the_times_of_jobs_are_those_of_the_wall_clock(
     wall.set_forward(by_s)
     tick(desk)
     (queued,) = desk.ask(b"x", m.ListJobs(job=2))
-    assert isinstance(queued, m.Jobs)
+    assert isinstance(queued, m.JobListing)
     assert queued.now == pytest.approx(wall(), abs=NEAR_S)
     assert 0 <= queued.now - queued.jobs[0].submitted_at < NEAR_S, "it has not waited for an hour"
     desk.ask(b"x", m.Cancel(job=2))

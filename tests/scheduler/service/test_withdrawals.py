@@ -34,7 +34,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def state(desk: Desk) -> str:
     answer = ask(desk, m.ListJobs(job=1))
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     return answer.jobs[0].state
 
 
@@ -48,7 +48,7 @@ def test_a_queued_job_is_withdrawn_and_a_repetition_is_answered_alike(desk: Desk
     assert ask(desk, WITHDRAW) == m.Done()
     assert ask(desk, WITHDRAW) == m.Done()
     answer = ask(desk, m.ListJobs(job=1))
-    assert isinstance(answer, m.Jobs)
+    assert isinstance(answer, m.JobListing)
     assert answer.jobs[0].state == "CANCELLED"
     assert answer.jobs[0].reason == (
         "withdrawn by its user, to be submitted to right with the key k~1"
