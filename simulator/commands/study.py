@@ -7,6 +7,7 @@ import os
 import traceback
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from simulator.study.runner import (
     RunFailure,
     RunRecord,
     as_json,
+    compute,
     outcomes,
     processes,
 )
@@ -148,10 +150,11 @@ def _run_missing(
     from simulator.study.progress import StudyProgress
 
     missing = [run | {TRACES: str(traces.absolute())} for run in chosen.runs if run not in record]
+    call = partial(compute, chosen.run, chosen.folder)
     before, failed = len(chosen.runs) - len(missing), []
     with StudyProgress(Console(stderr=True), chosen.title, before, len(chosen.runs)) as progress:
         try:
-            for run, outcome in outcomes(chosen, missing, pool, width, processes):
+            for run, outcome in outcomes(missing, call, pool, width, processes):
                 if isinstance(outcome, RunFailure):
                     failed.append((run, outcome))
                 else:

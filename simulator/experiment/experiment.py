@@ -134,6 +134,21 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         return found
 
 
+def simulate(jobs: Any, **fields: Any) -> Simulation:
+    """Simulate jobs: ``Experiment(jobs, **fields).run()``.
+
+    Parameters
+    ----------
+    jobs : `Jobs`, the path of a trace or workload file, or a mapping of columns.
+    fields : further fields of the experiment; see `Settings`.
+
+    Raises
+    ------
+    ReshapeError : see `Experiment` and `Experiment.run`.
+    """
+    return Experiment(jobs, **fields).run()
+
+
 def _jobs(given: Any, folder: Path | None = None) -> Jobs:
     """Jobs of a path or of plain data."""
     if isinstance(given, Jobs):

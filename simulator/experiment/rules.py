@@ -112,6 +112,11 @@ REFUSALS = (
             "jobs have no places in a network; give machine and select"),
     Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.topology),
             "needs a machine with a network; give machine"),
+    Refusal("load", lambda own: own.jobs.fields.workload is not None or (
+        own.jobs.fields.model == "prio"),
+        "applies to the jobs of a trace; a workload file and the model prio say when jobs are"
+        " submitted"),
+    Refusal("load", _at_centres, "is that of one machine, which several centres are not"),
     Refusal("seed", lambda own: not (
         own.jobs.draws or _at_centres(own) or _on_pool(own)
         or (own.shared is not None and own.shared.demand_error > 0)),
@@ -133,6 +138,8 @@ def check(settings: Settings) -> None:
     _resolve(settings)
     if not 0 <= settings.tau_s < inf:
         raise ConfigError(f"must be >= 0 and finite, got {settings.tau_s}", field="tau_s")
+    if settings.load is not None and not 0 < settings.load < inf:
+        raise ConfigError(f"must be > 0 and finite, got {settings.load}", field="load")
     if settings.seed is not None and settings.seed < 0:
         raise ConfigError(f"must be >= 0, got {settings.seed}", field="seed")
     if settings.processors is not None and settings.processors < 1:

@@ -26,6 +26,7 @@ from simulator.traces.normalise import (
     machine_size,
     normalise,
 )
+from simulator.traces.scaling import scaled
 from simulator.traces.swf import Trace
 from simulator.workloads.resizable_trace import of_trace
 from simulator.workloads.workload import Workload
@@ -61,7 +62,8 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
     amounts: dict[str, int] = {}
     counted: bool | None = settings.counted
     if isinstance(loaded, Trace):
-        trace, amounts = loaded, loaded.shared_capacities()
+        loaded = trace = _with_load(settings, loaded, machine.processors)
+        amounts = trace.shared_capacities()
     sharing = settings.sharing_on(machine, amounts)
     gain = settings.gain
     workload: Trace | Workload = loaded
@@ -113,7 +115,7 @@ def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:
     if isinstance(loaded, Workload):
         workload = loaded
     else:
-        trace = loaded
+        trace = _with_load(settings, loaded, size)
         workload, report = _cleaned(settings, trace, size, settings.rules)
         if settings.resizability is not None:
             workload = of_trace(workload, size, settings.resizability)
@@ -177,6 +179,14 @@ def _size(settings: Settings, loaded: Trace | Workload) -> int:
     raise ConfigError(
         f"{settings.source} names no processors; give their number", field="processors"
     )
+
+
+def _with_load(settings: Settings, trace: Trace, processors: int) -> Trace:
+    """Trace with the wanted offered load, by the jobs that run."""
+    if settings.load is None:
+        return trace
+    jobs, _ = _cleaned(settings, trace, processors, settings.rules)
+    return scaled(trace, jobs, processors, settings.load)
 
 
 def _cleaned(

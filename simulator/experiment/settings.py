@@ -105,6 +105,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     pool : options of an elastic pool that has all nodes, as text or mapping; see docs/pool.md.
     pool_wait : wait of an allocation in the batch system: seconds, a time in the notation of Slurm,
         or a trace with waits.
+    load : offered load to which the times between submissions are stretched or shortened; None: as
+        they are.
     seed : of all draws; None: 0 for resizable jobs and pools, 1 for models and demands, and that of
         a workload file.
     tau_s : bound of the bounded slowdown, s.
@@ -127,6 +129,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     dispatch: Mapping[str, Any] = {}
     pool: Any = None
     pool_wait: Any = 0
+    load: float | None = None
     seed: int | None = None
     tau_s: float = 60.0
 

@@ -25,7 +25,7 @@ from concurrent.futures import (
 )
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ from reshape.errors import ReshapeError
 from simulator.study.study import TRACES, Parameters, Row, Study, function, identity
 from simulator.traces.files import replace_all
 
+T = TypeVar("T")
 RUNS = "runs.jsonl"
 
 
@@ -92,9 +93,14 @@ class InlineExecutor(Executor):
         return future
 
 
-def processes(workers: int) -> Executor:
-    """Pool of processes that end when this one ends."""
-    context = multiprocessing.get_context("spawn")
+def processes(workers: int, start: str = "spawn") -> Executor:
+    """Pool of processes that end when this one ends.
+
+    Parameters
+    ----------
+    start : "spawn", or "fork", by which they have everything that this process has defined.
+    """
+    context = multiprocessing.get_context(start)
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
 
 
@@ -112,9 +118,13 @@ def _end_with_parent() -> None:
 
 
 def outcomes(
-    study: Study, runs: Sequence[Parameters], pool: Executor, width: int, make: MakePool
-) -> Iterator[tuple[Parameters, Outcome]]:
+    runs: Sequence[T], call: Callable[[T], Outcome], pool: Executor, width: int, make: MakePool
+) -> Iterator[tuple[T, Outcome]]:
     """Compute runs, `width` at a time; each is given when it is done.
+
+    Parameters
+    ----------
+    call : computes one run in a process of the pool.
 
     If a worker dies (killed, out of memory), the executor does not report its run. All runs under
     way are then repeated one by one, each in a pool from `make`, to find it.
@@ -122,11 +132,11 @@ def outcomes(
     waiting = deque(runs)
     with ExitStack() as pools:
         while waiting:
-            flying: dict[Future[Outcome], Parameters] = {}
+            flying: dict[Future[Outcome], T] = {}
             try:
                 while waiting or flying:
                     while waiting and len(flying) < width:
-                        future = pool.submit(compute, study.run, study.folder, waiting[0])
+                        future = pool.submit(call, waiting[0])
                         flying[future] = waiting.popleft()
                     done, _ = wait(flying, return_when=FIRST_COMPLETED)
                     for future in [future for future in flying if future in done]:
@@ -134,14 +144,14 @@ def outcomes(
                         yield flying.pop(future), outcome
             except BrokenExecutor:
                 for run in flying.values():
-                    yield run, _run_in_own_pool(study, run, make)
+                    yield run, _run_in_own_pool(run, call, make)
                 pool = pools.enter_context(make(width))
 
 
-def _run_in_own_pool(study: Study, run: Parameters, make: MakePool) -> Outcome:
+def _run_in_own_pool(run: T, call: Callable[[T], Outcome], make: MakePool) -> Outcome:
     try:
         with make(1) as pool:
-            return pool.submit(compute, study.run, study.folder, run).result()
+            return pool.submit(call, run).result()
     except BrokenExecutor:
         return RunFailure("its process was killed, or ended itself; was there enough memory?")
 

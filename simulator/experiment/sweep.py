@@ -1,0 +1,302 @@
+"""Sweeps: experiments at all points of a grid, in several processes, with means and comparisons."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from rich.console import Console
+
+from reshape import __version__
+from reshape.errors import ConfigError, ReshapeError
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import source_digests
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.tables import Columns, means_of, of_rows
+from simulator.results.statistics import mean_interval
+from simulator.study.progress import StudyProgress
+from simulator.study.runner import InlineExecutor, Outcome, RunFailure, as_json, outcomes, processes
+
+#: Experiments of the sweep under way, which its processes have by fork.
+_points: list[Experiment] = []
+
+
+class SweepTable(Columns):
+    """Results of a sweep: one row for each point, with a column for each axis and each metric.
+
+    Attributes
+    ----------
+    axes : names of the axes.
+    """
+
+    axes: tuple[str, ...] = ()
+
+    def mean(self, metric: str, by: str | Sequence[str]) -> Columns:
+        """Mean of a metric over all other axes, with Student's 95 % interval.
+
+        Parameters
+        ----------
+        by : axes; each combination of their values gives a row.
+
+        Returns
+        -------
+        columns of these axes, and `metric`, `low`, `high` and `n`, the number of values
+
+        Raises
+        ------
+        KeyError : there is no such axis or metric.
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        self._check(names)
+        rows = []
+        for key, members in self._groups(names).items():
+            values = self[metric][members]
+            found = mean_interval([value for value in values.tolist() if np.isfinite(value)])
+            rows.append((*key, found.mean, found.low, found.high, found.n))
+        return of_rows((*names, metric, "low", "high", "n"), rows)
+
+    def compare(self, metric: str, axis: str, baseline: object) -> Columns:
+        """Differences of a metric to those of one value of an axis, paired by all other axes.
+
+        Parameters
+        ----------
+        baseline : the value of the axis to compare with, as the table shows it.
+
+        Returns
+        -------
+        columns of the axis; `difference`, the mean difference, with `low` and `high` of Student's
+        95 % interval; `ratio`, the mean over the mean of the baseline; `n`, the number of pairs
+
+        Raises
+        ------
+        KeyError : there is no such axis, metric or baseline.
+        """
+        self._check((axis,))
+        if baseline not in self[axis].tolist():
+            raise KeyError(f"{axis} has no value {baseline!r}; it has {self._values(axis)}")
+        others = tuple(name for name in self.axes if name != axis)
+        rows = []
+        for value in self._values(axis):
+            if value == baseline:
+                continue
+            pairs = []
+            for members in self._groups(others).values():
+                mine = {self[axis].tolist()[i]: float(self[metric][i]) for i in members}
+                if value in mine and baseline in mine:
+                    pairs.append((mine[value], mine[baseline]))
+            pairs = [pair for pair in pairs if np.isfinite(pair).all()]
+            found = mean_interval([one - other for one, other in pairs])
+            whole = sum(other for _, other in pairs)
+            ratio = sum(one for one, _ in pairs) / whole if whole else float("nan")
+            rows.append((value, found.mean, found.low, found.high, ratio, found.n))
+        return of_rows((axis, "difference", "low", "high", "ratio", "n"), rows)
+
+    def _check(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.axes:
+                raise KeyError(f"the sweep has no axis {name!r}; it has {', '.join(self.axes)}")
+
+    def _values(self, axis: str) -> list[Any]:
+        return list(dict.fromkeys(self[axis].tolist()))
+
+    def _groups(self, names: Sequence[str]) -> dict[tuple[Any, ...], list[int]]:
+        """Indices of the rows with equal values of these axes."""
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for i in range(self.rows):
+            groups.setdefault(tuple(self[name].tolist()[i] for name in names), []).append(i)
+        return groups
+
+
+def sweep(
+    experiment: Experiment,
+    grid: Mapping[str, Iterable[Any]],
+    *,
+    workers: int | None = None,
+    file: str | Path | None = None,
+    progress: bool = True,
+) -> SweepTable:
+    """Run an experiment at all points of a grid.
+
+    Parameters
+    ----------
+    experiment : its fields are those of every point, except the axes.
+    grid : axis, a field of `Experiment` -> its values. The last axis varies fastest.
+    workers : number of processes; None: one for each CPU. They are forked, so that policies that
+        are defined in a notebook work.
+    file : SQLite file that keeps finished points, by a digest of all that determines their
+        results: the experiment, its files, the sources of policies of one's own, and the release.
+        The same call continues after an interruption.
+    progress : show progress on standard error.
+
+    Raises
+    ------
+    ConfigError : an axis is not a field or has no values, or a point is not a valid experiment.
+    ReshapeError : a point fails; what is done stays in the file.
+    """
+    axes = {name: list(values) for name, values in grid.items()}
+    for name, values in axes.items():
+        if not values:
+            raise ConfigError("has no values; give at least one", field=name)
+    points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    experiments = [_at(experiment, point) for point in points]
+    width = min(workers or len(os.sched_getaffinity(0)), len(points))
+    results: dict[int, dict[str, Any]] = {}
+    with _Store(file) as store:
+        keys = [digest(each) for each in experiments] if file is not None else [""] * len(points)
+        results |= {i: known for i, key in enumerate(keys) if (known := store.get(key)) is not None}
+        missing = [i for i in range(len(points)) if i not in results]
+        for i, result in _computed(experiments, missing, width, shows=progress):
+            store.put(keys[i], result)
+            results[i] = result
+    names = list(dict.fromkeys(name for i in range(len(points)) for name in results[i]))
+    labels = {name: _labels(values) for name, values in axes.items()}
+    rows = product(*labels.values())
+    table = SweepTable(of_rows([*axes], rows))
+    for name in names:
+        if name not in axes:
+            table[name] = np.array([results[i].get(name, np.nan) for i in range(len(points))])
+    table.axes = tuple(axes)
+    return table
+
+
+def digest(experiment: Experiment) -> str:
+    """Digest of all that determines the results of an experiment."""
+    fields = experiment.jobs.fields
+    files = [fields.trace, fields.workload, experiment.machine, experiment.pool_wait]
+    files.append(experiment.advance_reservations)
+    contents = [_content(str(path)) for path in files if isinstance(path, str | Path)]
+    own: list[str] = []
+    given = {name: getattr(experiment, name) for name in experiment.__struct_fields__}
+    if experiment.centres is None:
+        own += [f"{k} {v}" for k, v in source_digests(experiment.chosen).items()]
+    own += [_source(type(value)) for value in given.values()]
+    shown = {name: _described(value) for name, value in given.items() if name != "jobs"}
+    whole = [__version__, experiment.jobs.data(), shown, contents, own]
+    return sha256(json.dumps(whole, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _at(experiment: Experiment, point: Mapping[str, Any]) -> Experiment:
+    try:
+        return experiment.replace(**point)
+    except ConfigError as error:
+        text = ", ".join(f"{name}={_label(value)}" for name, value in point.items())
+        raise ConfigError(f"{error.message} (at {text})", field=error.field) from None
+
+
+def _computed(
+    experiments: list[Experiment], missing: list[int], width: int, *, shows: bool
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Results of the missing points, each when it is done."""
+    if not missing:
+        return
+    _points[:] = experiments
+    make: Callable[[int], Any] = lambda workers: processes(workers, "fork")  # noqa: E731
+    done = len(experiments) - len(missing)
+    console = Console(stderr=True, quiet=not shows)
+    with (
+        make(width) if width > 1 else InlineExecutor() as pool,
+        StudyProgress(console, "sweep", done, len(experiments)) as progress,
+    ):
+        for i, outcome in outcomes(missing, _run_point, pool, width, make):
+            if isinstance(outcome, RunFailure):
+                raise ReshapeError(f"{_points[i]!r} failed: {outcome.message}\n{outcome.details}")
+            progress.step()
+            yield i, json.loads(outcome)
+
+
+def _run_point(i: int) -> Outcome:
+    """Metrics of a point, as JSON."""
+    import traceback
+
+    try:
+        return as_json(means_of(_points[i].run().metrics))
+    except ReshapeError as error:
+        return RunFailure(str(error))
+    except Exception as error:
+        return RunFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+class _Store:
+    """Finished points by their digests, in an SQLite file or nowhere."""
+
+    def __init__(self, file: str | Path | None) -> None:
+        self._file = file
+        self._base: sqlite3.Connection | None = None
+
+    def __enter__(self) -> _Store:
+        """Open the file."""
+        if self._file is not None:
+            try:
+                self._base = sqlite3.connect(self._file)
+                self._base.execute("CREATE TABLE IF NOT EXISTS points (digest PRIMARY KEY, result)")
+            except sqlite3.Error as error:
+                raise ReshapeError(f"{self._file} cannot be used: {error}") from None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the file."""
+        if self._base is not None:
+            self._base.close()
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """Result of a point; None: it is not known."""
+        if self._base is None:
+            return None
+        row = self._base.execute("SELECT result FROM points WHERE digest = ?", (key,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def put(self, key: str, result: Mapping[str, Any]) -> None:
+        """Keep the result of a point."""
+        if self._base is not None:
+            with self._base:
+                self._base.execute(
+                    "INSERT OR REPLACE INTO points VALUES (?, ?)", (key, json.dumps(result))
+                )
+
+
+def _labels(values: Sequence[Any]) -> list[Any]:
+    """What a table shows for the values of an axis; equal labels are numbered."""
+    labels = [_label(value) for value in values]
+    repeated = {label for label in labels if labels.count(label) > 1}
+    return [f"{label} #{i}" if label in repeated else label for i, label in enumerate(labels, 1)]
+
+
+def _label(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return "" if value is None else value
+    if isinstance(value, Scenario):
+        return value.name
+    return json.dumps(value) if isinstance(value, Mapping) else repr(value)
+
+
+def _described(value: Any) -> Any:
+    """Plain data of a value, or its representation."""
+    try:
+        return [type(value).__qualname__, msgspec.to_builtins(value)]
+    except TypeError:
+        return repr(value)
+
+
+@cache
+def _content(path: str) -> str:
+    return sha256(Path(path).read_bytes()).hexdigest() if Path(path).is_file() else path
+
+
+def _source(cls: type) -> str:
+    """Digest of the source of a class of one's own."""
+    if cls.__module__.split(".")[0] in ("scheduler", "simulator", "builtins", "pathlib"):
+        return ""
+    try:
+        return sha256(inspect.getsource(cls).encode()).hexdigest()
+    except (OSError, TypeError):
+        return cls.__qualname__
