@@ -13,7 +13,7 @@ from reshape.cli.helptext import example
 from reshape.collection import no_collection
 from scheduler.text import json_text
 from scheduler.text.tables import Table, render
-from simulator.commands.simulate_options import described, given, simulate_options
+from simulator.commands.simulate_options import described, given, options_named, simulate_options
 from simulator.commands.statistics_options import (
     CentrePart,
     add_statistics,
@@ -107,7 +107,8 @@ def _check_results(options: Mapping[str, Any], pools: Sequence[str | None]) -> N
 
 def _run(experiment: Experiment, options: Mapping[str, Any]) -> Simulation:
     writes_trace = options["swf_file"] is not None or options["out"] is not None
-    return experiment.run(whole_trace=writes_trace)
+    with options_named(options):
+        return experiment.run(whole_trace=writes_trace)
 
 
 def _written(run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:

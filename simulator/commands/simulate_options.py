@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -292,10 +293,8 @@ def described(source: Path, options: Mapping[str, Any], pool: str | None) -> Exp
             "overtime": options["overtime"],
             "demand_error": options["demand_error"],
         }
-    try:
+    with options_named(options):
         made = Experiment(_jobs(source, options), **fields)
-    except ConfigError as error:
-        raise _usage_error(error, options) from None
     _check_counted(made, options)
     return made
 
@@ -360,16 +359,24 @@ def _check_counted(made: Experiment, options: Mapping[str, Any]) -> None:
         )
 
 
-def _usage_error(error: ConfigError, options: Mapping[str, Any]) -> Exception:
-    """Error that names the option in place of the field, if one was given."""
-    field, on_line = error.field or "", given()
-    if error.file is not None or not field:
-        return error
-    options_of = {name: option for option, name in _FIELDS.items()}
-    if field == "rules":
-        option = next(o for name, o in on_line.items() if (name or "").startswith("rule_"))
-    elif field == "pool":
-        option = f"--pool {' '.join(options['pools'])}"
-    else:
-        option = options_of.get(field, "")
-    return click.UsageError(f"{option}: {error.message}" if option else str(error))
+@contextmanager
+def options_named(options: Mapping[str, Any]) -> Iterator[None]:
+    """Let errors of an experiment name the option in place of the field.
+
+    Raises
+    ------
+    click.UsageError : in place of an error that names a field and no file.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        field, on_line = error.field or "", given()
+        if error.file is not None or not field:
+            raise
+        option = {name: option for option, name in _FIELDS.items()}.get(field, "")
+        if field == "rules":
+            option = next(o for name, o in on_line.items() if (name or "").startswith("rule_"))
+        elif field == "pool":
+            option = f"--pool {' '.join(options['pools'])}"
+        text = f"{option}: {error.message}" if option else str(error)
+        raise click.UsageError(text) from None

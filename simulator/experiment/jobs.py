@@ -151,10 +151,6 @@ class Jobs:
             raise ConfigError(
                 f"jobs have {what}; give one of trace, workload, model and columns", field="jobs"
             )
-        for name in ("trace", "workload"):
-            path = getattr(fields, name)
-            if path is not None and not Path(path).is_file():
-                raise ConfigError("cannot be read: No such file", file=path)
         if fields.lenient and fields.trace is None:
             raise ConfigError("applies to a trace only; leave it out", field="lenient")
         if fields.options and fields.model is None:
@@ -167,6 +163,10 @@ class Jobs:
                         " model prio; leave it out",
                         field=name,
                     )
+        for name in ("trace", "workload"):
+            path = getattr(fields, name)
+            if path is not None and not Path(path).is_file():
+                raise ConfigError("cannot be read: No such file", file=path)
         if fields.resizable is not None:
             fields.resizable.drawn_by(0)
         made = cls.__new__(cls)

@@ -109,7 +109,7 @@ REFUSALS = (
         "the exponent needs a network, in which processors have distances; give a machine with"
         " one"),
     Refusal("dispersal", lambda own: own.select is None or own.platform is None,
-            "jobs have no places in a network; give machine and select"),
+            "jobs have no places in a network; give a machine with one, and select"),
     Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.topology),
             "needs a machine with a network; give machine"),
     Refusal("load", lambda own: own.jobs.fields.workload is not None or (

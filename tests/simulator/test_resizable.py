@@ -214,7 +214,7 @@ def test_resizable_jobs_that_keep_their_sizes_change_nothing(name: str, order: s
         ((SMALL, "--resizable", 1, "--speedup", "amdal"), "did you mean amdahl?"),
         ((SMALL, "--resizable", 1, "--cost", "join=1"), "it has start_s, join_s, bytes_per_s"),
         ((SMALL, "--resizable", 2), "2.0 is not in the range"),
-        (("x.yaml", "--lenient"), "--lenient does not apply to a workload file"),
+        (("x.yaml", "--lenient"), "--lenient: applies to a trace only"),
     ],
 )
 def test_wrong_options(arguments: tuple[object, ...], words: str) -> None:

@@ -163,4 +163,4 @@ def test_dispersal_on_a_tree_is_an_option(tmp_path: Path) -> None:
     assert "mean_extent" not in plain
     assert 0 < measured["mean_distance"] <= 2 * measured["mean_extent"] <= 6
     refused = invoke("simulate", SMALL_TRACE, "--dispersal", code=2)
-    assert "give --machine FILE and --select" in refused.stderr
+    assert "give a machine with one, and select" in refused.stderr
