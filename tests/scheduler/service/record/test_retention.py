@@ -140,3 +140,17 @@ def test_a_damaged_record_of_a_compacted_journal_is_left_out(journal: Journal) -
     assert not core.jobs
     assert not launches
     assert "the record of job 2 was left out" in journal.unreadable[0]
+
+
+def test_a_damaged_scheduler_state_is_reported_and_left_out(journal: Journal, path: Path) -> None:
+    journal.write("INSERT OR REPLACE INTO site VALUES (1, ?)", b"x")
+    journal.commit()
+    with reading(path) as reader:
+        assert reader.core_record() is None
+        assert not reader.unreadable  # nothing was removed, so the events give the state
+    Retention(journal, JournalConfig(keep_resize_points=0)).finish()
+    journal.write("INSERT OR REPLACE INTO site VALUES (1, ?)", b"x")
+    journal.commit()
+    with reading(path) as reader:
+        assert reader.core_record() is None
+        assert "the recorded scheduler state" in reader.unreadable[0]
