@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
@@ -18,19 +19,21 @@ from scheduler.core.partition import EventOrder
 from scheduler.model.events import Event
 from scheduler.model.machine import Machine
 from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.network import Network
 from scheduler.model.orders import Order
 from scheduler.model.selection import Selection
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.virtual_clock.loop import Watch
-from simulator.engine.costs import Contiguity
+from simulator.engine.costs import Contiguity, ResizeCost
 from simulator.engine.engine import Engine
+from simulator.engine.jobs import SimJob, Submissions
 from simulator.engine.sharing import Sharing
 from simulator.results.dispersal import Dispersal
 from simulator.results.fragmentation import ExternalLoss, fragmentation
 from simulator.results.penalties import penalties
 from simulator.results.schedule import Schedule
-from simulator.traces.normalise import Rules, TraceJobs, normalise
+from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
 from simulator.traces.swf import Trace
 from simulator.workloads.advance_reservations import (
     PlannedReservation,
@@ -93,81 +96,106 @@ def run(
         contiguity = Contiguity(contiguity_speedup, machine.network, dispersal_exponent)
     _check_sharing(scenario, sharing, contiguity)
     if isinstance(workload, Workload):
-        return _run_jobs(
-            workload,
-            machine,
-            scenario,
-            event_order,
-            watch=watch,
-            advance=advance,
-            sharing=sharing,
-            contiguity=contiguity,
-            keeps_places=counted is False,
-            dispersal=dispersal,
-        )
-    has_own_selection = scenario.selection != FirstFit()
-    if counted and has_own_selection:
-        raise ConfigError(
-            "has no effect if processors are only counted; leave counted out, or this selection",
-            field="selection",
-        )
-    counted = not has_own_selection if counted is None else counted
-    rules = Rules() if rules is None else rules
-    trace = _with_resources_of(machine, workload)
-    rules, kill = rules_of_run(rules, sharing, contiguous_gain=contiguity is not None)
-    jobs, report = normalise(trace, machine.processors, rules, labels=predicts(scenario))
-    jobs = jobs if first is None else jobs.first(first)
-    requested, jobs = jobs.processors, _whole_nodes(jobs, machine, scenario.selection)
-    resources = trace.capacities()
-    if sharing is not None:
-        machine = _shared(machine, sharing)
-    elif not machine.shared_per_node:
-        shared = trace.shared_capacities()
-        machine = msgspec.structs.replace(machine, shared_per_node=shared)
-    core = _core(scenario, machine, resources, event_order, counted=counted, kill=kill)
-    loss = _external_loss(core)
+        source = _single_jobs(workload, machine, sharing, keeps_places=counted is False)
+    else:
+        counts = scenario.selection == FirstFit()
+        if counted and not counts:
+            raise ConfigError(
+                "has no effect if processors are only counted; leave counted out, or this"
+                " selection",
+                field="selection",
+            )
+        counted = counts if counted is None else counted
+        rules, kill = rules_of_run(rules or Rules(), sharing, contiguous_gain=bool(contiguity))
+        source = _columns(workload, machine, scenario, rules, sharing, first, counted=counted)
+        source = source._replace(kill=kill)
+    order: EventOrder = "sequential" if event_order == "sequential" else "batch"
+    core = _core(scenario, source, order)
+    loss = _external_loss(core) if source.keeps_places else None
     engine = Engine(
         core,
-        in_trace(jobs, advance, machine.processors_per_node) if advance else jobs,
-        requests=[each.request(float(jobs.submitted[0])) for each in advance],
-        watch=loss,
-        allocations=not counted,
+        _reserved(source, advance, machine.processors_per_node) if advance else source.submissions,
+        requests=[each.request(float(source.jobs.submitted[0])) for each in advance],
+        cost=source.cost,
+        start_s=source.start_s,
+        end_s=source.end_s,
+        watch=_both(watch, loss),
+        allocations=source.keeps_places,
         estimates=predicts(scenario),
         contiguity=contiguity,
         sharing=sharing,
     )
     with no_collection():
         result = engine.run()
-    schedule = Schedule.of(result, jobs, report)
-    if advance:
-        schedule = msgspec.structs.replace(schedule, advance=granted(result.answers))
-    if core.redirector is None and not counted:
-        found = fragmentation(schedule, 0.0 if loss is None else loss.lost, requested)
-        schedule = msgspec.structs.replace(schedule, fragmentation=found)
-    if not counted and (isinstance(machine.network, Mesh) or (dispersal and machine.network)):
-        held = result.allocated or {}
-        places = (held.get(place) for place in range(1, len(jobs) + 1))
-        measured = Dispersal.of(machine.network, places)
-        schedule = msgspec.structs.replace(schedule, dispersal=measured)
+    schedule = Schedule.of(result, source.jobs, source.report)
+    found: dict[str, Any] = {"advance": granted(result.answers)}
+    if source.keeps_places and core.redirector is None:
+        lost = 0.0 if loss is None else loss.lost
+        found["fragmentation"] = fragmentation(schedule, lost, source.requested)
+    network = machine.network
+    if source.keeps_places and network and (dispersal or isinstance(network, Mesh)):
+        found["dispersal"] = _dispersal(schedule, network)
     if sharing is not None:
-        schedule = msgspec.structs.replace(schedule, penalties=penalties(schedule))
-    return schedule
+        found["penalties"] = penalties(schedule)
+    return msgspec.structs.replace(schedule, **found)
 
 
-def _run_jobs(
-    workload: Workload,
+class _Source(NamedTuple):
+    """Jobs of a simulation and the machine for them.
+
+    Parameters
+    ----------
+    submissions : the same jobs as an engine takes them.
+    requested : (n,) int64, processors that users requested.
+    resources : further ones, by the header of a trace.
+    counted : count processors instead of numbering them.
+    kill : kill jobs at their walltimes; False if the rules have decided about their run times.
+    """
+
+    jobs: TraceJobs
+    submissions: TraceJobs | list[SimJob]
+    machine: Platform
+    requested: NDArray[np.int64]
+    resources: Mapping[str, int]
+    counted: bool
+    keeps_places: bool
+    kill: bool
+    cost: ResizeCost | None = None
+    start_s: float = 0.0
+    end_s: float = 0.0
+    report: CleaningReport | None = None
+
+
+def _columns(
+    workload: Trace,
     machine: Platform,
     scenario: Scenario,
-    event_order: str,
-    *,
-    watch: Watch | None,
-    advance: Sequence[PlannedReservation],
+    rules: Rules,
     sharing: Sharing | None,
-    contiguity: Contiguity | None,
-    keeps_places: bool,
-    dispersal: bool,
-) -> Schedule:
-    """Simulate single jobs."""
+    first: int | None,
+    *,
+    counted: bool,
+) -> _Source:
+    """Rigid jobs of a trace, as columns."""
+    trace = _with_resources_of(machine, workload)
+    jobs, report = normalise(trace, machine.processors, rules, labels=predicts(scenario))
+    jobs = jobs if first is None else jobs.first(first)
+    requested, jobs = jobs.processors, _whole_nodes(jobs, machine, scenario.selection)
+    if sharing is not None:
+        machine = _shared(machine, sharing)
+    elif not machine.shared_per_node:
+        shared = trace.shared_capacities()
+        machine = msgspec.structs.replace(machine, shared_per_node=shared)
+    capacities = trace.capacities()
+    return _Source(
+        jobs, jobs, machine, requested, capacities, counted, not counted, False, report=report
+    )
+
+
+def _single_jobs(
+    workload: Workload, machine: Platform, sharing: Sharing | None, *, keeps_places: bool
+) -> _Source:
+    """Jobs that may be resizable, each with a program."""
     if machine.exclusive:
         raise ConfigError(
             "exclusive nodes do not apply to resizable jobs, whose sizes are numbers of processors:"
@@ -177,43 +205,45 @@ def _run_jobs(
     if sharing is not None:
         if sharing.windows != "changes":
             raise ConfigError(
-                "--sharing table does not apply to resizable jobs, which change their windows: give"
-                " --sharing changes",
+                "the windows of a table do not apply to resizable jobs, which change theirs: give"
+                " windows of changes",
                 field="sharing",
             )
         machine = _shared(machine, sharing)
-    jobs = sorted(workload.jobs, key=lambda job: job.at)
-    kill = workload.kills or (sharing is not None and sharing.overtime == "kill")
-    core = _core(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
-    loss = _external_loss(core) if keeps_places else None
-    engine = Engine(
-        core,
-        in_list(jobs, advance, machine.processors_per_node) if advance else jobs,
-        requests=[each.request(jobs[0].at) for each in advance],
-        cost=workload.cost,
-        start_s=workload.start_s,
-        end_s=workload.end_s,
-        watch=_both(watch, loss),
-        allocations=keeps_places,
-        estimates=predicts(scenario),
-        contiguity=contiguity,
-        sharing=sharing,
+    columns = workload.columns()
+    return _Source(
+        columns,
+        sorted(workload.jobs, key=lambda job: job.at),
+        machine,
+        columns.processors,
+        {},
+        False,
+        keeps_places,
+        workload.kills or (sharing is not None and sharing.overtime == "kill"),
+        workload.cost,
+        workload.start_s,
+        workload.end_s,
     )
-    result = engine.run()
-    schedule = Schedule.of(result, workload.columns())
-    found: dict[str, Any] = {"advance": granted(result.answers)}
-    if keeps_places and core.redirector is None:
-        lost = 0.0 if loss is None else loss.lost
-        found["fragmentation"] = fragmentation(schedule, lost, schedule.jobs.processors)
-    network = machine.network
-    if schedule.places is not None and network and (isinstance(network, Mesh) or dispersal):
-        numbers = range(1, len(schedule.ended) + 1)
-        ends = zip(numbers, schedule.ended.tolist(), strict=True)
-        held = ((schedule.places.get(number, ()), end) for number, end in ends)
-        found["dispersal"] = Dispersal.over_time(network, held)
-    if sharing is not None:
-        found["penalties"] = penalties(schedule)
-    return msgspec.structs.replace(schedule, **found)
+
+
+def _reserved(
+    source: _Source, advance: Sequence[PlannedReservation], per_node: int
+) -> Submissions | list[SimJob]:
+    """Submissions of which some are made to advance reservations."""
+    if isinstance(source.submissions, list):
+        return in_list(source.submissions, advance, per_node)
+    return in_trace(source.submissions, advance, per_node)
+
+
+def _dispersal(schedule: Schedule, network: Network) -> Dispersal:
+    """Dispersal of the jobs in a network."""
+    numbers = range(1, len(schedule.ended) + 1)
+    if schedule.places is None:
+        held = schedule.allocated or {}
+        return Dispersal.of(network, (held.get(number) for number in numbers))
+    ends = zip(numbers, schedule.ended.tolist(), strict=True)
+    over_time = ((schedule.places.get(number, ()), end) for number, end in ends)
+    return Dispersal.over_time(network, over_time)
 
 
 def rules_of_run(
@@ -300,29 +330,19 @@ def _external_loss(core: Core) -> ExternalLoss | None:
     return ExternalLoss(partition) if core.redirector is None and partition.state.placing else None
 
 
-def _core(
-    scenario: Scenario,
-    platform: Platform,
-    resources: Mapping[str, int],
-    event_order: str,
-    *,
-    counted: bool,
-    kill: bool,
-    keep_ended: bool = False,
-) -> Core:
-    """Core for a machine, with a redirection group beside it if the scenario has one.
-
-    Parameters
-    ----------
-    kill : kill jobs at their walltimes; False if the rules have decided about their run times.
-    """
-    machine = platform.machine(resources, counted=counted)
-    order: EventOrder = "sequential" if event_order == "sequential" else "batch"
+def _core(scenario: Scenario, source: _Source, order: EventOrder) -> Core:
+    """Core for a machine, with a redirection group beside it if the scenario has one."""
+    machine = source.machine.machine(source.resources, counted=source.counted)
     group = None
     if scenario.redirection is not None:
         try:
-            extra = scenario.redirection.group_size(platform.processors)
+            extra = scenario.redirection.group_size(source.machine.processors)
         except ValueError as error:
             raise ConfigError(str(error), field="redirection") from None
-        group = Machine([("redirection", extra)], counted=counted, numbering=machine.numbering)
-    return Core(scenario, machine, group, kill_at_walltime=kill, order=order, keep_ended=keep_ended)
+        group = Machine(
+            [("redirection", extra)], counted=source.counted, numbering=machine.numbering
+        )
+    single = isinstance(source.submissions, list)
+    return Core(
+        scenario, machine, group, kill_at_walltime=source.kill, order=order, keep_ended=single
+    )

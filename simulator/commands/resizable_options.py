@@ -10,7 +10,7 @@ import click
 from reshape.cli.options import FiniteRange, WholeRange
 from reshape.errors import ConfigError
 from reshape.key_values import key_values
-from reshape.speedup import FORMS, Model, named, parse
+from reshape.speedup import FORMS, named, parse
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.experiment.jobs import Resizable
@@ -20,30 +20,31 @@ OF_RESIZABLE = tuple(name for name in Resizable.__struct_fields__ if name != "sh
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ModelText(click.ParamType[Model]):
-    """A speedup model."""
+class ModelText(click.ParamType[str]):
+    """The text of a speedup model, which is checked."""
 
     name = "MODEL"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text of an option."""
+        """Check the text of an option."""
         try:
-            return parse(value) if isinstance(value, str) else value
+            parse(value)
+            return value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class CostText(click.ParamType[ResizeCost]):
-    """The cost of a resize."""
+class CostText(click.ParamType[dict[str, str]]):
+    """The cost of a resize, as fields of `ResizeCost`, which are checked."""
 
     name = "COST"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read ``start_s=0.4,join_s=0.05,bytes_per_s=1e9``, each of which may be left out."""
-        if isinstance(value, ResizeCost):
-            return value
         try:
-            return converted(key_values(value.split(",")), ResizeCost)
+            fields = value if isinstance(value, dict) else key_values(value.split(","))
+            converted(fields, ResizeCost)
+            return fields
         except (ConfigError, ValueError) as error:
             names = ", ".join(ResizeCost.__struct_fields__)
             self.fail(f"{value!r}: {error}; it has {names}, as in start_s=0.4,join_s=0.05", param)

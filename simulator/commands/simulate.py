@@ -53,19 +53,24 @@ _COLUMNS = {
     "reshape simulate fusion.swf --machine centres.yaml --assign less-waittime --dispatch ask=2",
     "reshape simulate trace.swf --statistic wait_s=mean,p95 --statistic queued_jobs=max",
     "reshape simulate demands.swf --machine nodes.yaml --sharing table --backfill-order sjf",
+    "reshape simulate trace.swf --policy conservative --save experiment.yaml",
+    "reshape simulate experiment.yaml --policy easy",
     "reshape simulate trace.swf --pool nodes=0-16,processors=8,time_limit=12:00:00 --pool-wait 30",
 )
 @no_collection()
 def simulate(trace: Path, **options: Any) -> None:
     """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
 
-    TRACE may also be a workload file of resizable jobs in YAML, and --resizable makes a share of
-    the jobs of a trace resizable. See docs/simulator.md.
+    TRACE may also be a workload file of resizable jobs, or an experiment file, both in YAML; the
+    options change fields of the latter. --resizable makes a share of the jobs of a trace resizable.
+    See docs/simulator.md.
     """
     usage = Usage()
     pools: Sequence[str | None] = options["pools"] or (None,)
     _check_results(options, pools)
     experiments = [described(trace, options, pool) for pool in pools]
+    if options["save"] is not None:
+        experiments[0].save(options["save"])
     check_statistics(options, priced=experiments[0].centres is not None)
     results: list[dict[str, Any]] = []
     jobs = 0
@@ -95,19 +100,21 @@ def _check_results(options: Mapping[str, Any], pools: Sequence[str | None]) -> N
     out: Path | None = options["out"]
     if out is not None and len(pools) > 1:
         raise click.UsageError("--out takes the files of one pool; give one --pool")
+    if options["save"] is not None and len(pools) > 1:
+        raise click.UsageError("--save writes one experiment; give one --pool")
     if options["paraver"] and out is None:
         raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     for name, option in given().items():
         if options["pools"] and name in ("paraver", "statistic", "sample", "price", "swf_file"):
             raise click.UsageError(f"{option} does not apply to --pool; leave it out")
-    for path in (options["swf_file"], out and out / jobs_csv.NAME):
+    for path in (options["swf_file"], options["save"], out and out / jobs_csv.NAME):
         if path is not None:
             check_place(path, make_parent=path.parent == out)
 
 
 def _run(experiment: Experiment, options: Mapping[str, Any]) -> Simulation:
     writes_trace = options["swf_file"] is not None or options["out"] is not None
-    with options_named(options):
+    with options_named():
         return experiment.run(whole_trace=writes_trace)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.text.located import FieldPath, Located, Origin
 from simulator.commands.options import (
     F,
     first_option,
@@ -29,32 +31,44 @@ from simulator.commands.options import (
 from simulator.commands.resizable_options import OF_RESIZABLE, resizable_options
 from simulator.commands.statistics_options import statistics_options
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.jobs import Jobs
+from simulator.experiment.jobs import field_of
+from simulator.experiment.settings import Settings
+from simulator.traces.normalise import Rules
+from simulator.workloads import workload_file
 
 COUNT = "count"  #: Selection of machines whose processors are counted.
-#: Option -> field of an experiment, or of its jobs, for messages.
-_FIELDS = {
-    "--policy": "scenario",
-    "--queue-order": "queue_order",
-    "--backfill-order": "backfill_order",
-    "--estimates": "estimates",
-    "--select": "select",
-    "--event-order": "event_order",
-    "--processors": "processors",
-    "--machine": "machine",
-    "--assign": "assign",
-    "--dispatch": "dispatch",
-    "--contiguity-speedup": "contiguity",
-    "--dispersal": "dispersal",
-    "--sharing": "sharing",
-    "--advance-reservations": "advance_reservations",
-    "--pool": "pool",
-    "--pool-wait": "pool_wait",
-    "--seed": "seed",
-    "--tau": "tau_s",
-    "--jobs": "first",
-    "--lenient": "lenient",
-    "--resizable": "resizable",
+#: Parameter of the command -> path in the data of an experiment that it sets.
+_PATHS: dict[str, FieldPath] = {
+    "policy": ("scenario", "name"),
+    "reservations": ("scenario", "backfill", "reservations"),
+    "kill_at_reservation": ("scenario", "backfill", "kill_at_reservation"),
+    "machine_file": ("machine",),
+    "advance_file": ("advance_reservations",),
+    "tau": ("tau_s",),
+    "contiguity_speedup": ("contiguity", "speedup"),
+    "dispersal_exponent": ("contiguity", "exponent"),
+    "sharing": ("sharing", "windows"),
+    "first": ("jobs", "first"),
+    "lenient": ("jobs", "lenient"),
+    "resizable": ("jobs", "resizable", "share"),
+    **{name: ("sharing", name) for name in ("penalty", "overtime", "demand_error")},
+    **{name: ("jobs", "resizable", name) for name in OF_RESIZABLE},
+    **{f"rule_{name}": ("jobs", "rules", name) for name in Rules.__struct_fields__},
+    **{
+        name: (name,)
+        for name in (
+            "processors", "queue_order", "backfill_order", "estimates", "select", "event_order",
+            "assign", "dispersal", "pool_wait", "load", "seed",
+        )
+    },
+}  # fmt: skip
+#: Fields of an experiment that ``--set`` names; other names are fields of the scenario.
+_OWN_FIELDS = frozenset(Settings.__struct_fields__) - frozenset(Scenario.__struct_fields__)
+#: Path that must be set -> the options that need it, and the option that sets it.
+_NEEDED: dict[FieldPath, tuple[tuple[str, ...], str]] = {
+    ("sharing", "windows"): (("penalty", "overtime", "demand_error"), "--sharing"),
+    ("jobs", "resizable", "share"): (OF_RESIZABLE, "--resizable"),
+    ("contiguity", "speedup"): (("dispersal_exponent",), "--contiguity-speedup"),
 }
 
 _SCENARIO = (
@@ -170,7 +184,8 @@ _JOBS = (
         "fields",
         multiple=True,
         metavar="FIELD=VALUE",
-        help="Set a field of the scenario, such as backfill.max_jobs=100.",
+        help="Set a field of the scenario, such as backfill.max_jobs=100, or of the experiment,"
+        " such as sharing.penalty=ratio.",
     ),
     click.option(
         "--advance-reservations",
@@ -179,6 +194,11 @@ _JOBS = (
         help="YAML file of advance reservations; see docs/reservations.md.",
     ),
     first_option,
+    click.option(
+        "--load",
+        type=FiniteRange(min=0, min_open=True),
+        help="Offered load to which the times between submissions are stretched or shortened.",
+    ),
     click.option(
         "--tau",
         type=Seconds(),
@@ -194,6 +214,11 @@ _RESULTS = (
         "swf_file",
         type=click.Path(path_type=Path),
         help="File for the trace with the simulated waits.",
+    ),
+    click.option(
+        "--save",
+        type=click.Path(path_type=Path),
+        help="File for the experiment, which simulate reads in place of TRACE.",
     ),
     click.option(
         "--paraver",
@@ -244,109 +269,85 @@ def given() -> dict[str | None, str]:
 
 
 def described(source: Path, options: Mapping[str, Any], pool: str | None) -> Experiment:
-    """Experiment that the options describe.
+    """Experiment that a file and the options describe.
 
     Parameters
     ----------
-    source : trace or workload file.
+    source : trace, workload file, or experiment file, of which options change fields.
     pool : one of the pools that are compared; None: there is none.
 
     Raises
     ------
     click.UsageError : a wrong name or value, or options that do not go together.
     """
+    tree, folder = _contents(source)
     on_line = given()
-    for whole, parts in (
-        ("sharing", ("penalty", "overtime", "demand_error")),
-        ("resizable", tuple(OF_RESIZABLE)),
-        ("contiguity_speedup", ("dispersal_exponent",)),
-    ):
-        for name in parts:
-            if name in on_line and whole not in on_line:
-                option = f"--{whole.replace('_', '-')}"
+    for name, option in on_line.items():
+        value = options.get(name or "")
+        if name in _PATHS and (name, value) not in (("select", COUNT), ("resizable", 0.0)):
+            value = str(value) if isinstance(value, Path) else value
+            tree.override(_PATHS[name], value, Origin(option))
+    if pool is not None:
+        tree.override(("pool",), pool, Origin(f"--pool {pool}"))
+    for field, value in set_fields(options["dispatch"]).items():
+        tree.override(("dispatch", field), value, Origin(f"--dispatch {field}"))
+    for field, value in set_fields(options["fields"]).items():
+        path = tuple(field.split("."))
+        is_own = path[0] in _OWN_FIELDS
+        tree.override(
+            path if is_own else ("scenario", *path), _value(value), Origin(f"--set {field}")
+        )
+    for needed, (names, option) in _NEEDED.items():
+        for name in names:
+            if name in on_line and tree.get(needed) is None:
                 raise click.UsageError(f"{on_line[name]} needs {option}; give it as well")
-    scenario = _scenario(options)
-    fields: dict[str, Any] = {
-        "scenario": scenario if "policy" in on_line or len(scenario) > 1 else "easy",
-        "select": None if options["select"] == COUNT else options["select"],
-        "machine": options["machine_file"],
-        "advance_reservations": options["advance_file"],
-        "assign": options["assign"] if "assign" in on_line else None,
-        "pool": pool,
-        "pool_wait": options["pool_wait"] if "pool_wait" in on_line else 0,
-        "dispatch": set_fields(options["dispatch"]),
-        "tau_s": options["tau"],
-    }
-    for name in (
-        "processors", "queue_order", "backfill_order", "estimates", "event_order", "dispersal",
-        "seed",
-    ):  # fmt: skip
-        fields[name] = options[name]
-    if options["contiguity_speedup"]:
-        fields["contiguity"] = {"speedup": options["contiguity_speedup"]}
-        if options["dispersal_exponent"] is not None:
-            fields["contiguity"]["exponent"] = options["dispersal_exponent"]
-    if options["sharing"] is not None:
-        fields["sharing"] = {
-            "windows": options["sharing"],
-            "penalty": options["penalty"],
-            "overtime": options["overtime"],
-            "demand_error": options["demand_error"],
-        }
-    with options_named(options):
-        made = Experiment(_jobs(source, options), **fields)
-    _check_counted(made, options)
+    _check_reservations(tree)
+    with options_named():
+        made = Experiment.of_tree(tree, folder)
+    if options["select"] == COUNT and "select" in on_line:
+        _check_counted(made)
     return made
 
 
-def _jobs(source: Path, options: Mapping[str, Any]) -> Jobs:
-    """Jobs that the options describe."""
-    on_line = given()
-    jobs = Jobs.read(source, lenient=options["lenient"])
-    rules = {
-        name.removeprefix("rule_"): value
-        for name, value in options.items()
-        if name.startswith("rule_") and name in on_line
-    }
-    if rules:
-        jobs = jobs.with_rules(**rules)
-    if options["first"] is not None:
-        jobs = jobs.first(options["first"])
-    if options["resizable"]:
-        how = {name: options[name] for name in OF_RESIZABLE}
-        jobs = jobs.with_resizable(options["resizable"], **how)
-    return jobs
+def _contents(source: Path) -> tuple[Located, Path]:
+    """Contents of an experiment file, or those that name another file, and their folder."""
+    if source.suffix in workload_file.ENDINGS:
+        tree = Located.read(source)
+        if "jobs" in tree.values and not isinstance(tree.values["jobs"], list):
+            if isinstance(tree.values["jobs"], str):
+                jobs = field_of(Path(tree.values["jobs"]))
+                tree.override(("jobs",), {jobs: tree.values["jobs"]}, tree.origin(("jobs",)))
+            return tree, source.parent
+    tree = Located()
+    tree.override(("jobs", field_of(source)), str(source), Origin(str(source)))
+    return tree, Path()
 
 
-def _scenario(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Name of the scenario, and the fields that options change."""
-    name, fields = options["policy"], set_fields(options["fields"])
-    changes: dict[str, Any] = {"name": name}
-    asked = options["reservations"]
-    if asked is not None:
-        named = _base(name).backfill.reservations
-        if named not in (1, asked):
-            raise click.UsageError(
-                f"--policy {name} is backfilling of {'all' if named is None else named}"
-                f" reservations, not of {asked}; give --policy easy with --reservations"
-            )
-        changes["backfill.reservations"] = asked
-    if options["kill_at_reservation"]:
-        changes["backfill.kill_at_reservation"] = True
-    return changes | fields
-
-
-def _base(name: str) -> Scenario:
+def _value(text: str) -> Any:
+    """Value of ``--set``: a number, true, false, null, or the text itself."""
     try:
-        return scenario(name)
-    except ConfigError as error:
-        raise click.UsageError(f"--policy: {error.message}") from None
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
-def _check_counted(made: Experiment, options: Mapping[str, Any]) -> None:
-    """Refuse ``--select count`` where it would have no effect."""
-    if options["select"] != COUNT or "select" not in given():
+def _check_reservations(tree: Located) -> None:
+    """Refuse a number of reservations for a policy that is defined by another one."""
+    asked = tree.get(("scenario", "backfill", "reservations"))
+    name = tree.get(("scenario", "name"))
+    if asked is None or not isinstance(name, str) or ":" in name:
         return
+    with options_named():
+        named = scenario(name).backfill.reservations
+    if named not in (1, asked):
+        raise click.UsageError(
+            f"--policy {name} is backfilling of {'all' if named is None else named} reservations,"
+            f" not of {asked}; give --policy easy with --reservations"
+        )
+
+
+def _check_counted(made: Experiment) -> None:
+    """Refuse ``--select count`` where it would have no effect."""
     if made.single_jobs:
         raise click.UsageError(
             "--select count: resizable jobs get individual processors; give --select first-fit, or"
@@ -360,23 +361,25 @@ def _check_counted(made: Experiment, options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def options_named(options: Mapping[str, Any]) -> Iterator[None]:
-    """Let errors of an experiment name the option in place of the field.
+def options_named() -> Iterator[None]:
+    """Let errors of an experiment be errors of the options that set the wrong fields.
 
     Raises
     ------
-    click.UsageError : in place of an error that names a field and no file.
+    click.UsageError : in place of an error that names an option, or a field and no file.
     """
     try:
         yield
     except ConfigError as error:
-        field, on_line = error.field or "", given()
-        if error.file is not None or not field:
+        if error.file is None and error.field:
+            field, on_line = tuple(error.field.split(".")), given()
+            setters = [
+                on_line[name]
+                for name, path in _PATHS.items()
+                if name in on_line and path[: len(field)] == field
+            ]
+            text = f"{setters[0]}: {error.message}" if setters else str(error)
+            raise click.UsageError(text) from None
+        if error.file is None or not error.file.startswith("--"):
             raise
-        option = {name: option for option, name in _FIELDS.items()}.get(field, "")
-        if field == "rules":
-            option = next(o for name, o in on_line.items() if (name or "").startswith("rule_"))
-        elif field == "pool":
-            option = f"--pool {' '.join(options['pools'])}"
-        text = f"{option}: {error.message}" if option else str(error)
-        raise click.UsageError(text) from None
+        raise click.UsageError(f"{error.file}: {error.message}") from None

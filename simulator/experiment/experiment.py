@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.registry import name_of
-from scheduler.text.located import Located
+from scheduler.text.located import Located, converted
 from simulator.experiment import rules
 from simulator.experiment.jobs import JobFields, Jobs
 from simulator.experiment.run import Simulation
@@ -104,10 +105,12 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             if error.file is not None:
                 raise
             place = tuple((error.field or "").split("."))
-            tree.fail(place if tree.get(place[:1]) is not None else ("jobs", *place), error.message)
+            if place[0] not in cls.__struct_fields__:
+                place = ("jobs", *place)
+            tree.fail(place, error.message)
 
     def save(self, path: str | Path) -> None:
-        """Write the experiment as a YAML file that `from_file` reads.
+        """Write the experiment as a YAML file that `from_file` reads, with paths relative to it.
 
         Raises
         ------
@@ -116,7 +119,12 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         """
         import yaml  # late: most programs write none
 
-        text = yaml.safe_dump(self.data(), sort_keys=False, default_flow_style=None)
+        data, folder = self.data(), Path(path).resolve().parent
+        for group, names in ((data, _PATHS), (data["jobs"], ("trace", "workload"))):
+            for name in names:
+                if isinstance(group.get(name), str) and Path(group[name]).is_file():
+                    group[name] = os.path.relpath(Path(group[name]).resolve(), folder)
+        text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None)
         replace_all({Path(path): text.encode()})
 
     def data(self) -> dict[str, Any]:
@@ -160,7 +168,7 @@ def _jobs(given: Any, folder: Path | None = None) -> Jobs:
         raise ConfigError(
             f"must be Jobs, the path of a file or a mapping, got {given!r}", field="jobs"
         )
-    fields = Located.of(given, "jobs").convert(JobFields)
+    fields = converted(given, JobFields, "jobs")
     if folder is not None:
         for name in ("trace", "workload"):
             path_text = getattr(fields, name)

@@ -191,9 +191,8 @@ class Jobs:
         ------
         ConfigError : there is no such file; or `lenient` with a workload file.
         """
-        if Path(path).suffix in workload_file.ENDINGS:
-            return cls.of(JobFields(workload=str(path), lenient=lenient))
-        return cls.of(JobFields(trace=str(path), lenient=lenient))
+        named = {field_of(Path(path)): str(path)}
+        return cls.of(converted(named | {"lenient": lenient}, JobFields, "jobs"))
 
     @classmethod
     def drawn(cls, model: str, **options: Any) -> Jobs:
@@ -343,6 +342,11 @@ class Jobs:
         if self._table is not None:
             data["columns"] = f"{len(self._table)} rows"
         return f"Jobs({', '.join(f'{name}={value!r}' for name, value in data.items())})"
+
+
+def field_of(path: Path) -> str:
+    """Field of `JobFields` for a file: "workload", or "trace"."""
+    return "workload" if path.suffix in workload_file.ENDINGS else "trace"
 
 
 def processors_of(workload: Trace | Workload) -> int | None:

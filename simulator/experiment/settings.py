@@ -173,14 +173,17 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             if name == "estimates":
                 value = _estimates(value)
             (changes if isinstance(value, str | Mapping) else objects)[field] = value
-        base = _base(given)
+        try:
+            base = _base(given)
+        except ConfigError as error:
+            field = "scenario.name" if isinstance(self.scenario, Mapping) else "scenario"
+            raise ConfigError(error.message, field=field) from None
         try:
             return msgspec.structs.replace(changed(base, changes) if changes else base, **objects)
         except ConfigError as error:
-            for name, field in OF_SCENARIO.items():
-                if error.field == field and getattr(self, name) is not None:
-                    raise ConfigError(error.message, field=name) from None
-            raise
+            own = [name for name, field in OF_SCENARIO.items() if error.field == field]
+            own = [name for name in own if getattr(self, name) is not None]
+            raise ConfigError(error.message, field=[*own, f"scenario.{error.field}"][0]) from None
 
     @property
     def rules(self) -> Rules:

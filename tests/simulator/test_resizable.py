@@ -217,7 +217,11 @@ def test_resizable_jobs_that_keep_their_sizes_change_nothing(name: str, order: s
         (("x.yaml", "--lenient"), "--lenient: applies to a trace only"),
     ],
 )
-def test_wrong_options(arguments: tuple[object, ...], words: str) -> None:
+def test_wrong_options(
+    arguments: tuple[object, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text("processors: 4\nprio: {jobs: 3}\n")
     done = simulate(*arguments)
     assert done.exit_code == 2
     assert words in done.stderr

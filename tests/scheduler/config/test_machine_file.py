@@ -261,8 +261,10 @@ def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
             assert Tree(4, 3).contiguous(ProcSet.parse(row["allocated_resources"]))
     says = reshape("--select", "tre", code=2).stderr
     assert "unknown selection 'tre'; did you mean tree" in says
-    assert "leave --processors" in reshape("--processors", "8", code=2).stderr
-    assert "give --select tree" in reshape("--contiguity-speedup", "0.1", code=2).stderr
+    assert "leave processors out" in reshape("--processors", "8", code=2).stderr
+    assert (
+        "give select as well, such as tree" in reshape("--contiguity-speedup", "0.1", code=2).stderr
+    )
     says = reshape("--select", "tree", "--policy", "conservative", code=1).stderr
     assert "conservative promises numbers of processors, not places" in says
     command[-2:] = []

@@ -96,7 +96,7 @@ def test_centres_may_predict_run_times(machine: Path, policy: str) -> None:
     ("options", "message"),
     [
         (("--assign", "less-waitime"), "did you mean less-waittime"),
-        (("--dispatch", "ask=none"), "dispatch.ask"),
+        (("--dispatch", "ask=none"), "--dispatch ask: expected int | null"),
         (("--dispatch", "ties=best"), "assignment.ties"),
         (("--policy", "easy"), "--policy: does not apply to several centres"),
         (("--estimates", "tsafir"), "unknown estimates 'tsafir'; did you mean tsafrir"),

@@ -261,3 +261,32 @@ def test_a_policy_brings_its_selection_on_the_table(tmp_path: Path) -> None:
     }
     assert told["rua"]["mean_wait_s"] == told["rua, named"]["mean_wait_s"]
     assert told["rua"]["mean_penalised_pct"] < told["easy"]["mean_penalised_pct"]
+
+
+def test_an_experiment_is_saved_changed_and_run_again(tmp_path: Path) -> None:
+    saved, changed = tmp_path / "saved.yaml", tmp_path / "sub" / "changed.yaml"
+    changed.parent.mkdir()
+    options = ["--policy", "fcfs-pr", "--resizable", "0.5", "--seed", 3, "--jobs", 60, "--json",
+               "--speedup", "amdahl:serial=0.02", "--overrun", "extend"]  # fmt: skip
+    first = json.loads(invoke("simulate", SMALL, *options, "--save", saved).stdout)
+    again = json.loads(invoke("simulate", saved, "--json").stdout)
+    varying = {"wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib", "trace"}
+    assert {k: v for k, v in again.items() if k not in varying} == {
+        k: v for k, v in first.items() if k not in varying
+    }
+    other = invoke(
+        "simulate", saved, "--policy", "easy", "--set", "jobs.first=50", "--save", changed
+    )
+    assert "\njobs                   50\n" in other.stdout
+    assert (
+        invoke("simulate", changed)
+        .stdout.split("wall_s")[0]
+        .replace(str(changed.parent), "")
+        .splitlines()[2:]
+        == other.stdout.split("wall_s")[0].splitlines()[2:]
+    )
+    saved.write_text(saved.read_text().replace("fcfs-pr", "fcfs-prr"))
+    done = invoke("simulate", saved, code=1)
+    assert "saved.yaml:" in done.stderr
+    assert "scenario" in done.stderr
+    assert "did you mean fcfs-pr" in done.stderr
