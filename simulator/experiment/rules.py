@@ -111,7 +111,7 @@ REFUSALS = (
     Refusal("dispersal", lambda own: own.select is None or own.platform is None,
             "jobs have no places in a network; give a machine with one, and select"),
     Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.topology),
-            "needs a machine with a network; give machine"),
+            "needs a machine with a network; give a machine file of one"),
     Refusal("load", lambda own: own.jobs.fields.workload is not None or (
         own.jobs.fields.model == "prio"),
         "applies to the jobs of a trace; a workload file and the model prio say when jobs are"

@@ -265,10 +265,10 @@ def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
     assert (
         "give select as well, such as tree" in reshape("--contiguity-speedup", "0.1", code=2).stderr
     )
-    says = reshape("--select", "tree", "--policy", "conservative", code=1).stderr
+    says = reshape("--select", "tree", "--policy", "conservative", code=2).stderr
     assert "conservative promises numbers of processors, not places" in says
     command[-2:] = []
-    assert "give --machine FILE" in reshape("--select", "tree", code=2).stderr
+    assert "needs a machine with a network" in reshape("--select", "tree", code=2).stderr
 
 
 def test_live_nodes_in_a_network() -> None:
