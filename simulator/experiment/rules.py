@@ -117,11 +117,8 @@ REFUSALS = (
         "applies to the jobs of a trace; a workload file and the model prio say when jobs are"
         " submitted"),
     Refusal("load", _at_centres, "is that of one machine, which several centres are not"),
-    Refusal("seed", lambda own: not (
-        own.jobs.draws or _at_centres(own) or _on_pool(own)
-        or (own.shared is not None and own.shared.demand_error > 0)),
-        "nothing is drawn: the jobs are those of a trace, and none of them is chosen by chance;"
-        " leave it out"),
+    Refusal("seed", lambda own: not own.draws,
+            "nothing is drawn: no job, wait, demand or centre is chosen by chance; leave it out"),
     Refusal("", _kills_in_vain,
             "no job exceeds its estimate, so that none is killed at a reservation; give --overrun"
             ' keep, in Python with_rules(overrun="keep")'),

@@ -265,12 +265,26 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
     @cached_property
     def assignment(self) -> CentresRules:
-        """How jobs are distributed over centres."""
+        """How jobs are distributed over centres; the seed also draws the centres that are asked."""
         given = DEFAULT_ASSIGN if self.assign is None else self.assign
+        drawn_by = {} if self.seed is None or self.centres is None else {"seed": self.seed}
+        rules = rules_named(
+            given if isinstance(given, str) else DEFAULT_ASSIGN, {**drawn_by, **self.dispatch}
+        )
         if isinstance(given, str):
-            return rules_named(given, dict(self.dispatch))
-        rules = rules_named(DEFAULT_ASSIGN, dict(self.dispatch))
+            return rules
         return msgspec.structs.replace(rules, assignment=given)
+
+    @property
+    def draws(self) -> bool:
+        """Whether anything is drawn, so that the seed has an effect."""
+        shared = self.shared
+        wrong_demands = shared is not None and shared.demand_error > 0
+        waits = self.pool is not None and len(self.waits().seconds) > 1
+        asks = self.centres is not None and (
+            self.assignment.dispatch.ask is not None or hasattr(self.assignment.assignment, "seed")
+        )
+        return self.jobs.draws or wrong_demands or waits or asks
 
     @cached_property
     def pool_options(self) -> PoolOptions | None:
