@@ -198,13 +198,13 @@ class Queue:
         self, count: int, installed: int, can_run: Callable[[Job], bool] | None = None
     ) -> list[Job]:
         """First `count` jobs, in queue order, of at most `installed` processors that `can_run`."""
-        found: list[Job] = []
+        first: list[Job] = []
         for job in self.jobs.values() if self._arrived_in_order else self:
-            if len(found) >= count:
+            if len(first) >= count:
                 break
             if job.processors <= installed and (can_run is None or can_run(job)):
-                found.append(job)
-        return found
+                first.append(job)
+        return first
 
     def arrived(self, now: float) -> list[Job]:
         """Jobs that are not in the search trees, in backfill order."""

@@ -12,11 +12,16 @@ from second_by_second import drive
 
 from reshape.errors import ConfigError
 from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Start
 from scheduler.policies.backfill.backfill import Backfill
-from scheduler.policies.backfill.in_order import smaller_starts
+from scheduler.policies.backfill.scheduling_pass import smaller_starts
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Lxwf
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
 
 PROCESSORS = 8
 
@@ -209,6 +214,31 @@ def test_invalid_numbers() -> None:
         Backfill(max_jobs=0)
     with pytest.raises(ValueError, match="reservations must be >= 0 or null for all, got -1"):
         Backfill(-1)
+
+
+PASSES = [("first-fit", "profile"), ("table-first-fit", "table"), ("less-consume", "table")]
+
+
+@pytest.mark.parametrize(("selection", "runs"), [*PASSES, ("contiguous", "profile")])
+@pytest.mark.parametrize("reservations", [0, 1])
+def test_a_scenario_says_which_pass_runs(reservations: int, selection: str, runs: str) -> None:
+    assert_runs(reservations, selection, runs)
+
+
+@pytest.mark.parametrize(("selection", "runs"), PASSES)
+@pytest.mark.parametrize("reservations", [2, None])
+def test_the_same_with_several_reservations(
+    reservations: int | None, selection: str, runs: str
+) -> None:
+    assert_runs(reservations, selection, runs)
+
+
+def assert_runs(reservations: int | None, selection: str, runs: str) -> None:
+    chosen = scenario("easy", {"backfill.reservations": reservations, "selection": selection})
+    start, *_ = Core(chosen, Machine([("n", 4)])).handle([JobSubmitted(0.0, 1, JobSpec(2, 10.0))])
+    assert isinstance(start, Start)
+    assert chosen.scheduling_pass == runs
+    assert start.reason.rule.endswith(" by table") == (runs == "table")
 
 
 def test_names() -> None:
