@@ -15,6 +15,7 @@ import msgspec
 from reshape.errors import ConfigError
 from scheduler.model.machine import Machine
 from scheduler.model.network import lacks
+from scheduler.model.priority import QueueOrder
 from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import ByQueue
@@ -23,7 +24,6 @@ from scheduler.policies.redirection import Redirection
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.predictions.estimates import Estimates, UserEstimates
-from scheduler.state.queue import QueueOrder
 from scheduler.text.used_fields import Needs, check
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,10 @@ from reshape.errors import ConfigError
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Start
+from scheduler.model.priority import QueueOrder
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.scheduling_pass import smaller_starts
 from scheduler.policies.queue_orders.aging import Aging
@@ -250,13 +253,16 @@ def test_names() -> None:
     ]
 
 
-class EachJob:
+class EachJob(QueueOrder):
     """An aging order without the statement that jobs of equal requests keep their order."""
 
     ages = True
 
     def __init__(self, order: Lxwf | Aging) -> None:
-        self.key = order.key
+        self._order = order
+
+    def key(self, job: Job, now: float) -> Any:
+        return self._order.key(job, now)
 
 
 @pytest.mark.parametrize("order", [Lxwf(), Aging(refresh_s=0), Aging(nodes_weight=50)])
