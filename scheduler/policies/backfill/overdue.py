@@ -85,12 +85,13 @@ def kills_of_later_jobs(state: SchedulerState, by_place: bool) -> Iterator[tuple
 def _kills_in_the_way(
     state: SchedulerState, head: Job, ending: list[Job], candidates: list[Job], text: str
 ) -> Iterator[tuple[Job, Reason]]:
-    """Candidates that hold processors of the place that the head gets without the first of them.
+    """Candidates that hold processors of the place that the head gets when they end.
 
     Parameters
     ----------
     ending : jobs that end anyway.
-    candidates : jobs that may be ended, in this order, until the head has a place.
+    candidates : jobs that may be ended. The first ones of the list, as few as give the head a
+        place, count as ended.
     text : of the reasons.
     """
     space, needed, count = state.machine.space.copy(), head.processors, 0

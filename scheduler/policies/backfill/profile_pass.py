@@ -4,7 +4,7 @@ The parameter is the number of reservations. With none (FCFS) jobs start in queu
 fit. With one (EASY) the first job that does not fit, the head, has a reservation, which is made
 again when allocations or expected releases have changed. With more, or with one for each job
 (conservative backfilling), jobs keep the reservations that they were given
-(`scheduler.policies.backfill.kept_reservations`). In each case other jobs then start that delay no
+(`scheduler.policies.backfill.kept_reservations`). Then other jobs start if they delay no
 reservation, in backfill order or as a rule chooses them.
 
 For a selection that may refuse, the reservation of the head is one of a place
@@ -160,7 +160,7 @@ class ProfilePass(SchedulingPass):
         self._version = state.version
 
     def _start_any(self, reservation: Reservations) -> None:
-        """Start all queued jobs that may start before the head."""
+        """Start all queued jobs that do not delay the head."""
         state, alike = self.state, self.state.queue.alike
         is_plain = self._choose is None and not (self._reserves_place or state.multi_resource)
         if self._searches:
@@ -219,7 +219,7 @@ class ProfilePass(SchedulingPass):
                 queue.set_aside(job)
 
     def _start_some(self, jobs: Iterable[Job], reservations: Reservations) -> None:
-        """Start those that may of these jobs, in this order or as they are chosen."""
+        """Start jobs of a list if they delay no reservation, in its order or as they are chosen."""
         if self._choose is None:
             for job in jobs:
                 self._start_one(job, reservations)
@@ -233,7 +233,7 @@ class ProfilePass(SchedulingPass):
         return may_start and reservations.start(job)
 
     def _start_chosen(self, jobs: list[Job], reservations: Reservations, choose: Choose) -> None:
-        """Start jobs that delay no reservation of another one, as they are chosen."""
+        """Start jobs of a list if they delay no reservation of another job, as they are chosen."""
         ready = [job for job in jobs if reservations.admits(job)]
         while ready and (chosen := choose(self.state.machine, ready)) is not None:
             job, facts = chosen

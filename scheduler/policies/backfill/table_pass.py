@@ -201,7 +201,7 @@ class TablePass(SchedulingPass):
             self._start_early(chosen[0], allocation, chosen[1])
 
     def _candidates(self) -> list[Job]:
-        """Jobs without a reservation that may start as far as is known, in backfill order."""
+        """Jobs without a reservation that are to be tried, in backfill order."""
         fitting = self.state.queue.in_backfill_order(self.state.fitting_jobs(), self.state.now)
         return [
             job for job in fitting if job.id not in self._reserved and job.id not in self._tried
