@@ -23,7 +23,7 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.resources import Quantity, highest
 from scheduler.policies.backfill.balance import TEXT
-from scheduler.policies.backfill.reservations import NO_FACTS, Reservations
+from scheduler.policies.backfill.head_reservation import NO_FACTS, PassReservations
 from scheduler.policies.backfill.scheduling_pass import StartJob
 from scheduler.state.profile import Availability
 from scheduler.state.scheduler_state import SchedulerState
@@ -32,7 +32,7 @@ from scheduler.state.scheduler_state import SchedulerState
 KEPT_SEARCHES: Final = 16
 
 
-class KeptReservations(Reservations):
+class KeptReservations(PassReservations):
     """The reservations of the state and the profile without them, during one pass.
 
     Parameters

@@ -12,7 +12,7 @@ from __future__ import annotations
 from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.space import NONE, Space
-from scheduler.policies.backfill.reservations import NO_FACTS, Reservations, facts_before
+from scheduler.policies.backfill.head_reservation import NO_FACTS, PassReservations, facts_before
 from scheduler.policies.backfill.scheduling_pass import StartJob
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
@@ -23,7 +23,7 @@ IN_TIME = (
 OUTSIDE = "{needed} processors outside of the {kept} kept for job {head} from {at} on"
 
 
-class PlaceReservation(Reservations):
+class PlaceReservation(PassReservations):
     """Reservation of the earliest place of the head."""
 
     def __init__(self, state: SchedulerState, start_job: StartJob, head: Job) -> None:

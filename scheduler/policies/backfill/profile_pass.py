@@ -22,9 +22,9 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Reason
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.balance import Choose
+from scheduler.policies.backfill.head_reservation import HeadReservation, PassReservations
 from scheduler.policies.backfill.kept_reservations import KeptReservations
 from scheduler.policies.backfill.place_reservation import PlaceReservation
-from scheduler.policies.backfill.reservations import HeadReservation, Reservations
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
 from scheduler.state.candidates import QueuePosition
 from scheduler.state.scheduler_state import SchedulerState
@@ -74,7 +74,7 @@ class ProfilePass(SchedulingPass):
         self._searches = choose is None and indexed and not state.multi_resource
         self.can_start_unqueued = self._most <= 1 and not (state.multi_resource or state.placing)
         #: Reservation of the head that still holds while the version of the state is this one.
-        self._reservation: Reservations | None = None
+        self._reservation: PassReservations | None = None
         self._version = -1
 
     def run(self) -> None:
@@ -159,7 +159,7 @@ class ProfilePass(SchedulingPass):
             self._reservation = reservation if holds else None
         self._version = state.version
 
-    def _start_any(self, reservation: Reservations) -> None:
+    def _start_any(self, reservation: PassReservations) -> None:
         """Start all queued jobs that do not delay the head."""
         state, alike = self.state, self.state.queue.alike
         is_plain = self._choose is None and not (self._reserves_place or state.multi_resource)
@@ -174,7 +174,7 @@ class ProfilePass(SchedulingPass):
             self._start_some(state.queue.in_backfill_order(ready, state.now), reservation)
 
     def _start_groups(
-        self, groups: Iterable[list[QueuePosition]], reservation: Reservations
+        self, groups: Iterable[list[QueuePosition]], reservation: PassReservations
     ) -> None:
         """Start jobs in backfill order; of each group of equal requests the first is a candidate.
 
@@ -199,7 +199,7 @@ class ProfilePass(SchedulingPass):
         firsts: list[FirstOfGroup],
         group: list[QueuePosition],
         i: int,
-        reservation: Reservations,
+        reservation: PassReservations,
     ) -> None:
         """Add the first job of a group from index `i` on that is not the head."""
         queue = self.state.queue
@@ -211,14 +211,14 @@ class ProfilePass(SchedulingPass):
 
     # Jobs that delay no reservation.
 
-    def _start_searched(self, reservations: Reservations) -> None:
+    def _start_searched(self, reservations: PassReservations) -> None:
         """Start the jobs that the search trees of the queue find."""
         queue = self.state.queue
         while (job := reservations.next_candidate()) is not None:
             if not self._start_one(job, reservations):
                 queue.set_aside(job)
 
-    def _start_some(self, jobs: Iterable[Job], reservations: Reservations) -> None:
+    def _start_some(self, jobs: Iterable[Job], reservations: PassReservations) -> None:
         """Start jobs of a list if they delay no reservation, in its order or as they are chosen."""
         if self._choose is None:
             for job in jobs:
@@ -227,12 +227,14 @@ class ProfilePass(SchedulingPass):
             others = [job for job in jobs if not reservations.holds(job)]
             self._start_chosen(others, reservations, self._choose)
 
-    def _start_one(self, job: Job, reservations: Reservations) -> bool:
+    def _start_one(self, job: Job, reservations: PassReservations) -> bool:
         """Start a job if it holds no reservation and delays none; return whether it started."""
         may_start = not reservations.holds(job) and reservations.admits(job)
         return may_start and reservations.start(job)
 
-    def _start_chosen(self, jobs: list[Job], reservations: Reservations, choose: Choose) -> None:
+    def _start_chosen(
+        self, jobs: list[Job], reservations: PassReservations, choose: Choose
+    ) -> None:
         """Start jobs of a list if they delay no reservation of another job, as they are chosen."""
         ready = [job for job in jobs if reservations.admits(job)]
         while ready and (chosen := choose(self.state.machine, ready)) is not None:

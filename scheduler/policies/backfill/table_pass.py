@@ -19,7 +19,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
-from scheduler.policies.backfill.reservations import NO_FACTS
+from scheduler.policies.backfill.head_reservation import NO_FACTS
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
 from scheduler.state.bitsets import bits_of
 from scheduler.state.reservation_table import (

@@ -26,7 +26,7 @@ ON_EXTRA = (
 )
 
 
-class Reservations:
+class PassReservations:
     """What is reserved for waiting jobs, and the rule by which other jobs start before them.
 
     Parameters
@@ -61,7 +61,7 @@ class Reservations:
         raise NotImplementedError
 
 
-class HeadReservation(Reservations):
+class HeadReservation(PassReservations):
     """Reservation of processors, or of an amount of each resource, at the shadow time of the head.
 
     A job may start if it ends by the shadow time or takes only what is left over then. No place is
