@@ -12,14 +12,12 @@ An installed package registers it under a name, here `--queue-order area`, with 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
-from scheduler.policies.api import Job
+from scheduler.policies.api import Job, QueueOrder
 
 
-class SmallestArea(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SmallestArea(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs with the fewest processor-seconds first; a long wait counts like a smaller job.
 
     Parameters
@@ -28,9 +26,9 @@ class SmallestArea(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     #: Whether keys change with time: a job becomes urgent while it waits.
-    ages: ClassVar[bool] = True
+    ages = True
     #: Jobs of equal requests keep the order in which they came, which makes long queues faster.
-    keeps_alike: ClassVar[bool] = True
+    keeps_alike = True
 
     patience_s: float = 4 * 3600.0
 

@@ -8,7 +8,7 @@ from scheduler.model.orders import Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.backfill import Backfill
-from scheduler.policies.backfill.in_order import SchedulingPass
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass
 from scheduler.state.scheduler_state import SchedulerState
 
 

@@ -1,4 +1,4 @@
-"""Priorities that queued and running jobs can be compared by (PRIO 3.1).
+"""Queue orders, and priorities that queued and running jobs can be compared by (PRIO 3.1).
 
 A larger number is more urgent. Queue orders that rank jobs by a priority implement `Prioritised`;
 the priority of a running job depends on the part of its walltime that is left.
@@ -7,9 +7,43 @@ the priority of a running job depends on the part of its walltime that is left.
 from __future__ import annotations
 
 from math import isfinite
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from scheduler.model.job import Job
+
+
+class QueueOrder:
+    """Order of the queue: the base of a class with typed parameters, `ages` and `key`.
+
+    Its members say what the core may assume of an order. A subclass redefines those in which it
+    differs::
+
+        class LargestFirst(QueueOrder, msgspec.Struct, frozen=True):
+            ages = False
+
+            def key(self, job: Job, now: float) -> int:
+                return -job.processors
+
+    Attributes
+    ----------
+    refresh_s : time that must pass before an order that ages is applied again, s.
+    keeps_alike : whether two jobs of the same processors, estimate, walltime and user's priority
+        never change their order.
+    """
+
+    __slots__ = ()
+
+    refresh_s: float = 0.0
+    keeps_alike: bool = False
+
+    @property
+    def ages(self) -> bool:
+        """Whether keys change while a job waits, so that each pass sorts the queue again."""
+        raise NotImplementedError(f"{type(self).__name__} does not state ages")
+
+    def key(self, job: Job, now: float) -> Any:
+        """Sort key at a time (s), ascending; equal keys are ordered by job number."""
+        raise NotImplementedError(f"{type(self).__name__} has no method key")
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ in one file; ``docs/policies.md`` describes how a policy gets a name.
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import HistoryView, JobView
 from scheduler.model.orders import Reason
-from scheduler.model.priority import Prioritised
+from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
@@ -28,7 +28,6 @@ from scheduler.policies.registry import register
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.estimates import Estimates, Predictor
-from scheduler.state.queue import QueueOrder
 from scheduler.state.view import Reservation, View
 
 __all__ = [

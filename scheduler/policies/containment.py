@@ -28,14 +28,13 @@ import msgspec
 
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
-from scheduler.model.priority import Prioritised
+from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection, leaving_groups
 from scheduler.model.space import NONE, Space
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
-from scheduler.state.queue import QueueOrder
 
 #: Function that reports an error of a policy. It takes the kind of the policy (as in the registry),
 #: the policy, the name of the method that failed and the exception, and returns one sentence.
@@ -95,19 +94,18 @@ def _order(order: QueueOrder, report: Report) -> QueueOrder:
     return kind(order, report)
 
 
-class ContainedOrder:
-    """Queue order that sorts jobs for which a user's order fails behind all others.
-
-    Attributes
-    ----------
-    ages, refresh_s : as the user's order has them.
-    """
+class ContainedOrder(QueueOrder):
+    """Queue order that sorts jobs for which a user's order fails behind all others."""
 
     def __init__(self, order: Any, report: Report) -> None:
         self._order, self._report = order, report
         self._shape: object = None  # of every valid key
-        self.ages: bool = bool(order.ages)
-        self.refresh_s: float = getattr(order, "refresh_s", 0.0)
+        self.refresh_s = order.refresh_s
+
+    @property
+    def ages(self) -> bool:
+        """Whether the user's order ages."""
+        return bool(self._order.ages)
 
     def __eq__(self, other: object) -> bool:
         """Whether both contain equal orders."""

@@ -42,6 +42,7 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from reshape.user_modules import user_module
+from scheduler.model.priority import QueueOrder
 from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
@@ -57,7 +58,8 @@ _KINDS = {
     "estimates": "predictor",
     "assignment": "assign",
 }
-
+#: What a policy derives from, by kind.
+_BASES: dict[str, type] = {"order": QueueOrder, "selection": Selection}
 #: Packages of the built-in policies, by kind.
 _PACKAGES = {
     "assignment": "scheduler.policies.assignment",
@@ -284,16 +286,18 @@ def _kind(name: str, policy: Any) -> str:
     )
     for kind, method in _KINDS.items():
         if typed and callable(getattr(policy, method, None)):
+            base = _BASES.get(kind)
+            if base is not None and not issubclass(policy, base):
+                kind_of = base.__name__
+                raise ConfigError(
+                    f"{name!r} does not say what it can do besides `{method}`; derive the class"
+                    f" from {kind_of}: class {policy.__name__}({kind_of}, msgspec.Struct,"
+                    f" frozen=True), with {kind_of} from scheduler.policies.api"
+                )
             if kind == "order" and not isinstance(getattr(policy, "ages", None), bool):
                 raise ConfigError(
                     f"{name!r} does not declare whether its order changes with time; give the class"
-                    " ages: ClassVar[bool] = False, or True"
-                )
-            if kind == "selection" and not issubclass(policy, Selection):
-                raise ConfigError(
-                    f"{name!r} does not say what it can do besides `select`; derive the class from"
-                    f" Selection: class {policy.__name__}(Selection, msgspec.Struct, frozen=True),"
-                    " with Selection from scheduler.policies.api"
+                    " ages = False, or True"
                 )
             return kind
     # The representation of other objects contains their address.

@@ -8,13 +8,14 @@ and changes single fields (``resizing.min_benefit=0.1``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.model.machine import Machine
 from scheduler.model.network import lacks
+from scheduler.model.priority import QueueOrder
 from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import ByQueue
@@ -23,7 +24,6 @@ from scheduler.policies.redirection import Redirection
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.predictions.estimates import Estimates, UserEstimates
-from scheduler.state.queue import QueueOrder
 from scheduler.text.used_fields import Needs, check
 
 
@@ -103,7 +103,16 @@ class Scenario(msgspec.Struct, frozen=True):
     @property
     def backfills_on_table(self) -> bool:
         """Whether jobs behind reservations of some jobs are placed on the reservation table."""
-        return self.selection.searches_table and self.backfill.reservations not in (0, None)
+        return self.scheduling_pass == "table" and self.backfill.reservations not in (0, None)
+
+    @property
+    def scheduling_pass(self) -> Literal["profile", "table"]:
+        """Which pass runs: the one on a profile of numbers, or the one on the reservation table.
+
+        While there are exclusions, which only a machine with distinguished processors can have, the
+        pass on the table runs in any case; on a machine that counts processors the other one does.
+        """
+        return "table" if self.selection.searches_table else "profile"
 
     @property
     def queue_order(self) -> QueueOrder:

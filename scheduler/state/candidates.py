@@ -100,8 +100,8 @@ class JobsOfOneSize:
     def first_within(self, estimate_s: float) -> tuple[QueuePosition, Job]:
         """First job of at most this estimate (s), which must be at least `least`."""
         block = self._find_block(estimate_s)
-        for i, each_s in enumerate(block.estimates):
-            if each_s <= estimate_s:
+        for i, length_s in enumerate(block.estimates):
+            if length_s <= estimate_s:
                 return block.positions[i], block.jobs[i]
         raise AssertionError(f"the tree names a block without a job of at most {estimate_s} s")
 
@@ -221,9 +221,9 @@ class Candidates:
             jobs, within_s = self._by_size[size], _finite(limits[i][1])
             if jobs.least > within_s:
                 continue
-            found = jobs.first_within(within_s)
-            if best is None or found[0] < best[0]:
-                best = found
+            first = jobs.first_within(within_s)
+            if best is None or first[0] < best[0]:
+                best = first
         return None if best is None else best[1]
 
     def sizes(self, free: int) -> list[int]:
@@ -254,11 +254,11 @@ class Candidates:
             if in_time and not has_place(size):
                 continue
             if has_lasting_place(size):
-                found = jobs.first_within(LONGEST_S)
+                first = jobs.first_within(LONGEST_S)
             elif in_time:
-                found = jobs.first_within(within_s)
+                first = jobs.first_within(within_s)
             else:
                 continue
-            if best is None or found[0] < best[0]:
-                best = found
+            if best is None or first[0] < best[0]:
+                best = first
         return None if best is None else best[1]

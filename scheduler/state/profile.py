@@ -73,14 +73,14 @@ class Availability:
     def lasting(self) -> list[tuple[int, float]]:
         """How long processors stay free from now on: (processors, s), ascending in processors."""
         times, frees = self.times, cast("list[int]", self.frees)
-        low, found = frees[0], list[tuple[int, float]]()
+        low, limits = frees[0], list[tuple[int, float]]()
         for i, free in enumerate(frees):
             if free < low:
-                found.append((low, times[i] - self.now))
+                limits.append((low, times[i] - self.now))
                 low = free
-        found.append((low, inf))
-        found.reverse()
-        return found
+        limits.append((low, inf))
+        limits.reverse()
+        return limits
 
     def earlier(self, needed: Quantity, duration: float, than: float, since: float = -inf) -> float:
         """First time before `than` to which a reservation made for `than` can be moved.

@@ -11,27 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Protocol
 
 from scheduler.model.job import Job
+from scheduler.model.priority import QueueOrder
 from scheduler.state.alike import AlikeJobs
 from scheduler.state.candidates import MANY, Candidates, Limit, QueuePosition
-
-
-class QueueOrder(Protocol):
-    """Order of the queue: a class with typed parameters, registered under a name."""
-
-    @property
-    def ages(self) -> bool:
-        """Whether keys change while a job waits, so that each pass sorts the queue again.
-
-        An order with an attribute `refresh_s` is sorted again only when this many seconds have
-        passed. An attribute `keeps_alike` that is true states that two jobs of the same processors,
-        estimate, walltime and user's priority never change their order.
-        """
-
-    def key(self, job: Job, now: float) -> Any:
-        """Sort key, ascending; equal keys are ordered by job number."""
 
 
 class Queue:
@@ -68,13 +52,13 @@ class Queue:
         self._arrived_in_order = True
         self._new: dict[int, Job] = {}  # jobs that are not in the search trees
         self._smallest_new = MANY  # a lower bound of their numbers of processors
-        aging = [each for each in (order, self._backfill_order) if each.ages]
+        aging = [some for some in (order, self._backfill_order) if some.ages]
         self.ages = bool(aging)
-        self._refresh_s = min((getattr(each, "refresh_s", 0.0) for each in aging), default=inf)
+        self._refresh_s = min((some.refresh_s for some in aging), default=inf)
         self.sorted_at = -inf
         #: Groups of equal requests, if the backfill order ages and keeps their order.
         self.alike: AlikeJobs | None = None
-        if self._backfill_order.ages and getattr(self._backfill_order, "keeps_alike", False):
+        if self._backfill_order.ages and self._backfill_order.keeps_alike:
             self.alike = AlikeJobs(self._backfill_order.key)
         self._candidates = Candidates() if indexed and not self._backfill_order.ages else None
 
@@ -198,13 +182,13 @@ class Queue:
         self, count: int, installed: int, can_run: Callable[[Job], bool] | None = None
     ) -> list[Job]:
         """First `count` jobs, in queue order, of at most `installed` processors that `can_run`."""
-        found: list[Job] = []
+        first: list[Job] = []
         for job in self.jobs.values() if self._arrived_in_order else self:
-            if len(found) >= count:
+            if len(first) >= count:
                 break
             if job.processors <= installed and (can_run is None or can_run(job)):
-                found.append(job)
-        return found
+                first.append(job)
+        return first
 
     def arrived(self, now: float) -> list[Job]:
         """Jobs that are not in the search trees, in backfill order."""

@@ -204,12 +204,12 @@ class ReservationTable:
 
     def nodes(self, bits: int) -> list[int]:
         """Nodes of processors, ascending."""
-        found: list[int] = []
+        nodes: list[int] = []
         while bits:
             node = self.node((bits & -bits).bit_length() - 1)
-            found.append(node)
+            nodes.append(node)
             bits &= ~self.on_node(node)
-        return found
+        return nodes
 
     def free(
         self, needed: int, length_s: float, after: float, latest: float = inf
@@ -235,9 +235,9 @@ class ReservationTable:
                     blocked |= use.bits
                 elif use.end == at:
                     come |= use.bits
-            found = free & ~blocked
-            if found & come and found.bit_count() >= needed:
-                yield at, found
+            left = free & ~blocked
+            if left & come and left.bit_count() >= needed:
+                yield at, left
             come = 0
             at = max(releases[i][0], self._soon) if i < len(releases) else inf
             if j < len(ends) and ends[j] < at:
@@ -290,14 +290,14 @@ class ReservationTable:
             at.add(max(use[0], begin))
             at.add(min(use[1], end))
         steps = sorted(at)
-        found = 0.0
+        penalised_s = 0.0
         for i in range(len(steps) - 1):
             total = own
             for use in uses:
                 if use[0] <= steps[i] and use[1] >= steps[i + 1]:
                     total = summed(total, use[2])
-            found += capacity.penalty(total) * (steps[i + 1] - steps[i])
-        return found
+            penalised_s += capacity.penalty(total) * (steps[i + 1] - steps[i])
+        return penalised_s
 
     def counts(self, bits: int) -> dict[int, int]:
         """Number of these processors on each node."""

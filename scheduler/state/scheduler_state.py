@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import cast
 
 from scheduler.model.history import Moves
 from scheduler.model.job import FINAL, STARTING, Job, JobState
@@ -129,6 +130,8 @@ class SchedulerState:
 
     def format_quantity(self, quantity: Quantity) -> int | str:
         """Quantity as a fact of a reason: a number, or words for several resources."""
+        if not self.multi_resource:
+            return cast("int", quantity)
         return self.machine.pools.format_quantity(quantity)
 
     # Queries of scheduling passes.

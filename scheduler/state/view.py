@@ -155,8 +155,8 @@ class View:
         at, left = state.shadow(head)
         spare = processors_of(left)
         if state.placing or state.excluding:  # further resources may be free later than the place
-            place = EarliestPlace(state, head)
-            at, spare = max(at, place.at), self.free - place.kept.count()
+            earliest = EarliestPlace(state, head)
+            at, spare = max(at, earliest.at), self.free - earliest.kept.count()
         return Reservation(head.id, at, spare)
 
     def spare(self, until: float, job: JobView | None = None) -> int:

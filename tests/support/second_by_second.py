@@ -12,9 +12,9 @@ from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Start, WakeAt
+from scheduler.model.priority import QueueOrder
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.scenario import Scenario
-from scheduler.state.queue import QueueOrder
 
 
 class SmallRun(NamedTuple):

@@ -9,7 +9,6 @@ its policy does; later reservations may have to be made again.)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import ClassVar, Literal, cast
 
 import msgspec
@@ -18,17 +17,14 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill import balance
-from scheduler.policies.backfill.amount_reservation import AmountReservation
 from scheduler.policies.backfill.balance import Modifier, Pick
-from scheduler.policies.backfill.conservative import Conservative
-from scheduler.policies.backfill.easy import Easy, ProcessorReservation, Reserve
-from scheduler.policies.backfill.in_order import InOrder, SchedulingPass, StartJob
 from scheduler.policies.backfill.overdue import (
     kills_for_amount,
     kills_for_place,
     kills_of_later_jobs,
 )
-from scheduler.policies.backfill.place_reservation import PlaceReservation, only_in_shortage
+from scheduler.policies.backfill.profile_pass import ProfilePass, Reserve
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.selection.any_on_table import AnyOnTable
 from scheduler.state.reservation_table import TableSelection
@@ -109,7 +105,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fullness: bool = True
     modifier: Modifier = "product"
     bl_excludes: bool = True
-    reserve: Literal["place", "number", "shortage"] = "place"
+    reserve: Reserve = "place"
     max_jobs: int | None = None
     adaptive_start: float = 1.0
 
@@ -150,68 +146,50 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         It is valid until the scenario or the state's `multi_resource` or `placing` change.
         """
-        searches = state.selection.searches_table
-        if state.excluding or (searches and not state.machine.counted):
-            return self._table_pass(state, start_job, searches=searches)
-        if self.reservations == 0:
-            return InOrder(state, start_job, self.name, self.adaptive_start)
-        if self.reservations == 1:
-            reserve = self._head_reservation(state)
-            return Easy(state, start_job, self.name, reserve, self.adaptive_start)
-        choose = None if self.pick == "first" else self.choose
-        return Conservative(state, start_job, self.name, self.reservations, choose)
-
-    def _table_pass(
-        self, state: SchedulerState, start_job: StartJob, *, searches: bool
-    ) -> TablePass:
-        """Make the pass over the reservation table.
-
-        Parameters
-        ----------
-        searches : whether the selection searches the table itself.
-        """
-        if searches:
-            selection = cast("TableSelection", state.selection)
-        else:
-            selection = AnyOnTable(state.selection, state.machine.space.network)
-        by_penalty = self.pick == "penalty"
-        choose = self.choose if self.pick in ("bl", "bb") else None
-        return TablePass(
+        choose = self._choose if self.pick in ("bl", "bb") else None
+        searches = state.selection.searches_table and not state.machine.counted
+        if state.excluding or searches:
+            return TablePass(
+                state,
+                start_job,
+                self.name,
+                _on_table(state, searches=searches),
+                self.reservations,
+                self.pick == "penalty",
+                choose,
+                self.adaptive_start,
+            )
+        return ProfilePass(
             state,
             start_job,
             self.name,
-            selection,
             self.reservations,
-            by_penalty,
+            self.reserve,
             choose,
+            self.pick != "bl" or not self.bl_excludes,
             self.adaptive_start,
         )
 
-    def _head_reservation(self, state: SchedulerState) -> Reserve:
-        """Select what EASY reserves for the head."""
-        is_first = self.pick == "first" and not state.multi_resource
-        if is_first and self._reserves_place(state):
-            return PlaceReservation
-        choose = None if self.pick == "first" else self.choose
-        amount = partial(AmountReservation, choose, self.pick != "bl" or not self.bl_excludes)
-        reserve: Reserve = ProcessorReservation if is_first and state.queue.is_indexed else amount
-        if self.reserve == "shortage" and state.placing:
-            return partial(only_in_shortage, reserve)
-        return reserve
-
-    def _reserves_place(self, state: SchedulerState) -> bool:
-        return state.placing and self.reserve == "place"
-
     def kills(self, state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
         """Overdue jobs to end now because the head's reservation has come."""
+        by_place = state.placing and self.reserve == "place"
         if self.kill == "later" and state.placing:
-            return kills_of_later_jobs(state, self._reserves_place(state))
-        by_place = self._reserves_place(state) or state.excluding
-        return (kills_for_place if by_place else kills_for_amount)(state)
+            return kills_of_later_jobs(state, by_place)
+        return (kills_for_place if by_place or state.excluding else kills_for_amount)(state)
 
-    def choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
+    def _choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in backfill order, with its facts."""
-        if self.pick in ("first", "penalty"):
-            return fitting[0], {}
         modifier = self.modifier if self.fullness else None
         return balance.choose(machine, fitting, self.pick, modifier, excludes=self.bl_excludes)
+
+
+def _on_table(state: SchedulerState, *, searches: bool) -> TableSelection:
+    """Selection for the reservation table.
+
+    Parameters
+    ----------
+    searches : whether the selection of the state searches the table itself.
+    """
+    if searches:
+        return cast("TableSelection", state.selection)
+    return AnyOnTable(state.selection, state.machine.space.network)

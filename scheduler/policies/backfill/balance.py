@@ -71,19 +71,19 @@ def choose(
     best = min(scores)
     if best == inf:
         return None
-    place = scores.index(best)
+    index = scores.index(best)
     if modifier == "tolerance":
         full = 1.0 - idleness(used, [0.0] * len(used))
         within = best + full * (max(score for score in scores if score < inf) - best)
-        place = next(i for i, score in enumerate(scores) if score <= within)
+        index = next(i for i, score in enumerate(scores) if score <= within)
     shares_text = " ".join(f"{share:.3f}" for share in used)
     facts: Facts = {
         "pick": pick.upper(),
-        "score": scores[place],
+        "score": scores[index],
         "choice": len(fitting),
         "used": shares_text,
     }
-    return fitting[place], facts
+    return fitting[index], facts
 
 
 def _amounts(quantity: Quantity) -> Amounts:

@@ -50,20 +50,8 @@ def kills_for_place(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
         return
     if EarliestPlace(state, head).at > state.now:
         return
-    needed, space = head.processors, state.machine.space.copy()
-    for job in ending:
-        space.put(state.held(job))
-    place, count = _choose(state, space, needed), 0
-    while place is None and count < len(candidates):
-        space.put(state.held(candidates[count]))
-        place, count = _choose(state, space, needed), count + 1
-    if place is None:
-        return
-    facts = {"head": head.id, "needed": needed}
     text = "its estimate is over and job {head} needs the place for its {needed} processors now"
-    for job in candidates[:count]:
-        if place & state.held(job):
-            yield job, Reason(RULE, text, facts)
+    yield from _kills_in_the_way(state, head, ending, candidates, text)
 
 
 def kills_of_later_jobs(state: SchedulerState, by_place: bool) -> Iterator[tuple[Job, Reason]]:
@@ -84,25 +72,40 @@ def kills_of_later_jobs(state: SchedulerState, by_place: bool) -> Iterator[tuple
     if at > state.now:
         return
     live = sorted(state.live.values(), key=lambda job: (job.started_at, job.id), reverse=True)
-    space, needed, count = state.machine.space.copy(), head.processors, 0
-    for job in live:
-        if job.state is JobState.COMPLETING:
-            space.put(state.held(job))
+    ending = [job for job in live if job.state is JobState.COMPLETING]
     candidates = [
         job
         for job in live
         if job.backfilled and job.id > head.id and job.state is not JobState.COMPLETING
     ]
-    place = _choose(state, space, needed)
-    while place is None and count < len(candidates):
+    text = "job {head} was submitted before it and needs the place for its {needed} processors now"
+    yield from _kills_in_the_way(state, head, ending, candidates, text)
+
+
+def _kills_in_the_way(
+    state: SchedulerState, head: Job, ending: list[Job], candidates: list[Job], text: str
+) -> Iterator[tuple[Job, Reason]]:
+    """Candidates that hold processors of the place that the head gets when they end.
+
+    Parameters
+    ----------
+    ending : jobs that end anyway.
+    candidates : jobs that may be ended. The first ones of the list, as few as give the head a
+        place, count as ended.
+    text : of the reasons.
+    """
+    space, needed, count = state.machine.space.copy(), head.processors, 0
+    for job in ending:
+        space.put(state.held(job))
+    chosen = _choose(state, space, needed)
+    while chosen is None and count < len(candidates):
         space.put(state.held(candidates[count]))
-        place, count = _choose(state, space, needed), count + 1
-    if place is None:
+        chosen, count = _choose(state, space, needed), count + 1
+    if chosen is None:
         return
     facts = {"head": head.id, "needed": needed}
-    text = "job {head} was submitted before it and needs the place for its {needed} processors now"
     for job in candidates[:count]:
-        if place & state.held(job):
+        if chosen & state.held(job):
             yield job, Reason(RULE, text, facts)
 
 

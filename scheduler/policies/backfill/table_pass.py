@@ -11,7 +11,7 @@ holds and until when (`scheduler.policies.selection.any_on_table`).
 
 from __future__ import annotations
 
-from math import ceil, inf
+from math import inf
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Facts, Reason
@@ -19,7 +19,8 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
-from scheduler.policies.backfill.in_order import SchedulingPass, StartJob, smaller_starts
+from scheduler.policies.backfill.head_reservation import NO_FACTS
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
 from scheduler.state.bitsets import bits_of
 from scheduler.state.reservation_table import (
     Allocation,
@@ -30,7 +31,6 @@ from scheduler.state.reservation_table import (
 )
 from scheduler.state.scheduler_state import SchedulerState
 
-NO_FACTS: Facts = {}
 FREE_LONG_ENOUGH = "{needed} of {free} free processors are free for {walltime} s"
 STARTS_NOW = "{needed} processors with a penalty factor of {factor}, {free} free"
 STARTS_ON_FEWER = (
@@ -50,9 +50,7 @@ class TablePass(SchedulingPass):
         penalty factor, then the shortest, and look again (RUA-Backfilling, GUIM 7.4); otherwise
         take them in backfill order.
     choose : chooses the next of these jobs in another way; None: see above.
-    least_share : smallest share of its request on which the first job may start
-        (`Backfill.adaptive_start`); 1: the whole request. Each advance reservation has a first job
-        of its own.
+    least_share : see `SchedulingPass`. Each advance reservation has a first job of its own.
     """
 
     def __init__(
@@ -66,11 +64,10 @@ class TablePass(SchedulingPass):
         choose: Choose | None = None,
         least_share: float = 1.0,
     ) -> None:
-        super().__init__(state, start_job, name)
+        super().__init__(state, start_job, name, least_share)
         self._selection = selection
         self._most = inf if reservations is None else float(reservations)
         self._by_penalty, self._choose = by_penalty, choose
-        self._least_share = least_share
         self._rule = f"{name} by table"
         self._table = ReservationTable(ProcSet(), state.machine.shared)
         #: What the table holds of each live job: groups, expected end (s), learned demand.
@@ -154,7 +151,7 @@ class TablePass(SchedulingPass):
             allocation = self._find(job, inf)
             if allocation is not None and allocation.begin <= now and self._start(job, allocation):
                 continue
-            if not count and self._least_share < 1 and self._start_on_fewer(job):
+            if not count and self._start_on_fewer(job):
                 continue
             heads[line] = count + 1
             if most:
@@ -162,16 +159,13 @@ class TablePass(SchedulingPass):
 
     def _start_on_fewer(self, job: Job) -> bool:
         """Start a job on the largest of its smaller sizes that is free for long enough."""
-        state, spec = self.state, job.spec
-        if spec.topology is None or not spec.resizable:
-            return False
-        least = ceil(self._least_share * spec.processors)
-        for size in smaller_starts(spec.topology, spec.processors, least):
+        state = self.state
+        for size in self.adaptive_sizes(job):
             allocation = self._find(job, state.now, size)
             if allocation is None or allocation.begin > state.now:
                 continue
             facts: Facts = {
-                "needed": spec.processors,
+                "needed": job.spec.processors,
                 "size": size,
                 "free": state.machine.free_count,
                 "walltime": job.estimate_s * job.processors / size,
@@ -183,35 +177,35 @@ class TablePass(SchedulingPass):
 
     def _backfill(self) -> None:
         """Start jobs behind the reservations."""
-        state = self.state
+        is_plain = self._choose is None and not self._by_penalty
         while True:
-            found: list[tuple[float, float, Job, Allocation]] = []
-            for job in state.queue.in_backfill_order(state.fitting_jobs(), state.now):
-                if job.id in self._reserved or job.id in self._tried:
-                    continue
-                allocation = self._find(job, state.now)
-                if allocation is None or allocation.begin > state.now:
+            ready: list[tuple[Job, Allocation]] = []
+            for job in self._candidates():
+                allocation = self._find(job, self.state.now)
+                if allocation is None or allocation.begin > self.state.now:
                     self._tried.add(job.id)
-                elif self._by_penalty or self._choose is not None:
-                    length_s = allocation.factor * job.estimate_s
-                    found.append((allocation.factor, length_s, job, allocation))
-                else:
+                elif is_plain:
                     self._start_early(job, allocation)
-            if not found:
+                else:
+                    ready.append((job, allocation))
+            if not ready:
                 return
-            best, facts = found[0], NO_FACTS
-            if self._choose is not None:
-                chosen = self._choose(state.machine, [each[2] for each in found])
-                if chosen is None:
-                    return
-                for each in found:
-                    if each[2] is chosen[0]:
-                        best, facts = each, chosen[1]
-            else:
-                for each in found:
-                    if each[:2] < best[:2]:
-                        best = each
-            self._start_early(best[2], best[3], facts)
+            if self._choose is None:
+                job, allocation = min(ready, key=_penalty)
+                self._start_early(job, allocation)
+                continue
+            chosen = self._choose(self.state.machine, [job for job, _ in ready])
+            if chosen is None:
+                return
+            [allocation] = [allocation for job, allocation in ready if job is chosen[0]]
+            self._start_early(chosen[0], allocation, chosen[1])
+
+    def _candidates(self) -> list[Job]:
+        """Jobs without a reservation that are to be tried, in backfill order."""
+        fitting = self.state.queue.in_backfill_order(self.state.fitting_jobs(), self.state.now)
+        return [
+            job for job in fitting if job.id not in self._reserved and job.id not in self._tried
+        ]
 
     def _start_early(self, job: Job, allocation: Allocation, facts: Facts = NO_FACTS) -> None:
         """Start a job behind the reservations."""
@@ -250,13 +244,13 @@ class TablePass(SchedulingPass):
 
     def _excluded_for(self, reservation: str) -> list[Use]:
         """Find what exclusions keep from jobs of a reservation; "": from jobs without one."""
-        found = self._excluded.get(reservation)
-        if found is None:
+        uses = self._excluded.get(reservation)
+        if uses is None:
             state = self.state
             kept = state.exclusions.intervals(reservation, state.machine.numbers)
-            found = [Use(bits_of(held), begin, end, ()) for held, begin, end in kept]
-            self._excluded[reservation] = found
-        return found
+            uses = [Use(bits_of(held), begin, end, ()) for held, begin, end in kept]
+            self._excluded[reservation] = uses
+        return uses
 
     def _start(self, job: Job, allocation: Allocation, choice: Facts = NO_FACTS) -> bool:
         """Start a job on its allocation; return whether the selection accepts it."""
@@ -301,3 +295,9 @@ class TablePass(SchedulingPass):
         self._table.reserve(allocation.processors, begin, end, self._demand(job))
         if self.state.multi_resource:
             self._left.append((begin, self.state.shadow(job)[1]))
+
+
+def _penalty(ready: tuple[Job, Allocation]) -> tuple[float, float]:
+    """Penalty factor of an allocation, and the estimated run time with it (s)."""
+    job, allocation = ready
+    return allocation.factor, allocation.factor * job.estimate_s

@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.model.priority import Prioritised
+from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.text.used_fields import Needs
 
 #: User-assigned priorities by name, unless a configuration names others. PRIO 4.4: "ReSHAPE gives
@@ -22,7 +22,7 @@ from scheduler.text.used_fields import Needs
 CLASSES = {"gold": 100.0, "platinum": 1000.0}
 
 
-class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Aging(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Queue order by the aging priority, the highest first (PRIO 3.1, after Moab).
 
     ``Qw * (1 + wait / max(Qlimit, walltime)) + Tw * wait + Nw * processors + user``, where "Qfactor
@@ -43,7 +43,7 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         job could starve; `qfactor_limit_s` or `refresh_s` is out of range.
     """
 
-    keeps_alike: ClassVar[bool] = True
+    keeps_alike = True
     field_needs: ClassVar[Mapping[str, Needs]] = {
         name: Needs(lambda own: own.qfactor_weight != 0, "with a qfactor_weight other than 0")
         for name in ("qfactor_limit_s", "refresh_s")
@@ -101,7 +101,7 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.wait_weight * job.submitted_at / 60.0 - fixed, job.submitted_at
 
 
-class ByQueue:
+class ByQueue(QueueOrder):
     """Queue order over several queues with orders of their own, by the priorities these give.
 
     Parameters
@@ -116,12 +116,10 @@ class ByQueue:
 
     ages = True  # priorities with different weights grow at different rates
 
-    def __init__(self, order: object, own: Mapping[str, object]) -> None:
+    def __init__(self, order: QueueOrder, own: Mapping[str, QueueOrder]) -> None:
         self._order = _prioritised(order, "the server")
-        self._own = {name: _prioritised(each, f"queue {name}") for name, each in own.items()}
-        self.refresh_s = min(
-            getattr(each, "refresh_s", 0.0) for each in (self._order, *self._own.values())
-        )
+        self._own = {name: _prioritised(by, f"queue {name}") for name, by in own.items()}
+        self.refresh_s = min(by.refresh_s for by in (order, *own.values()))
 
     def priority(self, job: Job, now: float) -> float:
         """Priority of a queued job by the order of its queue."""
@@ -132,7 +130,7 @@ class ByQueue:
         return -self.priority(job, now), job.submitted_at
 
 
-def _prioritised(order: object, whose: str) -> Prioritised:
+def _prioritised(order: QueueOrder, whose: str) -> Prioritised:
     if isinstance(order, Prioritised):
         return order
     raise ValueError(

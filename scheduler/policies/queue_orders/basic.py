@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import ClassVar
 
 import msgspec
 
 from scheduler.model.job import Job
+from scheduler.model.priority import QueueOrder
 
 
-class Fcfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Fcfs(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First come, first served."""
 
-    ages: ClassVar[bool] = False
+    ages = False
 
     def key(self, job: Job, now: float) -> float:
         """Time at which the job came to the queue; ties are broken by job number."""
         return job.queued_at
 
 
-class Sjf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sjf(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shortest job first, by estimate."""
 
-    ages: ClassVar[bool] = False
+    ages = False
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
         """Estimate, then the time at which the job came to the queue."""
         return job.estimate_s, job.queued_at
 
 
-class ByPriority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ByPriority(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Highest user-assigned priority first (PRIO 3.1)."""
 
-    ages: ClassVar[bool] = False
+    ages = False
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
         """Priority, highest first, then the time at which the job came to the queue."""
         return -job.spec.priority, job.queued_at
 
 
-class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Lxwf(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Largest expansion factor and wait first: LXF&W of Chiang, Arpaci-Dusseau and Vernon (2002).
 
     The priority is the expansion factor that the job would have if it started now, (wait +
@@ -55,8 +55,8 @@ class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : the weight is negative or not finite.
     """
 
-    ages: ClassVar[bool] = True
-    keeps_alike: ClassVar[bool] = True
+    ages = True
+    keeps_alike = True
     weight_per_hour: float = 0.02
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start
+from scheduler.model.priority import QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
@@ -43,11 +44,10 @@ class Errors:
         return sentence
 
 
-class ByUser(msgspec.Struct, frozen=True):
+class ByUser(QueueOrder, msgspec.Struct, frozen=True):
     """Queue order whose key depends on the user: a number, an exception or an invalid result."""
 
     ages: ClassVar[bool] = False
-    refresh_s: ClassVar[float] = 0.0
 
     def key(self, job: Any, now: float) -> Any:
         special = {"text": "a", "none": None, "nan": nan, "longer": (1.0, 2.0)}

@@ -32,7 +32,7 @@ from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 
 MY_POLICY = '''
 import msgspec
-from scheduler.policies.api import Grow, Reason, Selection, Shrink, Stay
+from scheduler.policies.api import Grow, QueueOrder, Reason, Selection, Shrink, Stay
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -59,12 +59,19 @@ class Mute(msgspec.Struct, frozen=True):
         Stay(Reason("the return is forgotten"))
 
 
-class Ageless(msgspec.Struct, frozen=True):
+class Ageless(QueueOrder, msgspec.Struct, frozen=True):
     def key(self, job, now):
         return now - job.submitted_at
 
 
-class LastComeFirst(msgspec.Struct, frozen=True):
+class Underived(msgspec.Struct, frozen=True):
+    ages = False
+
+    def key(self, job, now):
+        return job.submitted_at
+
+
+class LastComeFirst(QueueOrder, msgspec.Struct, frozen=True):
     ages = False
 
     def key(self, job, now):
@@ -221,8 +228,10 @@ def test_a_policy_in_one_file(my_policy: str) -> None:
         scenario("my_policy:Untyped")
     with pytest.raises(ConfigError, match="is of kind order, not resizing"):
         scenario("easy", {"resizing": "my_policy:LastComeFirst"})
-    with pytest.raises(ConfigError, match=r"the class ages: ClassVar\[bool\] = False, or True"):
+    with pytest.raises(ConfigError, match=r"the class ages = False, or True"):
         scenario("easy", {"order": "my_policy:Ageless"})
+    with pytest.raises(ConfigError, match=r"class Underived\(QueueOrder, msgspec\.Struct"):
+        scenario("easy", {"order": "my_policy:Underived"})
 
 
 def test_an_invalid_decision_is_reported_and_the_job_keeps_its_size(my_policy: str) -> None:

@@ -18,6 +18,7 @@ from scheduler.model.events import Event, JobSpec
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Tree
 from scheduler.model.orders import Order
+from scheduler.model.priority import QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
@@ -217,7 +218,7 @@ def test_a_scenario_built_in_python_is_checked() -> None:
         Scenario("x", order=Aging(), queues={"late": QueueRules(Aging(0, refresh_s=3))})
 
 
-class Patient(msgspec.Struct, frozen=True):
+class Patient(QueueOrder, msgspec.Struct, frozen=True):
     """Queue order of a user, with a field that depends on another."""
 
     field_needs: ClassVar = {"hours": Needs(lambda own: own.ages, "with ages true")}

@@ -54,9 +54,9 @@ FAILING_PARTS = """
 import msgspec
 from typing import ClassVar
 
-from scheduler.policies.api import Selection
+from scheduler.policies.api import QueueOrder, Selection
 
-class Order(msgspec.Struct, frozen=True):
+class Order(QueueOrder, msgspec.Struct, frozen=True):
     ages: ClassVar[bool] = True
 
     def key(self, job, now):

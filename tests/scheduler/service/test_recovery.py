@@ -19,8 +19,9 @@ from scheduler.replay.journal_reader import reading
 
 ORDER = """
 import msgspec
+from scheduler.policies.api import QueueOrder
 
-class Order(msgspec.Struct, frozen=True):
+class Order(QueueOrder, msgspec.Struct, frozen=True):
     ages = False
 
     def key(self, job, now):

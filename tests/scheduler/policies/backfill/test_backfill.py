@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,18 @@ from second_by_second import drive
 
 from reshape.errors import ConfigError
 from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.model.job import Job
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Start
+from scheduler.model.priority import QueueOrder
 from scheduler.policies.backfill.backfill import Backfill
-from scheduler.policies.backfill.in_order import smaller_starts
+from scheduler.policies.backfill.scheduling_pass import smaller_starts
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Lxwf
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
 
 PROCESSORS = 8
 
@@ -211,6 +219,31 @@ def test_invalid_numbers() -> None:
         Backfill(-1)
 
 
+PASSES = [("first-fit", "profile"), ("table-first-fit", "table"), ("less-consume", "table")]
+
+
+@pytest.mark.parametrize(("selection", "runs"), [*PASSES, ("contiguous", "profile")])
+@pytest.mark.parametrize("reservations", [0, 1])
+def test_a_scenario_says_which_pass_runs(reservations: int, selection: str, runs: str) -> None:
+    assert_runs(reservations, selection, runs)
+
+
+@pytest.mark.parametrize(("selection", "runs"), PASSES)
+@pytest.mark.parametrize("reservations", [2, None])
+def test_the_same_with_several_reservations(
+    reservations: int | None, selection: str, runs: str
+) -> None:
+    assert_runs(reservations, selection, runs)
+
+
+def assert_runs(reservations: int | None, selection: str, runs: str) -> None:
+    chosen = scenario("easy", {"backfill.reservations": reservations, "selection": selection})
+    start, *_ = Core(chosen, Machine([("n", 4)])).handle([JobSubmitted(0.0, 1, JobSpec(2, 10.0))])
+    assert isinstance(start, Start)
+    assert chosen.scheduling_pass == runs
+    assert start.reason.rule.endswith(" by table") == (runs == "table")
+
+
 def test_names() -> None:
     assert [Backfill(k).name for k in (0, 1, 2, None)] == [
         "FCFS",
@@ -220,13 +253,16 @@ def test_names() -> None:
     ]
 
 
-class EachJob:
+class EachJob(QueueOrder):
     """An aging order without the statement that jobs of equal requests keep their order."""
 
     ages = True
 
     def __init__(self, order: Lxwf | Aging) -> None:
-        self.key = order.key
+        self._order = order
+
+    def key(self, job: Job, now: float) -> Any:
+        return self._order.key(job, now)
 
 
 @pytest.mark.parametrize("order", [Lxwf(), Aging(refresh_s=0), Aging(nodes_weight=50)])

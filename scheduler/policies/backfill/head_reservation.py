@@ -1,0 +1,122 @@
+"""Reservations of a scheduling pass, and the jobs that start without delaying them.
+
+The reservation of the head alone (EASY, Lifka 1995) needs no profile. Until the head starts, the
+free processors only grow, by the expected releases. So two numbers tell all of the profile that
+matters: the shadow time, and the extra processors, which are left over then.
+"""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+
+from scheduler.model.job import Job
+from scheduler.model.orders import Facts, Reason
+from scheduler.model.resources import processors_of
+from scheduler.policies.backfill.balance import TEXT
+from scheduler.policies.backfill.scheduling_pass import StartJob
+from scheduler.state.scheduler_state import SchedulerState
+
+NO_FACTS: Facts = {}
+IN_TIME = (
+    "it takes {needed} processors for {walltime} s and ends before the reservation of job {head}"
+    " at {at}"
+)
+ON_EXTRA = (
+    "{needed} of the {spare} processors that job {head} leaves over at its reservation at {at}"
+)
+
+
+class PassReservations:
+    """What is reserved for waiting jobs, and the rule by which other jobs start before them.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    start_job : starts a job.
+    """
+
+    def __init__(self, state: SchedulerState, start_job: StartJob) -> None:
+        self.state = state
+        self.start_job = start_job
+
+    def holds(self, job: Job) -> bool:
+        """Whether a job holds one of the reservations."""
+        raise NotImplementedError
+
+    def admits(self, job: Job) -> bool:
+        """Whether a job fits now and would delay no reservation of another job."""
+        raise NotImplementedError
+
+    def next_candidate(self) -> Job | None:
+        """First job of the search trees, in backfill order, that the reservations may admit."""
+        raise NotImplementedError
+
+    def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
+        """Start a job that is admitted; return whether the selection accepts processors for it.
+
+        Parameters
+        ----------
+        choice : facts by which the job was chosen among others (`balance.TEXT`).
+        """
+        raise NotImplementedError
+
+
+class HeadReservation(PassReservations):
+    """Reservation of processors, or of an amount of each resource, at the shadow time of the head.
+
+    A job may start if it ends by the shadow time or takes only what is left over then. No place is
+    reserved, even if the selection may refuse.
+    """
+
+    def __init__(self, state: SchedulerState, start_job: StartJob, head: Job) -> None:
+        super().__init__(state, start_job)
+        self._head = head
+        self._at, self._extra = state.shadow(head)
+
+    def holds(self, job: Job) -> bool:
+        """Whether a job is the head."""
+        return job is self._head
+
+    def admits(self, job: Job) -> bool:
+        """Whether a job fits and ends by the shadow time or takes only what is left over then."""
+        state, demand = self.state, job.demand
+        if demand > state.free:
+            return False
+        return job.estimate_s <= self._at - state.now or demand <= self._extra
+
+    def next_candidate(self) -> Job | None:
+        """First job of the search trees that is admitted."""
+        state, free = self.state, self.state.machine.free_count
+        extra = processors_of(self._extra)
+        limits = [(extra if extra < free else free, inf), (free, self._at - state.now)]
+        return state.queue.candidate(limits)
+
+    def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
+        """Start a job that is admitted."""
+        state = self.state
+        in_time = job.estimate_s <= self._at - state.now
+        job.backfilled = True
+        facts = facts_before(self._head, self._at, job, state.format_quantity(job.demand))
+        text = IN_TIME
+        if not in_time:
+            text = ON_EXTRA
+            facts["spare"] = state.format_quantity(self._extra)
+        if state.multi_resource:
+            text = text.replace(" processors", "")  # each quantity names its units
+        if choice:
+            text, facts = f"{text}; {TEXT}", {**facts, **choice}
+        if not self.start_job(job, Reason("EASY backfill", text, facts)):
+            return False
+        if not in_time:
+            self._extra -= job.demand
+        return True
+
+
+def facts_before(head: Job, at: float, job: Job, needed: int | str) -> dict[str, int | float | str]:
+    """Facts of the reason of a job that starts before the head, whose reservation is at `at`."""
+    return {
+        "needed": needed,
+        "walltime": job.estimate_s,
+        "head": head.id,
+        "at": at if isfinite(at) else "no known time",  # nodes are down
+    }

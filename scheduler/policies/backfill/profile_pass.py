@@ -1,0 +1,272 @@
+"""Scheduling pass on a profile of numbers: free processors, or amounts of resources, over time.
+
+The parameter is the number of reservations. With none (FCFS) jobs start in queue order while they
+fit. With one (EASY) the first job that does not fit, the head, has a reservation, which is made
+again when allocations or expected releases have changed. With more, or with one for each job
+(conservative backfilling), jobs keep the reservations that they were given
+(`scheduler.policies.backfill.kept_reservations`). Then other jobs start if they delay no
+reservation, in backfill order or as a rule chooses them.
+
+For a selection that may refuse, the reservation of the head is one of a place
+(`scheduler.policies.backfill.place_reservation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from math import inf
+from typing import Literal, TypeAlias
+
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.model.space import NONE
+from scheduler.policies.backfill.balance import Choose
+from scheduler.policies.backfill.head_reservation import HeadReservation, PassReservations
+from scheduler.policies.backfill.kept_reservations import KeptReservations
+from scheduler.policies.backfill.place_reservation import PlaceReservation
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.state.candidates import QueuePosition
+from scheduler.state.scheduler_state import SchedulerState
+
+#: What is reserved for the head if the selection may refuse; see `Backfill.reserve`.
+Reserve: TypeAlias = Literal["place", "number", "shortage"]
+#: First job of a group that is still a candidate: its position, its index, and the group.
+FirstOfGroup: TypeAlias = tuple[QueuePosition, int, list[QueuePosition]]
+
+FIRST = "first in the queue: {needed} processors wanted, {free} free"
+FIRST_AMOUNTS = "first in the queue: {needed} wanted, {free} free"  # quantities name their units
+FIRST_ON_FEWER = FIRST + "; it starts on {size}"
+
+
+class ProfilePass(SchedulingPass):
+    """Scheduling pass on a profile of numbers.
+
+    Parameters
+    ----------
+    reservations : number of queued jobs that hold one; None is all of them.
+    reserve : what is reserved for the head if the selection may refuse.
+    choose : chooses the next of the jobs that may start before others; None: the first.
+    chooses_all : whether `choose` accepts one of the jobs in any case. Otherwise a job that it
+        has refused may be accepted later, so all jobs are examined in each pass.
+    least_share : see `SchedulingPass`; with at most one reservation.
+    """
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        start_job: StartJob,
+        name: str,
+        reservations: int | None,
+        reserve: Reserve = "place",
+        choose: Choose | None = None,
+        chooses_all: bool = True,
+        least_share: float = 1.0,
+    ) -> None:
+        super().__init__(state, start_job, name, least_share)
+        self._rule = f"{name} in order"
+        self._most = inf if reservations is None else float(reservations)
+        self._choose, self._chooses_all = choose, chooses_all
+        by_numbers = choose is not None or state.multi_resource or reserve != "place"
+        self._reserves_place = state.placing and not by_numbers
+        self._waits_for_place = state.placing and reserve == "shortage"
+        indexed = state.queue.is_indexed
+        self._searches = choose is None and indexed and not state.multi_resource
+        self.can_start_unqueued = self._most <= 1 and not (state.multi_resource or state.placing)
+        #: Reservation of the head that still holds while the version of the state is this one.
+        self._reservation: PassReservations | None = None
+        self._version = -1
+
+    def run(self) -> None:
+        """Start the queued jobs that may start now."""
+        if self._most > 1:
+            self._run_with_kept_reservations()
+            return
+        head, state = self._start_in_order(), self.state
+        if self._most and head is not None and len(state.queue.jobs) > 1 and state.backfill_allowed:
+            self._start_before(head)
+
+    # No reservation, or that of the head.
+
+    def _start_in_order(self) -> Job | None:
+        """Start jobs in queue order while they fit, and return the head, which does not."""
+        state = self.state
+        queue, installed = state.queue, state.machine.installed
+        check = state.can_run if state.placing or state.multi_resource else None
+        while (job := queue.first(installed, check)) is not None:
+            if not self.start_first(job):
+                return job
+            if not queue.jobs:
+                break
+        return None
+
+    def start_first(self, job: Job) -> bool:
+        """Start the first job of the queue if it fits, and return whether it did."""
+        state = self.state
+        if state.multi_resource:
+            if job.demand > state.free:
+                return self._start_on_fewer(job)
+            needed, free = state.format_quantity(job.demand), state.format_quantity(state.free)
+            reason = Reason(self._rule, FIRST_AMOUNTS, {"needed": needed, "free": free})
+            return self.start_job(job, reason)
+        processors, free_count = job.processors, state.machine.free_count
+        if processors > free_count:
+            return self._start_on_fewer(job)
+        reason = Reason(self._rule, FIRST, {"needed": processors, "free": free_count})
+        return self.start_job(job, reason)
+
+    def _start_on_fewer(self, job: Job) -> bool:
+        """Start a job on the largest of its smaller sizes that fits; return whether it started."""
+        state = self.state
+        free = state.machine.free_count
+        for size in self.adaptive_sizes(job):
+            if size <= free and state.quantity(size, job) <= state.free:
+                facts = {"needed": job.spec.processors, "free": free, "size": size}
+                reason = Reason(f"{self.name} adaptive start", FIRST_ON_FEWER, facts)
+                return self.start_job(job, reason, NONE, size)
+        return False
+
+    def _start_before(self, head: Job) -> None:
+        """Start jobs that do not delay the head.
+
+        While its reservation holds, only arrivals are tried: a job that could not start before the
+        head cannot start later either.
+        """
+        state, queue, reservation = self.state, self.state.queue, self._reservation
+        if (
+            reservation is not None
+            and reservation.holds(head)
+            and self._version == state.version
+            and state.window is None
+            and not state.releases.any_by(state.now)
+        ):
+            self._start_some(queue.arrived(state.now), reservation)
+            queue.index_all()
+        else:
+            if queue.smallest > state.machine.free_count:
+                return
+            queue.index_all()
+            if self._waits_for_place and head.processors <= state.machine.free_count:
+                self._reservation = None  # no later job takes any of the free processors
+                return
+            if self._reserves_place:
+                reservation = PlaceReservation(state, self.start_job, head)
+            else:
+                reservation = HeadReservation(state, self.start_job, head)
+            self._start_any(reservation)
+            holds = self._chooses_all and not state.was_limited
+            holds = holds and (queue.is_indexed or not self._reserves_place)
+            self._reservation = reservation if holds else None
+        self._version = state.version
+
+    def _start_any(self, reservation: PassReservations) -> None:
+        """Start all queued jobs that do not delay the head."""
+        state, alike = self.state, self.state.queue.alike
+        is_plain = self._choose is None and not (self._reserves_place or state.multi_resource)
+        if self._searches:
+            self._start_searched(reservation)
+        elif is_plain and alike is not None and state.window is None:
+            self._start_groups(alike.groups, reservation)
+        else:
+            fitting = state.fitting_jobs()
+            state.examined += len(fitting)
+            ready = [job for job in fitting if reservation.admits(job)]
+            self._start_some(state.queue.in_backfill_order(ready, state.now), reservation)
+
+    def _start_groups(
+        self, groups: Iterable[list[QueuePosition]], reservation: PassReservations
+    ) -> None:
+        """Start jobs in backfill order; of each group of equal requests the first is a candidate.
+
+        What is free does not grow, so if one job of a group may not start, the others may not.
+        """
+        jobs = self.state.queue.jobs
+        firsts: list[FirstOfGroup] = []
+        for group in groups:
+            self.state.examined += 1
+            if reservation.admits(jobs[group[0][1]]):
+                self._add_first(firsts, group, 0, reservation)
+        while firsts:
+            (_, number), i, group = heappop(firsts)
+            job = jobs[number]
+            if reservation.admits(job):
+                # A job that starts leaves its group.
+                started = reservation.start(job)
+                self._add_first(firsts, group, i if started else i + 1, reservation)
+
+    def _add_first(
+        self,
+        firsts: list[FirstOfGroup],
+        group: list[QueuePosition],
+        i: int,
+        reservation: PassReservations,
+    ) -> None:
+        """Add the first job of a group from index `i` on that is not the head."""
+        queue = self.state.queue
+        if i < len(group) and reservation.holds(queue.jobs[group[i][1]]):
+            i += 1
+        if i < len(group):
+            position = queue.backfill_position(queue.jobs[group[i][1]], self.state.now)
+            heappush(firsts, (position, i, group))
+
+    # Jobs that delay no reservation.
+
+    def _start_searched(self, reservations: PassReservations) -> None:
+        """Start the jobs that the search trees of the queue find."""
+        queue = self.state.queue
+        while (job := reservations.next_candidate()) is not None:
+            if not self._start_one(job, reservations):
+                queue.set_aside(job)
+
+    def _start_some(self, jobs: Iterable[Job], reservations: PassReservations) -> None:
+        """Start jobs of a list if they delay no reservation, in its order or as they are chosen."""
+        if self._choose is None:
+            for job in jobs:
+                self._start_one(job, reservations)
+        else:
+            others = [job for job in jobs if not reservations.holds(job)]
+            self._start_chosen(others, reservations, self._choose)
+
+    def _start_one(self, job: Job, reservations: PassReservations) -> bool:
+        """Start a job if it holds no reservation and delays none; return whether it started."""
+        may_start = not reservations.holds(job) and reservations.admits(job)
+        return may_start and reservations.start(job)
+
+    def _start_chosen(
+        self, jobs: list[Job], reservations: PassReservations, choose: Choose
+    ) -> None:
+        """Start jobs of a list if they delay no reservation of another job, as they are chosen."""
+        ready = [job for job in jobs if reservations.admits(job)]
+        while ready and (chosen := choose(self.state.machine, ready)) is not None:
+            job, facts = chosen
+            reservations.start(job, facts)
+            ready = [other for other in ready if other is not job and reservations.admits(other)]
+
+    # Several reservations.
+
+    def _run_with_kept_reservations(self) -> None:
+        """Start the queued jobs that may start now, and update the reservations."""
+        state, choose = self.state, self._choose
+        only_new = self._most == inf
+        reservations = KeptReservations(state, self.start_job, self.name, only_new=only_new)
+        if choose is not None:
+            waiting = list(reservations.waiting)
+            self._start_chosen(waiting, reservations, choose)
+            reservations.waiting = (job for job in waiting if job.id in state.queue)
+        self._place_in_order(reservations)
+        state.queue.index_all()
+        reservations.end()
+
+    def _place_in_order(self, reservations: KeptReservations) -> None:
+        """Start jobs, move their reservations or make new ones, in queue order."""
+        state, queue = self.state, self.state.queue
+        searches = self._searches and queue.has_one_order and state.window is None
+        later, to_examine = 0, len(state.reservations)  # reserved for later; not examined yet
+        for job in reservations.waiting:
+            if searches and later >= self._most and not to_examine:
+                queue.index_all()
+                self._start_searched(reservations)
+                return
+            state.examined += 1
+            to_examine -= reservations.holds(job)
+            later += reservations.examine(job, may_reserve=later < self._most)
