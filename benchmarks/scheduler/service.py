@@ -42,7 +42,7 @@ import psutil
 import zmq
 
 from reshape.topology import Topology
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from reshape.wire.codec import encode
 from reshape.wire.connection import use_keys
 from scheduler.client import background

@@ -41,7 +41,7 @@ import zmq
 
 from reshape.errors import ServiceUnavailable
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.client import background
 from scheduler.client.asking import service_info
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig

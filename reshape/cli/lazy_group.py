@@ -14,7 +14,7 @@ import click
 from reshape.cli.suggestions import unknown_word
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
-from reshape.hidden import check_found
+from reshape.user_modules import check_found
 
 FAILED = 1
 INTERRUPTED = 130  # exit code of a command that SIGINT has ended, as in shells: 128 + 2

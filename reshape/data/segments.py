@@ -3,7 +3,8 @@
 A segment lies in the job's shared-memory folder, on a memory file system such as ``/dev/shm``, and
 is named after array, epoch and rank. A NumPy array covers its mapping. The segment outlives its
 process. A resize creates segments of a new epoch and keeps the old ones until it is committed, so
-that a job can restart from them (`reshape.resizing.restart_point`).
+that a job can restart from them (`reshape.resizing.restart_point`). A `FolderPlace` says on which
+host that folder is.
 """
 
 from __future__ import annotations
@@ -232,3 +233,39 @@ def _check_room(descriptor: int, size: int) -> None:
 @lru_cache
 def _warn_once(folder: Path, reason: str) -> None:
     log.warning("arrays go to private memory: %s in %s", reason, folder)
+
+
+class FolderPlace(NamedTuple):
+    """A folder among those of all hosts.
+
+    Device and inode number files of one kernel only; another boot is another kernel.
+
+    Attributes
+    ----------
+    host : name of the host, for messages.
+    boot : identifies the running kernel.
+    device, inode : as of `os.stat`.
+    """
+
+    host: str
+    boot: str
+    device: int
+    inode: int
+
+
+def place_of(folder: Path | None) -> FolderPlace | None:
+    """Place of a folder on this host; None if it does not exist."""
+    try:
+        found = None if folder is None else folder.stat()
+    except OSError:
+        return None
+    if found is None:
+        return None
+    return FolderPlace(os.uname().nodename, boot_id(), found.st_dev, found.st_ino)
+
+
+@lru_cache
+def boot_id() -> str:
+    """Return what distinguishes this kernel from every other one."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else os.uname().nodename

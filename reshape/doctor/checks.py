@@ -22,7 +22,7 @@ import msgspec
 from redistribution.copies import kernel
 from reshape.doctor.launcher import Launcher
 from reshape.errors import ReshapeError
-from reshape.hidden import hiding
+from reshape.user_modules import hiding
 
 _SHARED = Path("/dev/shm")
 _SCARCE_BYTES = 1 << 30

@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reshape.cli.helptext import example
-from reshape.cli.options import Seconds
+from reshape.cli.options import Seconds, example
 from reshape.doctor import checks
 from reshape.doctor.checks import Check
 from reshape.doctor.hosts import examine_hosts

@@ -18,8 +18,7 @@ from reshape.doctor.service_resources import (
     check_room,
 )
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire.access import key_fault, read_private
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile, key_fault, read_private
 from reshape.wire.connection import SERVER_FILE, ServerFile, endpoint_of
 
 #: Files that hold a secret, if they exist.

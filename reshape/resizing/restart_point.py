@@ -28,9 +28,8 @@ import msgspec
 from redistribution import Layout
 from reshape.data import segments
 from reshape.data.arrays import Declaration, RaggedCuts, difference
-from reshape.data.places import FolderPlace
 from reshape.data.ragged import Ragged
-from reshape.data.segments import RankMemory, Segment
+from reshape.data.segments import FolderPlace, RankMemory, Segment
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, remove_file
 from reshape.files.restart_file import RESTART_FILE

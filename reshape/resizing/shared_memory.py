@@ -16,8 +16,7 @@ from redistribution import Plan
 from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.job_context import JobContext
-from reshape.data.places import FolderPlace, place_of
-from reshape.data.segments import RankMemory
+from reshape.data.segments import FolderPlace, RankMemory, place_of
 
 #: Source arrays by process.
 Sources: TypeAlias = dict[int, NDArray[Any]]

@@ -12,15 +12,39 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
-import zmq
 
 from reshape.errors import ReshapeError
-from reshape.wire.access_file import AccessFile
 
 _T = TypeVar("_T")
+AccessRole: TypeAlias = Literal["administrator", "user", "agent", "job"]
+
+
+class AccessFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of an access file.
+
+    Attributes
+    ----------
+    endpoint : ZeroMQ endpoint of the service, ``tcp://HOST:PORT``.
+    server_key : public key of the service.
+    public_key, secret_key : key pair of the client.
+    role, user : what the service grants to the key.
+    expires_at : Unix seconds after which the service refuses the key; None: never.
+    """
+
+    endpoint: str
+    server_key: str
+    public_key: str
+    secret_key: str
+    role: AccessRole
+    user: str
+    expires_at: float | None = None
+
+    def __repr__(self) -> str:
+        """Describe the file without its secret."""
+        return f"AccessFile({self.endpoint}, {self.role}, user={self.user!r})"
 
 
 def read_access(path: Path) -> AccessFile:
@@ -43,6 +67,8 @@ def read_access(path: Path) -> AccessFile:
 
 def key_fault(public_key: str, secret_key: str) -> str:
     """Describe what is wrong with a key pair; empty if nothing is."""
+    import zmq  # late: messages contain access files and need no sockets
+
     try:
         derived = zmq.curve_public(secret_key.encode())
     except (ValueError, zmq.ZMQError):

@@ -32,10 +32,10 @@ from reshape.wire.messages import (
     Leave,
     Proceed,
     ProgramFault,
+    ResizeOutcome,
     ResizeReport,
     Welcome,
 )
-from reshape.wire.outcome import ResizeOutcome
 
 Decision: TypeAlias = Proceed | Join | Leave
 

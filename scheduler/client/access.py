@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
-from reshape.wire.access_file import AccessRole
+from reshape.wire.access import AccessRole
 from scheduler.client.options import Walltime, directory_option, json_option, parsable_option
 from scheduler.node.access_keys import AccessKeys, GrantedKey
 from scheduler.node.directory import ServiceDirectory

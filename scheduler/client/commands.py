@@ -13,8 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, ServiceUnavailable
 from scheduler.client import tables
 from scheduler.client.asking import ask, list_jobs, number_of, service_info, wait_for

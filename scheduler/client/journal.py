@@ -13,8 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.options import Moment, json_option
 from scheduler.model.events import JobSubmitted

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.protocol import messages as m

@@ -8,8 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from scheduler.client.forecasting import bare_submission, quote_of, quote_text
 from scheduler.client.options import (
     Walltime,

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.asking import ask
 from scheduler.client.options import (

@@ -8,8 +8,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange, WholeRange
+from reshape.cli.options import FiniteRange, WholeRange, example
 from reshape.speedup import FORMS
 from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask

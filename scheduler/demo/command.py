@@ -11,8 +11,7 @@ from types import FrameType
 import click
 from rich.console import Console
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError
 from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save

@@ -22,7 +22,7 @@ from statistics import median, median_low
 import msgspec
 
 from reshape.speedup import speedup_by
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.text.counts import counted
 
 KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from reshape.topology import Topology
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobSpec
 from scheduler.model.history import History
 from scheduler.model.orders import Reason

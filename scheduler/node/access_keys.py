@@ -21,8 +21,7 @@ import msgspec
 import zmq
 
 from reshape.errors import ReshapeError
-from reshape.wire.access import key_fault, read_private, write_private
-from reshape.wire.access_file import AccessFile, AccessRole
+from reshape.wire.access import AccessFile, AccessRole, key_fault, read_private, write_private
 
 log = logging.getLogger(__name__)
 

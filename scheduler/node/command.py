@@ -11,11 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
-from reshape.wire.access import read_access, write_private
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile, read_access, write_private
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.hangup import survive_hangup

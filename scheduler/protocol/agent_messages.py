@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from reshape.wire.messages import MessageBase
 
 # ---------------------------------------------------------------- agent -> service

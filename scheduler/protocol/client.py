@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from reshape.wire.codec import MAX_ANSWER_BYTES
 from reshape.wire.connection import Connection, located
 from scheduler.protocol.codec import decode

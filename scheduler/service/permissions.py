@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape.errors import PermissionDenied
-from reshape.wire.access_file import AccessRole
+from reshape.wire.access import AccessRole
 from scheduler.protocol import messages as m
 
 _PEOPLE: frozenset[AccessRole] = frozenset(("administrator", "user"))

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from reshape.topology import Topology
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobSpec
 from scheduler.model.history import History, Moves
 from scheduler.model.job import Job, JobState, Resize

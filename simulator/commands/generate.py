@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from scheduler.policies.scenarios import scenario
 from scheduler.text.counts import counted
 from simulator.commands.options import seed_option, set_fields

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet

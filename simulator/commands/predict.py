@@ -12,7 +12,7 @@ import click
 import msgspec
 import numpy as np
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import changed, scenario

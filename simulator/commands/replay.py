@@ -12,8 +12,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
 from scheduler.policies.scenario import Scenario

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.collection import no_collection
 from scheduler.text import json_text
 from scheduler.text.tables import Table, render

@@ -14,8 +14,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
 from scheduler.text.counts import counted
 from simulator.study.runner import (

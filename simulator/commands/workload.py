@@ -13,8 +13,7 @@ import click
 import msgspec
 import numpy as np
 
-from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange, WholeRange
+from reshape.cli.options import FiniteRange, WholeRange, example
 from scheduler.text import json_text
 from scheduler.text.counts import counted
 from simulator.commands.generate import generate

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from reshape.cli.helptext import example
 from reshape.cli.lazy_group import FAILED
+from reshape.cli.options import example
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask_all, list_jobs, number_of

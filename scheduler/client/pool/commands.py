@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option

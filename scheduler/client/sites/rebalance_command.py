@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange, WholeRange
+from reshape.cli.options import FiniteRange, WholeRange, example
 from scheduler.client.forecasting import duration
 from scheduler.client.options import Walltime, json_option
 from scheduler.client.sites.actions import NOT_KNOWN

@@ -20,7 +20,7 @@ from math import inf
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from math import inf
 
 from reshape.errors import ReshapeError
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory

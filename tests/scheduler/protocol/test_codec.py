@@ -18,7 +18,7 @@ from reshape.wire.codec import (
     decode_application,
     encode,
 )
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.protocol import messages as m
 from scheduler.protocol.codec import decode
 
