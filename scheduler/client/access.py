@@ -14,8 +14,8 @@ from reshape.wire.access import AccessRole
 from scheduler.client.options import Walltime, directory_option, json_option, parsable_option
 from scheduler.node.access_keys import AccessKeys, GrantedKey
 from scheduler.node.directory import ServiceDirectory
+from scheduler.text.formats import format_moment
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 _ROLES: dict[str, AccessRole] = {
     "user": "user",

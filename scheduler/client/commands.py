@@ -38,9 +38,9 @@ from scheduler.client.options import (
 from scheduler.client.pool.commands import paused_sentences
 from scheduler.client.sites import actions
 from scheduler.protocol import messages as m
+from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
 from scheduler.text.tables import render
-from scheduler.text.times import format_moment
 
 #: Exit code of `wait` when its time limit has passed; that of timeout(1).
 TIME_OVER = 124

@@ -18,9 +18,8 @@ from scheduler.forecasts.forecast import JobForecast
 from scheduler.forecasts.quotes import Quote, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.tables import Table
-from scheduler.text.times import format_moment, format_time
 
 #: Seconds that a client waits for a forecast; the service gives up earlier.
 PATIENCE_S = 130.0

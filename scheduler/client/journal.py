@@ -17,9 +17,8 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.options import Moment, json_option
 from scheduler.model.events import JobSubmitted
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted, format_moment
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 #: Tables of a journal, in the order in which `info` lists them.
 TABLES = ("records", "summaries", "jobs", "events", "orders", "phases", "facts", "sums", "settings")

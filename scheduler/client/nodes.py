@@ -11,9 +11,8 @@ from reshape.cli.options import example
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.protocol import messages as m
-from scheduler.text.counts import listed
+from scheduler.text.formats import format_moment, listed
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 
 @click.group()

@@ -18,9 +18,9 @@ from scheduler.client.options import (
     service_option,
 )
 from scheduler.protocol import messages as m
+from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment, format_time
 
 
 @click.group()

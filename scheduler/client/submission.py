@@ -17,7 +17,7 @@ from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
 from scheduler.node.job_folders import MEMORY
 from scheduler.protocol.messages import OpenMode, Placement, Submission
-from scheduler.text.output_names import check_output_name
+from scheduler.text.job_output import check_output_name
 
 OUTPUT = "reshape-%{JOB_ID}.out"
 

@@ -8,10 +8,9 @@ from textwrap import indent
 
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import Info, JobInfo, ResizeInfo
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment, format_time
 
 
 def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:

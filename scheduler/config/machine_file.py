@@ -37,7 +37,7 @@ from scheduler.model.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
 from scheduler.model.sharing import PenaltyRule, SharedCapacity
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from scheduler.text.located import Located
 
 Launcher: TypeAlias = Literal["local", "ssh", "slurm", "none"]

@@ -30,7 +30,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View, larger_size, topology_fault
-from scheduler.text.counts import noun
+from scheduler.text.formats import noun
 
 #: Called with the event, the policy and its exception; returns a sentence for the reason.
 PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]

@@ -21,12 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from scheduler import pictures as drawing
 from scheduler.demo.metrics import AllocationSpan, allocation_spans, is_committed
 from scheduler.model.procset import ProcSet
-from scheduler.pictures import style as drawing
-from scheduler.pictures.hosts import group_by_host
-from scheduler.pictures.steps import steps
-from scheduler.pictures.style import INK
+from scheduler.pictures import INK, group_by_host, steps
 from scheduler.protocol.messages import JobInfo
 
 Box = tuple[float, float, float, float]  # begin, lowest processor, seconds, processors

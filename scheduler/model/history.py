@@ -23,7 +23,7 @@ import msgspec
 
 from reshape.speedup import speedup_by
 from reshape.wire.messages import ResizeTimes
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 
 KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
 #: Longest pause after a resize that failed, s.

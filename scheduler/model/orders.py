@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.model.procset import ProcSet
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 Facts: TypeAlias = Mapping[str, int | float | str]
 #: Facts that are times of the driver's clock, s.

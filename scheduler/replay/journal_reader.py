@@ -30,7 +30,7 @@ from scheduler.model.orders import Order, Reason, WakeAt
 from scheduler.protocol.messages import Submission
 from scheduler.replay.seals import unseal
 from scheduler.state.records import CoreRecord, decode_core, decode_job
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
 from scheduler.protocol import messages as m
 from scheduler.protocol.codec import decode, request_of
-from scheduler.service import audit
 from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
@@ -28,6 +27,7 @@ from scheduler.service.permissions import (
     Sender,
     check_role,
     check_user,
+    log_change,
 )
 from scheduler.service.pools.answers import answer_pool_message, pool_sentences
 from scheduler.service.reading.forecast_questions import (
@@ -41,7 +41,7 @@ from scheduler.service.reading.questions import answer as answer_question
 from scheduler.service.reading.reader_link import DirectReader, ReaderLink
 from scheduler.service.reading.reads import Reads
 from scheduler.service.waits import Waits
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class RequestHandler:
             message = decode(frames)
             request = message.id
             answer = self._answer(peer, message, sender)
-            audit.note(message, sender, answer)
+            log_change(message, sender, answer)
         except PermissionDenied as error:
             self._refused["permission"] += 1
             self._refusals.warning("refused a message from %s: %s", sender.origin, error)

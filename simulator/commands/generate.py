@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from reshape.cli.options import WholeRange, example
 from scheduler.policies.scenarios import scenario
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.commands.options import seed_option, set_fields
 from simulator.results.schedule import Schedule
 from simulator.run import run

@@ -93,7 +93,7 @@ def plot(
     about = [jobs.workload, policy, f"{size} processors"]
     check_place(target / "gantt.png", make_parent=True)
 
-    from scheduler.pictures.style import encode  # late: matplotlib is slow to load
+    from scheduler.pictures import encode  # late: matplotlib is slow to load
     from simulator.results.pictures import PICTURES, Scene
 
     name = ", ".join(part for part in about if part)

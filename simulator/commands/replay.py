@@ -18,7 +18,7 @@ from reshape.speedup import FORMS, Formula, Tabulated, parse
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import Comparison, compare
 from scheduler.replay.journal_reader import Batch, reading
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.commands.options import json_option, scenario_of, set_fields
 from simulator.engine.costs import Costs
 from simulator.live_runs import recorded

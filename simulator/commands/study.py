@@ -16,7 +16,7 @@ import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.study.runner import (
     RUNS,
     InlineExecutor,

@@ -22,7 +22,7 @@ from scheduler.client.asking import ask_all
 from scheduler.client.submission import check_places
 from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m
-from scheduler.text.counts import counted, noun
+from scheduler.text.formats import counted, noun
 
 #: Errors that one message quotes.
 SHOWN = 20

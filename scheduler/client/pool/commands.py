@@ -15,8 +15,8 @@ from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m
+from scheduler.text.formats import format_moment, format_time
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment, format_time
 
 #: Seconds in which the batch system has to answer the dry run.
 DRY_RUN_S = 120.0

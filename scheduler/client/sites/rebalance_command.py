@@ -18,8 +18,8 @@ from scheduler.client.sites.rebalancing import Pass
 from scheduler.client.sites.rebalancing import rebalance as examine
 from scheduler.client.sites.sites_file import read_sites
 from scheduler.policies.assignment.moves import MoveRules
+from scheduler.text.formats import format_moment
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 
 @click.command()

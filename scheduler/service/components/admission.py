@@ -20,9 +20,9 @@ from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.protocol.messages import Submission
-from scheduler.text.output_names import check_output_name
+from scheduler.text.formats import format_time
+from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text
-from scheduler.text.times import format_time
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200

@@ -13,7 +13,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.explanations import because
 from scheduler.state.exclusions import Exclusion, Exclusions
-from scheduler.text.times import format_moment, format_time
+from scheduler.text.formats import format_moment, format_time
 
 #: Characters of the name of a reservation, at most.
 LONGEST_NAME = 64

@@ -23,7 +23,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.text.output_lines import error_line, last_lines
+from scheduler.text.job_output import error_line, last_lines
 
 log = logging.getLogger(__name__)
 

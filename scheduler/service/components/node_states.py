@@ -21,7 +21,7 @@ from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
-from scheduler.text.counts import listed
+from scheduler.text.formats import listed
 from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)

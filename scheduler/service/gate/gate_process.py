@@ -23,8 +23,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from scheduler.service.gate.handshake import MOST_BYTES, Handshake, HandshakeResult
-from scheduler.service.gate.peers import Peer, Side
+from scheduler.service.gate.handshake import MOST_BYTES, Handshake, HandshakeResult, Peer, Side
 from scheduler.service.gate.reports import Refusals, Report, Unread, Verifying, encode_report
 from scheduler.service.gate.unproven import Limits, Unproven
 

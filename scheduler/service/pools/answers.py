@@ -15,9 +15,8 @@ from scheduler.protocol import messages as m
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.record.wall_times import moved_time
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import LONGEST_REASON, check_text
-from scheduler.text.times import format_moment, format_time
 
 
 def answer_pool_message(

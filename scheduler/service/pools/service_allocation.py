@@ -15,7 +15,7 @@ from scheduler.model.events import Event
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.service.pools.batch_calls import BatchCalls, LookedUp
 from scheduler.service.pools.live_pool import SAME_END_S
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
 from scheduler.service.record.explanations import resizes
 from scheduler.service.record.wall_times import ahead_of_job_s, moved_info
-from scheduler.text.output_names import output_name
+from scheduler.text.job_output import output_name
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)

@@ -29,7 +29,7 @@ from scheduler.model.orders import (
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
-from scheduler.text.counts import noun
+from scheduler.text.formats import noun
 
 
 def because(reason: Reason, ahead_s: float) -> str:

@@ -26,7 +26,7 @@ from scheduler.service.record.ended_jobs import (
     without_description,
 )
 from scheduler.service.record.journal import Journal
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 #: Seconds that one step may take.
 STEP_S = 0.006

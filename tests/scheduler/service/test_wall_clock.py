@@ -25,7 +25,7 @@ from scheduler.service.reading.forecast_questions import (
     spec_of,
 )
 from scheduler.service.reading.forecaster_process import Forecaster
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 HOUR_S = 3600.0
 NEAR_S = 120.0
