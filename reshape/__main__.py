@@ -18,7 +18,7 @@ SUBCOMMANDS = {
     "serve": Entry("scheduler.client.commands:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
     "quote": Entry(
-        "scheduler.client.quote_command:quote", "Show when a job would start if submitted now."
+        "scheduler.client.forecasting:quote", "Show when a job would start if submitted now."
     ),
     "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),

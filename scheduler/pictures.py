@@ -1,4 +1,4 @@
-"""What all pictures share: colours, layout, rows by host, and reproducible encoding as PNG or SVG."""
+"""What all pictures share: colours, layout, rows by host, and encoding as PNG or SVG."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from reshape.doctor.checks import Check
-from reshape.doctor.hosts_file import HostEntry
-from reshape.doctor.remote import Remote, program_command, run_world
+from reshape.doctor.remote import HostEntry, Remote, program_command, run_world
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
 

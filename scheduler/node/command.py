@@ -15,9 +15,9 @@ from reshape.cli.options import example
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, read_access, write_private
+from scheduler.launchers.prctl import survive_hangup
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.hangup import survive_hangup
 from scheduler.node.host_place import arrive, own_address
 from scheduler.node.logs import FORMAT, log_to_file
 

@@ -22,6 +22,7 @@ from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
+from scheduler.service.later_answers import Reads, Waits
 from scheduler.service.permissions import (
     OF_OWN_JOB,
     Sender,
@@ -30,17 +31,16 @@ from scheduler.service.permissions import (
     log_change,
 )
 from scheduler.service.pools.answers import answer_pool_message, pool_sentences
-from scheduler.service.reading.forecast_questions import (
+from scheduler.service.reading.questions import (
+    ExplainQuestion,
+    ListQuestion,
     QuoteQuestion,
     StartsQuestion,
     WaitingQuestion,
     spec_of,
 )
-from scheduler.service.reading.questions import ExplainQuestion, ListQuestion
 from scheduler.service.reading.questions import answer as answer_question
 from scheduler.service.reading.reader_link import DirectReader, ReaderLink
-from scheduler.service.reading.reads import Reads
-from scheduler.service.waits import Waits
 from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)

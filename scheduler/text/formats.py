@@ -1,4 +1,4 @@
-"""Counts, durations, moments and JSON as text; durations in the notation of Slurm, as 1-02:00:00."""
+"""Counts, durations, moments and JSON as text; durations are written as in Slurm."""
 
 from __future__ import annotations
 

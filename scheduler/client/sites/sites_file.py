@@ -13,7 +13,8 @@
         max_walltime: 1-0
       - {name: right, access: right.json}     # access file of a service on TCP
 
-Relative paths are relative to the folder of the file.
+Relative paths are relative to the folder of the file. The user chooses by a metric, which stands
+for a task assignment policy.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import Annotated
 import msgspec
 
 from reshape.times import seconds_of
+from scheduler.policies.assignment.interface import Assignment
+from scheduler.policies.registry import find
 from scheduler.text.located import Located
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -127,3 +130,27 @@ def read_sites(file: Path) -> SitesFile:
             )
         )
     return SitesFile(found, fields.deadline_s)
+
+
+#: Name of a metric -> registered name of its task assignment policy.
+METRICS = {
+    "wait": "less-waittime",
+    "turnaround": "less-turnaround",
+    "slowdown": "less-slowdown",
+    "cost": "less-cost-sld",
+    "work": "less-workleft",
+    "queue": "less-jobsinqueue",
+}
+#: Metrics for which a site must quote a start.
+QUOTED = ("wait", "turnaround", "slowdown", "cost")
+
+
+def metric_of(name: str) -> Assignment:
+    """Task assignment policy of a metric, or of ``module:Class``.
+
+    Raises
+    ------
+    ConfigError : there is no such policy.
+    """
+    policy: Assignment = find("assignment", METRICS.get(name, name))()
+    return policy

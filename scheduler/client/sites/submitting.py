@@ -25,8 +25,8 @@ import msgspec
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
-from scheduler.client.sites.metrics import QUOTED, metric_of
 from scheduler.client.sites.records import RecordError, SubmissionRecord
+from scheduler.client.sites.sites_file import QUOTED, metric_of
 from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost

@@ -27,9 +27,8 @@ from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, 
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
-from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.components.transactions import Transaction, Transactions
+from scheduler.service.components.transactions import RestartPorts, Transaction, Transactions
 from scheduler.text.plain import LONGEST_REASON
 
 log = logging.getLogger(__name__)

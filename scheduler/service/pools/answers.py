@@ -14,7 +14,7 @@ from scheduler.pools.view import AllocationState
 from scheduler.protocol import messages as m
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
-from scheduler.service.record.wall_times import moved_time
+from scheduler.service.record.clock import moved_time
 from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import LONGEST_REASON, check_text
 

@@ -15,8 +15,8 @@ from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
+from scheduler.service.record.clock import ahead_of_job_s, moved_info
 from scheduler.service.record.explanations import resizes
-from scheduler.service.record.wall_times import ahead_of_job_s, moved_info
 from scheduler.text.job_output import output_name
 
 _encoder = msgspec.msgpack.Encoder()

@@ -18,13 +18,13 @@ from reshape.__main__ import main
 from reshape.wire.codec import MAX_ANSWER_BYTES
 from scheduler.protocol import messages as m
 from scheduler.protocol.codec import decode
-from scheduler.service.reading.forecast_questions import (
+from scheduler.service.reading.forecaster_process import Forecaster
+from scheduler.service.reading.questions import (
     QuoteQuestion,
     StartsQuestion,
     WaitingQuestion,
     spec_of,
 )
-from scheduler.service.reading.forecaster_process import Forecaster
 from scheduler.text.formats import format_moment
 
 HOUR_S = 3600.0
