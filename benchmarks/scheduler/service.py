@@ -48,7 +48,7 @@ from reshape.wire.connection import use_keys
 from scheduler.client import background
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 
 SIZE, MOST = 2, 4
 #: Seconds after which a question without an answer is asked again.

@@ -59,7 +59,7 @@ from scheduler.model.orders import Expand
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import Client
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import RECORD, SUBMISSION, SUMMARY
 from scheduler.replay.seals import seal, unseal

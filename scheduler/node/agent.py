@@ -39,7 +39,7 @@ from scheduler.node.groups.stand_ins import STAND_IN_S
 from scheduler.node.host_place import HostPlace
 from scheduler.node.logs import RefusalLog
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode, is_other_release, start_of
+from scheduler.protocol.messages import decode, is_other_release, start_of
 
 log = logging.getLogger(__name__)
 

@@ -213,3 +213,19 @@ class SweepJob(MessageBase):
 
 class AgentStop(MessageBase):
     """Kill all groups, remove their shared memory, and end."""
+
+
+AgentMessage: TypeAlias = (
+    AgentHello
+    | AgentArrival
+    | AgentSettings
+    | StartGroup
+    | StartProxy
+    | KillGroup
+    | ForgetGroups
+    | ReportEnd
+    | WatchJoin
+    | CancelAccept
+    | SweepJob
+    | AgentStop
+)

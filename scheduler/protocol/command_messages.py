@@ -372,3 +372,26 @@ class Stop(MessageBase):
     """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
 
     kill: bool = False
+
+
+CommandMessage: TypeAlias = (
+    Submit
+    | CheckSubmission
+    | Submitted
+    | ForecastStarts
+    | ForecastJob
+    | RequestQuote
+    | ForecastResult
+    | Cancel
+    | Withdraw
+    | ReadSubmission
+    | RecordedSubmission
+    | ListJobs
+    | JobListing
+    | Explain
+    | Explanation
+    | Wait
+    | ServerInfo
+    | Info
+    | Stop
+)

@@ -17,7 +17,7 @@ from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode, request_of
+from scheduler.protocol.messages import decode, request_of
 from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from reshape.errors import ProtocolError
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.service.permissions import Sender
 
 log = logging.getLogger(__name__)

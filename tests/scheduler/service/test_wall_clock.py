@@ -17,7 +17,7 @@ from set_clock import WallClock
 from reshape.__main__ import main
 from reshape.wire.codec import MAX_ANSWER_BYTES
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.service.reading.forecaster_process import Forecaster
 from scheduler.service.reading.questions import (
     QuoteQuestion,
