@@ -16,10 +16,10 @@ from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
+from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode, request_of
 from scheduler.service.assembly import Components
-from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
 from scheduler.service.later_answers import Reads, Waits
