@@ -17,6 +17,7 @@ from threading import Thread
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import sync_folder, write_durably
 
 MANIFEST_FILE = "manifest.json"
 OWNER_FILE = "owner.json"
@@ -125,18 +126,19 @@ class CheckpointDirectory:
         _refuse_own_folders(self.path)
         try:
             self.path.mkdir(0o755, parents=True, exist_ok=True)
-            if self._create_owner():
+            with suppress(FileExistsError):
+                self._write_owner(replace=False)
                 return False
-            found = self._read_owner()
-            if found.key == self._owner.key:
+            owner = self._read_owner()
+            if owner.key == self._owner.key:
                 return True
             if not self._is_source(restart_from):
                 raise ReshapeError(
-                    f"{self.path} has the checkpoints of another run, {found.run}: restart from "
+                    f"{self.path} has the checkpoints of another run, {owner.run}: restart from "
                     f"them (reshape submit --restart-from {self.path}, or without a service "
                     f"{RESTART_VARIABLE}={self.path}), choose another dir, or remove it"
                 )
-            self._replace_owner()
+            self._write_owner(replace=True)
         except OSError as error:
             raise ReshapeError(
                 f"cannot use {self.path} for checkpoints: {error.strerror}; choose another dir in "
@@ -176,7 +178,7 @@ class CheckpointDirectory:
         complete are removed, too. A thread removes them, since that may take longer than writing;
         a process does not end before it is done.
         """
-        self._sync()
+        sync_folder(self.path)
         complete = checkpoints_in(self.path)
         place = complete.index(newest)
         remaining = complete[place : place + keep]
@@ -201,29 +203,9 @@ class CheckpointDirectory:
             for each in (restart_from, restart_from.parent)
         )
 
-    def _create_owner(self) -> bool:
-        """Write the owner if there is none, atomically; return whether there was none."""
-        draft = self._draft()
-        try:
-            os.link(draft, self.path / OWNER_FILE)
-        except FileExistsError:
-            return False
-        finally:
-            draft.unlink()
-        self._sync()
-        return True
-
-    def _replace_owner(self) -> None:
-        os.replace(self._draft(), self.path / OWNER_FILE)
-        self._sync()
-
-    def _draft(self) -> Path:
-        draft = self.path / f"{OWNER_FILE}.{self._owner.key}"
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(self._owner))
-            file.flush()
-            os.fsync(file.fileno())
-        return draft
+    def _write_owner(self, *, replace: bool) -> None:
+        data = msgspec.json.encode(self._owner)
+        write_durably(self.path / OWNER_FILE, data, 0o644, replace=replace)
 
     def _read_owner(self) -> Owner:
         try:
@@ -233,10 +215,3 @@ class CheckpointDirectory:
                 f"{self.path / OWNER_FILE} is damaged ({error}): remove it if no job uses the "
                 "directory"
             ) from None
-
-    def _sync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -20,11 +20,10 @@ from reshape.checkpoints.directory import MANIFEST_FILE
 from reshape.checkpoints.pieces import Piece, pieces_of
 from reshape.data.arrays import Declaration
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import open_file, open_folder, remove_file
+from reshape.files.private_folder import open_file, open_folder, write_file
 from reshape.resizing.restart_point import SavedState
 
 FORMAT = 1
-_DRAFT = f"{MANIFEST_FILE}.new"
 
 
 class Manifest(SavedState, frozen=True, kw_only=True):
@@ -56,15 +55,7 @@ class Manifest(SavedState, frozen=True, kw_only=True):
         """
         body = msgspec.json.encode(self)
         text = b'{"crc32":%d,\n"manifest":%s}\n' % (zlib.crc32(body), body)
-        remove_file(directory, _DRAFT)
-        draft = open_file(directory, _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(draft, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.fsync(directory)  # the entries of the data files, before that of the manifest
-        os.replace(_DRAFT, MANIFEST_FILE, src_dir_fd=directory, dst_dir_fd=directory)
-        os.fsync(directory)
+        write_file(directory, MANIFEST_FILE, text, durable=True)  # after those of the data files
 
     @staticmethod
     def read(folder: Path) -> Manifest:

@@ -89,6 +89,31 @@ def open_file(folder: int, name: str, flags: int) -> int:
     return descriptor
 
 
+def write_file(folder: int, name: str, data: bytes, *, durable: bool) -> None:
+    """Write a file of an open folder in one step; an existing one is replaced.
+
+    Parameters
+    ----------
+    durable : whether the file, and all earlier entries of the folder, are on disk afterwards.
+
+    Raises
+    ------
+    OSError : no room, or no right to write.
+    """
+    draft = f"{name}.new"
+    remove_file(folder, draft)
+    with os.fdopen(open_file(folder, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    if durable:
+        os.fsync(folder)  # the earlier entries, before that of this file
+    os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    if durable:
+        os.fsync(folder)
+
+
 def remove_file(folder: int, name: str) -> None:
     """Remove a file of an open folder, if it exists."""
     with suppress(FileNotFoundError):

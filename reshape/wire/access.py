@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import write_durably
 
 _T = TypeVar("_T")
 AccessRole: TypeAlias = Literal["administrator", "user", "agent", "job"]
@@ -115,21 +116,10 @@ def write_private(path: Path, value: object, *, replace: bool = True) -> None:
     ------
     ReshapeError : the file cannot be written, or exists and must not be replaced.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
     try:
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            draft.replace(path)
-        else:
-            os.link(draft, path)
+        write_durably(path, data, replace=replace)
     except FileExistsError:
         raise ReshapeError(f"{path} exists: choose another file, or remove it") from None
     except OSError as error:
         raise ReshapeError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
