@@ -10,7 +10,7 @@ import msgspec
 
 from reshape.topology import Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
-from scheduler.model.job import ACTIVE, RESIZING, Job, JobState, Resize
+from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
     Continue,
@@ -20,6 +20,7 @@ from scheduler.model.orders import (
     GiveUp,
     Kill,
     Reason,
+    Resize,
     Start,
 )
 from scheduler.model.procset import ProcSet
