@@ -61,8 +61,7 @@ from scheduler.protocol import messages as m
 from scheduler.protocol.client import Client
 from scheduler.protocol.messages import decode
 from scheduler.replay.compare import settings_of
-from scheduler.replay.journal_reader import RECORD, SUBMISSION, SUMMARY
-from scheduler.replay.seals import seal, unseal
+from scheduler.replay.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
 from scheduler.service.components.admission import Admission
 from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.journal import Journal

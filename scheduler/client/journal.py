@@ -56,7 +56,8 @@ def info(directory: Path, as_json: bool) -> None:
 
 
 def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    from scheduler.replay.journal_reader import REMOVED, reading  # late: these load a core
+    from scheduler.replay.journal_format import REMOVED
+    from scheduler.replay.journal_reader import reading  # late: these load a core
 
     path = directory / "journal.db"
     with reading(directory) as reader:
@@ -128,8 +129,8 @@ def prune(directory: Path, before: float) -> None:
 @example("reshape journal export ~/.reshape > journal.jsonl")
 def export(directory: Path) -> None:
     """Print a journal as JSON lines: jobs that have ended, then all events and orders it holds."""
-    from scheduler.replay.journal_reader import SUMMARY, reading
-    from scheduler.replay.seals import unseal
+    from scheduler.replay.journal_format import SUMMARY, unseal
+    from scheduler.replay.journal_reader import reading
     from scheduler.service.record.descriptions import decode_summary
 
     encode = msgspec.json.Encoder().encode

@@ -20,7 +20,8 @@ from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import from_record, scenario, source_digests, to_data
-from scheduler.replay.journal_reader import Batch, encode_order
+from scheduler.replay.journal_format import encode_order
+from scheduler.replay.journal_reader import Batch
 
 _json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)

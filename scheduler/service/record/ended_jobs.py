@@ -13,8 +13,8 @@ import msgspec
 from reshape.errors import ReshapeError
 from scheduler.model.job import FINAL, Job
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import RECORD, SUMMARY, JournalReader
-from scheduler.replay.seals import unseal
+from scheduler.replay.journal_format import RECORD, SUMMARY, unseal
+from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.record.descriptions import decode_summary, describe_ended
 from scheduler.state.records import decode_job
 

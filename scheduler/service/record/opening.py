@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from reshape.errors import ReshapeError
-from scheduler.replay.journal_reader import (
+from scheduler.replay.journal_format import (
     FORMAT,
     IDENTITY,
     LAST_JOB,
@@ -21,10 +21,10 @@ from scheduler.replay.journal_reader import (
     ROUTINE,
     SEQUENCE,
     SUMMARY,
-    DamagedJournalError,
-    reading,
+    BrokenSealError,
+    unseal,
 )
-from scheduler.replay.seals import BrokenSealError, unseal
+from scheduler.replay.journal_reader import DamagedJournalError, reading
 from scheduler.service.record.high_water_mark import HighWaterMark, Mark
 
 log = logging.getLogger(__name__)

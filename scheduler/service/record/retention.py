@@ -19,7 +19,8 @@ import msgspec
 
 from scheduler.config.settings import JournalConfig
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import LAST_JOB, REMOVED, JournalReader
+from scheduler.replay.journal_format import LAST_JOB, REMOVED
+from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.record.descriptions import describe_ended, encode_summary
 from scheduler.service.record.ended_jobs import (
     recorded_job,
