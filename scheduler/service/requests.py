@@ -389,7 +389,7 @@ class RequestHandler:
         jobs = self._applications.live()
         queued = sum(job.state is JobState.PENDING for job in jobs)
         nodes = [
-            (name, count, "up" if name in self._monitor.agents else "down")
+            (name, count, "up" if name in self._monitor.reports.agents else "down")
             for name, count in self._monitor.nodes.items()
         ]
         return m.Info(

@@ -57,7 +57,7 @@ class NodeStates:
 
     def _info(self, name: str, jobs: dict[int, int]) -> m.NodeInfo:
         node = self._core.machine.nodes.get(name)
-        agent = self._monitor.agents.get(name)
+        agent = self._monitor.reports.agents.get(name)
         count = self._monitor.nodes[name]
         held = sum(jobs.values())
         drains = node is not None and node.is_left
@@ -124,7 +124,7 @@ class NodeStates:
             return {}
         failed = {
             node: status
-            for node, status in self._monitor.statuses(number)
+            for node, status in self._monitor.reports.statuses(number)
             if status.group in job.groups
             and not (status.alive or status.began)
             and status.fault != "order"

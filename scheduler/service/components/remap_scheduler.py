@@ -270,7 +270,7 @@ class RemapScheduler:
             return []
         if now - (transaction.cancelled or transaction.died) <= CANCEL_S:
             return []
-        if transaction.port or self.monitor.has_restart_point(job.id):
+        if transaction.port or self.monitor.reports.has_restart_point(job.id):
             # The job hangs: within the join (then it restarts), or after a commit (then it fails).
             self.startup.kill_all(job, f"{why} within the join")
             return []

@@ -47,11 +47,11 @@ class PoolNodes:
 
     def reporting(self, each: PoolAllocation) -> int:
         """Count the nodes of an allocation whose agents report."""
-        return sum(name in self._monitor.agents for name in each.nodes)
+        return sum(name in self._monitor.reports.agents for name in each.nodes)
 
     def present(self, each: PoolAllocation) -> int:
         """Count the nodes of an allocation that are not lost."""
-        return sum(name in self._monitor.agents or self._is_up(name) for name in each.nodes)
+        return sum(name in self._monitor.reports.agents or self._is_up(name) for name in each.nodes)
 
     def idle(self, each: PoolAllocation) -> int:
         """Count the processors of an allocation that a job may get now."""
