@@ -136,7 +136,7 @@ def check(comm: MPI.Intracomm, a: Array, pivots: Integers, seed: int) -> tuple[f
     n = a.shape[0]
     whole: Any = np.empty(a.shape) if comm.rank == 0 else None
     Plan(a.layout, Replicated(a.shape, 1)).run(comm, a.local, whole)
-    found = np.zeros(2)
+    residuals = np.zeros(2)
     if whole is not None:
         original = matrix(np.arange(n), n, seed)
         order = np.arange(n)
@@ -144,10 +144,10 @@ def check(comm: MPI.Intracomm, a: Array, pivots: Integers, seed: int) -> tuple[f
             order[[j, pivot]] = order[[pivot, j]]
         lower = np.tril(whole, -1) + np.eye(n)
         p, reference_l, reference_u = scipy.linalg.lu(original)
-        found[0] = residual(original, original[order], lower, np.triu(whole))
-        found[1] = residual(original, p.T @ original, reference_l, reference_u)
-    comm.Bcast(found, root=0)
-    return float(found[0]), float(found[1])
+        residuals[0] = residual(original, original[order], lower, np.triu(whole))
+        residuals[1] = residual(original, p.T @ original, reference_l, reference_u)
+    comm.Bcast(residuals, root=0)
+    return float(residuals[0]), float(residuals[1])
 
 
 def solve(app: Application, options: argparse.Namespace) -> bool:
@@ -170,9 +170,9 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
                 lo, hi = panel * block, min((panel + 1) * block, n)
                 pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
             if step == steps - 1:
-                found, reference = check(app.comm, a, pivots.local, seed)
+                own, reference = check(app.comm, a, pivots.local, seed)
                 # np.maximum, unlike max, propagates NaN.
-                app.state["residual"] = float(np.maximum(found, app.state["residual"]))
+                app.state["residual"] = float(np.maximum(own, app.state["residual"]))
                 app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
     worst, reference = app.state["residual"], app.state["reference"]
     verified = bool(worst < MAX_RESIDUAL and worst <= 10 * reference)

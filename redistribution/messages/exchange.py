@@ -44,12 +44,12 @@ def send_from_array(
     -------
     buffer, count and datatype, which the caller frees; None if the transfer is to be packed.
     """
-    found = ByteRanges.of(transfer, itemsize, source, order)
-    if to_host and found.number > 1:
+    ranges = ByteRanges.of(transfer, itemsize, source, order)
+    if to_host and ranges.number > 1:
         return None
-    if found.number > tuning.sent_ranges and any(len(families) > 1 for families in found.axes):
+    if ranges.number > tuning.sent_ranges and any(len(families) > 1 for families in ranges.axes):
         return None
-    return _mpi_arguments(found, source, tuning.sent_range_bytes)
+    return _mpi_arguments(ranges, source, tuning.sent_range_bytes)
 
 
 def receive_into_array(
@@ -61,8 +61,8 @@ def receive_into_array(
     -------
     as `send_from_array`.
     """
-    found = ByteRanges.of(transfer, itemsize, target, order)
-    return _mpi_arguments(found, target, tuning.received_range_bytes)
+    ranges = ByteRanges.of(transfer, itemsize, target, order)
+    return _mpi_arguments(ranges, target, tuning.received_range_bytes)
 
 
 def _mpi_arguments(ranges: ByteRanges, region: Region, shortest: int) -> list[Any] | None:

@@ -72,13 +72,13 @@ def checkpoints_to_restart_from(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         raise ReshapeError(f"cannot restart: there is no directory {path}")
-    found = checkpoints_in(path)
-    if not found:
+    folders = checkpoints_in(path)
+    if not folders:
         raise ReshapeError(
             f"cannot restart: {path} holds no complete checkpoint (iteration-N/{MANIFEST_FILE}); "
             "name the directory of app.checkpoint, or start without a restart"
         )
-    return found
+    return folders
 
 
 def _refuse_own_folders(path: Path) -> None:
@@ -157,9 +157,9 @@ class CheckpointDirectory:
         OSError : no room, or no right to write.
         """
         self.wait()
-        found = self._read_owner()
-        if found.key != self._owner.key:
-            raise ReshapeError(f"{self.path} was taken over by {found.run}")
+        owner = self._read_owner()
+        if owner.key != self._owner.key:
+            raise ReshapeError(f"{self.path} was taken over by {owner.run}")
         folder = self.path / f"iteration-{iteration}"
         self.remove(folder)
         folder.mkdir(0o700)

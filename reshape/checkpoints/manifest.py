@@ -73,9 +73,9 @@ class Manifest(SavedState, frozen=True, kw_only=True):
                 os.fdopen(open_file(directory, MANIFEST_FILE, os.O_RDONLY), "rb") as file,
             ):
                 envelope = msgspec.json.decode(file.read(), type=_Envelope)
-            found = zlib.crc32(envelope.manifest)
-            if found != envelope.crc32:
-                raise ReshapeError(f"its checksum is {found}, expected {envelope.crc32}")
+            crc32 = zlib.crc32(envelope.manifest)
+            if crc32 != envelope.crc32:
+                raise ReshapeError(f"its checksum is {crc32}, expected {envelope.crc32}")
             version = msgspec.json.decode(envelope.manifest, type=_Version).format
             if version != FORMAT:
                 raise ReshapeError(f"its format is {version}, this release reads {FORMAT}")

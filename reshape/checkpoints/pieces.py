@@ -37,15 +37,15 @@ _WORD = np.dtype("<u8")
 
 def chunk_sum(data: NDArray[np.uint8]) -> int:
     """Checksum of a chunk: (bytes,) uint8, contiguous."""
-    found = len(data)
+    checksum = len(data)
     for begin in range(0, len(data), BATCH_BYTES):
-        found = extended(found, data[begin : begin + BATCH_BYTES])
-    return found
+        checksum = extended(checksum, data[begin : begin + BATCH_BYTES])
+    return checksum
 
 
-def extended(found: int, batch: NDArray[np.uint8]) -> int:
+def extended(checksum: int, batch: NDArray[np.uint8]) -> int:
     """Checksum of a chunk, given that of the batches before; the first follows its length."""
-    return zlib.crc32(_page_sums(batch).data, found)
+    return zlib.crc32(_page_sums(batch).data, checksum)
 
 
 def chunk_ranges(size: int) -> Iterator[tuple[int, int]]:
@@ -93,7 +93,7 @@ def pieces_of(
     process: int, arrays: tuple[Declaration, ...], size: int, cuts: AllCuts
 ) -> tuple[dict[str, Piece], int]:
     """Local parts of a process by array, and the length of their file in bytes."""
-    found, end = dict[str, Piece](), 0
+    pieces, end = dict[str, Piece](), 0
     for declaration in arrays:
         layout = saved_layout(declaration, size, cuts)
         if process >= layout.nprocs:
@@ -101,9 +101,9 @@ def pieces_of(
         shape = layout.local_shape(process)
         count = math.prod(shape) * np.dtype(declaration.dtype).itemsize
         offset = -(-end // _ALIGNMENT) * _ALIGNMENT if count else end
-        found[declaration.name] = Piece(declaration.name, shape, offset, count)
+        pieces[declaration.name] = Piece(declaration.name, shape, offset, count)
         end = offset + count
-    return found, end
+    return pieces, end
 
 
 def write_pieces(
@@ -142,12 +142,12 @@ def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> list[int]:
     """
     sums = []
     for begin, end in chunk_ranges(len(data)):
-        found = end - begin
+        checksum = end - begin
         for place in range(begin, end, BATCH_BYTES):
             batch = data[place : min(end, place + BATCH_BYTES)]
-            found = extended(found, batch)
+            checksum = extended(checksum, batch)
             rest = batch.data
             while rest:
                 rest = rest[os.pwrite(file, rest, offset + place + len(batch) - len(rest)) :]
-        sums.append(found)
+        sums.append(checksum)
     return sums

@@ -124,11 +124,11 @@ class SavedCheckpoint:
     def _check_length(self, process: int, expected: int) -> None:
         path = self.folder / data_file(process)
         try:
-            found = path.stat().st_size
+            size = path.stat().st_size
         except FileNotFoundError:
             raise ReshapeError(f"{path} is missing") from None
-        if found != expected:
-            raise ReshapeError(f"{path} has {found} bytes, expected {expected}")
+        if size != expected:
+            raise ReshapeError(f"{path} has {size} bytes, expected {expected}")
 
     def _check_chunk(self, process: int, piece: Piece, begin: int, end: int, expected: int) -> None:
         path = self.folder / data_file(process)

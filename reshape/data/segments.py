@@ -185,10 +185,10 @@ def _open_checked(folder: Path, file: str, size: int, flags: int) -> int:
             descriptor = open_file(directory, file, flags)
     except FileNotFoundError:
         raise ReshapeError(f"{folder / file} is missing") from None
-    found = os.fstat(descriptor).st_size
-    if found != size:
+    length = os.fstat(descriptor).st_size
+    if length != size:
         os.close(descriptor)
-        raise ReshapeError(f"{folder / file} has {found} bytes, expected {size}")
+        raise ReshapeError(f"{folder / file} has {length} bytes, expected {size}")
     return descriptor
 
 
@@ -225,8 +225,8 @@ def _check_room(descriptor: int, size: int) -> None:
 
     An allocation that fails later would take that room from all other processes for a while.
     """
-    found = os.fstatvfs(descriptor)
-    if found.f_blocks and found.f_bavail * found.f_frsize < size:  # without blocks: no limit
+    space = os.fstatvfs(descriptor)
+    if space.f_blocks and space.f_bavail * space.f_frsize < size:  # without blocks: no limit
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -256,12 +256,12 @@ class FolderPlace(NamedTuple):
 def place_of(folder: Path | None) -> FolderPlace | None:
     """Place of a folder on this host; None if it does not exist."""
     try:
-        found = None if folder is None else folder.stat()
+        status = None if folder is None else folder.stat()
     except OSError:
         return None
-    if found is None:
+    if status is None:
         return None
-    return FolderPlace(os.uname().nodename, boot_id(), found.st_dev, found.st_ino)
+    return FolderPlace(os.uname().nodename, boot_id(), status.st_dev, status.st_ino)
 
 
 @lru_cache

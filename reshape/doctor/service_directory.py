@@ -78,20 +78,20 @@ def _pid(directory: Path) -> int:
 
 def _private(name: str, path: Path, mode: int = 0o600) -> Check:
     """Check that a file or folder belongs to this user, and that other users have no access."""
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
         return Check(name, "fault", "a symbolic link", "another user may own its target")
-    if found.st_uid != os.geteuid():
-        fix = f"sudo chown -R {os.geteuid()} {path}, or run as user {found.st_uid}"
-        return Check(name, "fault", f"belongs to user {found.st_uid}", "is not yours", fix)
-    if found.st_mode & 0o077:
-        result = f"mode {stat.S_IMODE(found.st_mode):04o}"
+    if status.st_uid != os.geteuid():
+        fix = f"sudo chown -R {os.geteuid()} {path}, or run as user {status.st_uid}"
+        return Check(name, "fault", f"belongs to user {status.st_uid}", "is not yours", fix)
+    if status.st_mode & 0o077:
+        result = f"mode {stat.S_IMODE(status.st_mode):04o}"
         meaning = "other users have access; replace its secrets if they had it before"
         return Check(name, "fault", result, meaning, f"chmod {mode:o} {path}")
-    if name in NEVER_EMPTY and not found.st_size:
+    if name in NEVER_EMPTY and not status.st_size:
         fix = f"end the service, remove {path}, and start the service again"
         return Check(name, "fault", "is empty", "agents and jobs cannot be served", fix)
-    return Check(name, "ok", f"mode {stat.S_IMODE(found.st_mode):04o}", "only you have access")
+    return Check(name, "ok", f"mode {stat.S_IMODE(status.st_mode):04o}", "only you have access")
 
 
 def _check_keys(access: Path) -> Iterator[Check]:

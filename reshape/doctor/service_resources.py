@@ -28,11 +28,11 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 def check_room(directory: Path) -> Check:
     """Read the free space and the free inodes of the file system of a directory."""
-    found = os.statvfs(directory)
-    free, inodes = found.f_bavail * found.f_frsize, found.f_favail
+    space = os.statvfs(directory)
+    free, inodes = space.f_bavail * space.f_frsize, space.f_favail
     result = f"{free >> 20} MiB free"
     fix = f"remove files from the file system of {directory}, or compact the journal"
-    if found.f_files and inodes < 10:
+    if space.f_files and inodes < 10:
         return Check("room", "fault", f"{inodes} files can be created", "the disk is full", fix)
     if free < _NEEDED_BYTES:
         return Check("room", "fault", result, "submissions are refused", fix)
@@ -94,10 +94,10 @@ def check_listener(endpoint: str, pid: int) -> Check:
 def _listening(pid: int) -> set[int]:
     """TCP ports on which a process listens."""
     try:
-        found = psutil.Process(pid).net_connections("tcp")
+        connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return set()
-    return {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
+    return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
 
 
 def check_mpi_ports(environment: Mapping[str, str]) -> Check:

@@ -285,8 +285,8 @@ def pack_all(job: JobContext) -> str:
     why = ""
     for name, ragged in job.ragged.items():
         try:
-            if (found := ragged.pack()) is not None:
-                packed[name] = found
+            if (parts := ragged.pack()) is not None:
+                packed[name] = parts
         except Exception as error:  # pickling runs code of the user's classes
             why = f"items {name!r} cannot be pickled: {error}"
     sizes = {name: (len(counts), len(values[0])) for name, (counts, values) in packed.items()}

@@ -87,14 +87,14 @@ def read_private(path: Path, kind: type[_T]) -> _T:
     """
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             data = file.read()
     except OSError as error:
         raise ReshapeError(f"cannot read {path}: {error.strerror}") from None
-    if found.st_uid not in (os.geteuid(), 0):
-        raise ReshapeError(f"{path} belongs to user {found.st_uid}: use a file of your own")
-    if found.st_mode & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ReshapeError(f"{path} belongs to user {status.st_uid}: use a file of your own")
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise ReshapeError(
             f"{path} has mode {mode:04o}, so that other users may read its secret: 'chmod 600"
             f" {path}', and replace the key if others had access"

@@ -79,8 +79,8 @@ class MessageDecoder(Generic[M]):
             message = self._decoder.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
             raise ProtocolError(f"malformed message: {error}") from None
-        if may_be_non_finite(body) and (found := _non_finite(msgspec.to_builtins(message))):
-            raise ProtocolError(f"malformed message: {found}")
+        if may_be_non_finite(body) and (fault := _non_finite(msgspec.to_builtins(message))):
+            raise ProtocolError(f"malformed message: {fault}")
         return message
 
 

@@ -154,16 +154,16 @@ class Psij:
         if not isinstance(self._executor, self._base):
             return {each: _status(self._attached(each).status) for each in asked}
         try:
-            found = self._look_up(asked)
+            statuses = self._look_up(asked)
         except BatchSystemError:  # a batch job that is not known fails the command for all
-            found = {}
+            statuses = {}
             for each in asked:
                 try:
-                    found |= self._look_up([each])
+                    statuses |= self._look_up([each])
                 except BatchSystemError as error:
                     if not any(words in str(error).lower() for words in _NOT_KNOWN):
                         raise
-        return {each: found.get(each, BatchStatus(BatchState.UNKNOWN)) for each in asked}
+        return {each: statuses.get(each, BatchStatus(BatchState.UNKNOWN)) for each in asked}
 
     def find(self, names: Iterable[str]) -> dict[str, str]:
         """PSI/J cannot look for names; `RecordedBatchSystem` can.
@@ -195,11 +195,13 @@ class Psij:
         done = complete_command(command, timeout_s=self._timeout_s)
         output = done.stdout if done.returncode == 0 else done.stdout + done.stderr
         try:
-            found: Mapping[str, Any] = self._executor.parse_status_output(done.returncode, output)
+            statuses: Mapping[str, Any] = self._executor.parse_status_output(
+                done.returncode, output
+            )
         except Exception as error:  # what the parsers raise is not documented
             why = shortened(f"{type(error).__name__}: {error}")
             raise BatchSystemError(f"{command[0]}: {why}") from None
-        return {each: _status(found[each]) for each in ids if each in found}
+        return {each: _status(statuses[each]) for each in ids if each in statuses}
 
     def _cancel_by_command(self, batch_id: str) -> None:
         command = self._executor.get_cancel_command(batch_id)
@@ -297,10 +299,10 @@ def _import_psij() -> Any:
     return psij
 
 
-def _status(found: Any) -> BatchStatus:
+def _status(status: Any) -> BatchStatus:
     """Convert a status of PSI/J."""
-    word, state = found.state.name, STATES[found.state.name]
-    return BatchStatus(state, word, " ".join((found.message or "").split()))
+    word, state = status.state.name, STATES[status.state.name]
+    return BatchStatus(state, word, " ".join((status.message or "").split()))
 
 
 def _message(error: Exception) -> str:

@@ -206,11 +206,11 @@ def queue(
             return
         listing = list_jobs(directory, ended=ended)
         if starts:
-            found = expected_starts(directory, horizon)
+            forecasts = expected_starts(directory, horizon)
             if as_json:
-                echo_json({"now": listing.now, "jobs": found})
+                echo_json({"now": listing.now, "jobs": forecasts})
             else:
-                click.echo(render(starts_table(found, listing.jobs, listing.now), parsable))
+                click.echo(render(starts_table(forecasts, listing.jobs, listing.now), parsable))
         elif as_json:
             echo_json({"now": listing.now, "jobs": listing.jobs})
         else:
@@ -332,21 +332,21 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
     answer = ask(directory, m.Explain(job=number_of(directory, job.job)))
     assert isinstance(answer, m.Explanation)
     try:
-        found = forecast_of_waiting(directory, answer.job)
+        waiting = forecast_of_waiting(directory, answer.job)
     except ServiceUnavailable:
         raise
     except ReshapeError as error:
         click.echo(f"reshape: there is no forecast of job {answer.job}: {error}", err=True)
-        found = None
+        waiting = None
     if as_json:
         data = {"job": answer.job, "lines": answer.lines}
-        echo_json(data if found is None else {**data, "waiting": found})
+        echo_json(data if waiting is None else {**data, "waiting": waiting})
         return
     click.echo(f"job {answer.job}")
     for line in answer.lines:
         after = f"{line.at - answer.lines[0].at:+9.3f} s"
         click.echo(f"{format_moment(line.at)}  {after}  {plain(line.text)}")
-    for text in [] if found is None else waiting_lines(found):
+    for text in [] if waiting is None else waiting_lines(waiting):
         click.echo(text)
     if told := tables.last_lines_text(list_jobs(directory, job=answer.job).jobs[0]):
         click.echo(told)

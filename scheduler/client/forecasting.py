@@ -169,23 +169,23 @@ def quote_text(quote: Quote) -> str:
     return "\n".join(f"{name + ':':<21}{value}" for name, value in lines.items())
 
 
-def waiting_lines(found: Waiting) -> list[str]:
+def waiting_lines(waiting: Waiting) -> list[str]:
     """Describe what a job waits for and what would change it, a sentence a line."""
     lines = []
-    if found.before_count:
-        first = ", ".join(map(str, found.before))
-        more = found.before_count - len(found.before)
+    if waiting.before_count:
+        first = ", ".join(map(str, waiting.before))
+        more = waiting.before_count - len(waiting.before)
         lines.append(f"before it in the queue: {first}{f' and {more} more' if more else ''}")
     else:
         lines.append("no job is before it in the queue")
-    start = found.forecast.start
-    wait_s = None if start is None else start - found.now
+    start = waiting.forecast.start
+    wait_s = None if start is None else start - waiting.now
     lines.append(f"expected start: {moment(start)}, in {duration(wait_s)}")
-    if found.start_quantiles is not None:
-        spread = found.start_quantiles
+    if waiting.start_quantiles is not None:
+        spread = waiting.start_quantiles
         times = ", ".join(moment(at) for at in (spread.p10, spread.p50, spread.p90))
         lines.append(f"expected start, P10, P50 and P90: {times}")
-    for change in found.changes:
+    for change in waiting.changes:
         if change.start is not None and (start is None or change.start < start):
             size = counted(change.processors, "processor")
             request = f"{size} and {format_time(change.walltime_s)}"

@@ -130,10 +130,10 @@ def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
 @example("reshape reserve info course")
 def info(directory: Path, name: str, as_json: bool) -> None:
     """Show a reservation with its processors and jobs."""
-    found = _all(directory).reservations
-    chosen = [each for each in found if each.name == name]
+    reservations = _all(directory).reservations
+    chosen = [each for each in reservations if each.name == name]
     if not chosen:
-        known = [each.name for each in found]
+        known = [each.name for each in reservations]
         raise ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
     _echo(chosen, as_json=as_json)
 

@@ -184,9 +184,9 @@ def last_lines_text(job: JobInfo) -> str:
 
 def ranks_text(job: JobInfo) -> str:
     """Write the ranks of each group by node, such as ``group 1: 0-1 on n1:2-3, 2-3 on n2:0-1``."""
-    found: dict[int, dict[str, tuple[ProcSet, ProcSet]]] = {}
+    by_group: dict[int, dict[str, tuple[ProcSet, ProcSet]]] = {}
     for place in job.ranks:
-        nodes = found.setdefault(place.group, {})
+        nodes = by_group.setdefault(place.group, {})
         ranks, cores = nodes.get(place.node, (ProcSet(), ProcSet()))
         rank, core = ProcSet.span(place.rank, 1), ProcSet.span(place.core, 1)
         nodes[place.node] = ranks | rank, cores | core
@@ -194,7 +194,7 @@ def ranks_text(job: JobInfo) -> str:
         "; ".join(
             f"group {group}: "
             + ", ".join(f"{ranks} on {node}:{cores}" for node, (ranks, cores) in nodes.items())
-            for group, nodes in found.items()
+            for group, nodes in by_group.items()
         )
         or "-"
     )
@@ -205,12 +205,12 @@ def binding_text(job: JobInfo) -> str:
 
     For example ``group 1: 0 to CPU 2, 1 to CPU 3; none on n2 (...)``.
     """
-    found: dict[int, list[str]] = {}
+    by_group: dict[int, list[str]] = {}
     for place in job.ranks:
         if place.cpus:
             cpus = f"CPU{'s' * (len(place.cpus) > 1)} {ProcSet.of(place.cpus)}"
-            found.setdefault(place.group, []).append(f"{place.rank} to {cpus}")
-    parts = [f"group {group}: {', '.join(ranks)}" for group, ranks in found.items()]
+            by_group.setdefault(place.group, []).append(f"{place.rank} to {cpus}")
+    parts = [f"group {group}: {', '.join(ranks)}" for group, ranks in by_group.items()]
     parts += [f"none on {node} ({why})" for node, why in job.unbound.items()]
     return "; ".join(parts) or "-"
 

@@ -29,16 +29,16 @@ def folder_around(path: str, folders: Iterable[str]) -> str:
     own = {}
     for folder in folders:
         try:
-            found = os.stat(folder)
+            status = os.stat(folder)
         except OSError:
             continue
-        own[found.st_dev, found.st_ino] = folder
+        own[status.st_dev, status.st_ino] = folder
     here = os.path.realpath(path)
     while own:
         try:
-            found = os.stat(here)
-            if (found.st_dev, found.st_ino) in own:
-                return own[found.st_dev, found.st_ino]
+            status = os.stat(here)
+            if (status.st_dev, status.st_ino) in own:
+                return own[status.st_dev, status.st_ino]
         except OSError:
             pass
         above = os.path.dirname(here)
@@ -57,10 +57,10 @@ def folder_with(descriptor: int, folders: Iterable[str]) -> str:
         for where, _, names in os.walk(folder):
             for name in names:
                 try:
-                    found = os.lstat(os.path.join(where, name))
+                    status = os.lstat(os.path.join(where, name))
                 except OSError:
                     continue
-                if (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino):
+                if (status.st_dev, status.st_ino) == (opened.st_dev, opened.st_ino):
                     return folder
     return ""
 

@@ -171,8 +171,8 @@ class AccessKeys:
         The list is read again when it has changed. A list that cannot be read grants nothing.
         """
         try:
-            found = os.stat(self._list)
-            state = (found.st_mtime_ns, found.st_ino, found.st_size)
+            status = os.stat(self._list)
+            state = (status.st_mtime_ns, status.st_ino, status.st_size)
         except OSError:
             return None
         if state != self._read_state:

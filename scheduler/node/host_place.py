@@ -131,9 +131,9 @@ def own_address(endpoint: str) -> str:
     """Return the address of this host on the network by which it reaches a TCP endpoint."""
     parts = urlsplit(endpoint)
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
-            probe.connect(found[4])  # sends nothing
+        address_info = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(address_info[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(address_info[4])  # sends nothing
             return str(probe.getsockname()[0])
     except OSError:
         return socket.gethostname()

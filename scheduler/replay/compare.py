@@ -158,8 +158,10 @@ def compare(batches: Iterable[Batch]) -> Comparison:
             release = msgspec.json.decode(batch.settings).get("release")
             same_release = release == version("reshape-mpi")
         now = [encode_order(order) for order in orders]
-        if now != batch.orders and (found := _difference(batch, orders, now, numbers=same_release)):
-            return Comparison(events, decisions + found.place, resizes, found)
+        if now != batch.orders and (
+            difference := _difference(batch, orders, now, numbers=same_release)
+        ):
+            return Comparison(events, decisions + difference.place, resizes, difference)
         decisions += len(now)
         resizes += sum(isinstance(order, Expand | Contract) for order in orders)
     return Comparison(events, decisions, resizes)

@@ -105,10 +105,10 @@ class JournalReader:
         self.unreadable: list[str] = []
         with self._readable():
             row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
-        found = row[0] if row else "none"
-        if found not in READABLE:
+        version = row[0] if row else "none"
+        if version not in READABLE:
             raise ReshapeError(
-                f"{path} has journal format {found}, this release reads {', '.join(READABLE)}: "
+                f"{path} has journal format {version}, this release reads {', '.join(READABLE)}: "
                 "use the release that wrote it"
             )
 
@@ -261,8 +261,8 @@ class JournalReader:
 
     def last_batch(self) -> int:
         """Return the number of the latest batch, 0 if there is none."""
-        found = next(self.rows("SELECT batch FROM events ORDER BY seq DESC LIMIT 1"), None)
-        return 0 if found is None else int(found[0])
+        latest = next(self.rows("SELECT batch FROM events ORDER BY seq DESC LIMIT 1"), None)
+        return 0 if latest is None else int(latest[0])
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
@@ -288,7 +288,7 @@ class JournalReader:
                 return
             first = max(min(last.values()), int(self.meta(MEASURED) or 0))
             rows = self.rows("SELECT batch, kind, event FROM events ORDER BY seq DESC")
-            found = []
+            points = []
             for batch, kind, blob in rows:
                 if batch <= first:
                     break
@@ -298,8 +298,8 @@ class JournalReader:
                     [(f"a resize point of batch {batch}", blob)], event_decoder
                 ):
                     if isinstance(event, ResizePoint) and batch > last.get(event.job, batch):
-                        found.append(event)
-        yield from reversed(found)
+                        points.append(event)
+        yield from reversed(points)
 
     def latest_event_at(self) -> float:
         """Return the time of the latest event, -inf if there is none."""
@@ -327,12 +327,12 @@ class JournalReader:
             f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq DESC LIMIT ?',
             *(job, ORDERS_LIMIT),
         )
-        found = [
+        orders = [
             (at, order)
             for at, blob in rows
             for order in self._decoded([(f"an order of job {job}", blob)], order_decoder)
         ]
-        return found[::-1]
+        return orders[::-1]
 
     def phases_of(self, job: int) -> list[Phase]:
         """Return the steps of all resizes of one job, oldest first."""

@@ -90,9 +90,9 @@ def add(
 @example("reshape pool list")
 def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all pools."""
-    found = pools_of(directory)
+    pools = pools_of(directory)
     if as_json:
-        click.echo(_json(found))
+        click.echo(_json(pools))
         return
     heads = ("POOL", "SYSTEM", "STATE", "QUEUED", "RUNNING", "NODES(UP/MAX)", "WANTED", "REASON")
     rows = [
@@ -107,7 +107,7 @@ def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
             str(each.wanted),
             each.reason,
         )
-        for each in found
+        for each in pools
     ]
     left = frozenset({"POOL", "SYSTEM", "STATE", "REASON"})
     click.echo(render(Table(heads, rows, left=left), parsable))
@@ -121,10 +121,10 @@ def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
 @example("reshape pool info slurm")
 def info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
     """Show a pool with its options and allocations."""
-    found = {each.name: each for each in pools_of(directory)}
-    if name not in found:
-        raise ReshapeError(f"there is no pool {name!r}{nearest(name, found)}")
-    each = found[name]
+    pools = {each.name: each for each in pools_of(directory)}
+    if name not in pools:
+        raise ReshapeError(f"there is no pool {name!r}{nearest(name, pools)}")
+    each = pools[name]
     if as_json:
         click.echo(_json(each))
         return

@@ -83,9 +83,9 @@ def rebalance(
     site has a job, or no site takes it; the next 'reshape rebalance' continues.
     """
     rules = MoveRules(gain=gain, least_s=least, rest_s=rest, depth=depth, may_end_later=False)
-    found = read_sites(sites)
+    known = read_sites(sites)
     while True:
-        result = examine(found, rules, dry_run=dry_run)
+        result = examine(known, rules, dry_run=dry_run)
         if as_json:
             data = msgspec.json.encode(result)
             click.echo(data if every is not None else msgspec.json.format(data, indent=2))

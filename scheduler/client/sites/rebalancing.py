@@ -117,10 +117,10 @@ class _Rebalance:
     def run(self) -> Iterator[Examined]:
         """Complete unfinished moves, then examine the waiting jobs."""
         records.remove_old()
-        found = records.read_all()
-        yield from (self._finished(record) for record in found if is_unfinished(record))
-        found = records.read_all()
-        accepted = [record for record in found if record.job]
+        all_records = records.read_all()
+        yield from (self._finished(record) for record in all_records if is_unfinished(record))
+        all_records = records.read_all()
+        accepted = [record for record in all_records if record.job]
         self._ask_queues([site for site in self._sites.sites if _has_job(accepted, site)])
         for site in self._sites.sites:
             yield from self._examine_site(site, [r for r in accepted if _is_at(r, site)])
@@ -267,6 +267,6 @@ def _outcome(
     )
 
 
-def _moved(found: Examined, moved: AcceptedJob) -> Examined:
-    note = "" if moved.site == found.to else f"{found.to} did not take it"
-    return msgspec.structs.replace(found, to=moved.site, new_job=moved.job, note=note)
+def _moved(examined: Examined, moved: AcceptedJob) -> Examined:
+    note = "" if moved.site == examined.to else f"{examined.to} did not take it"
+    return msgspec.structs.replace(examined, to=moved.site, new_job=moved.job, note=note)

@@ -100,10 +100,10 @@ def read_sites(file: Path) -> SitesFile:
     """
     tree = Located.read(file)
     fields = tree.convert(SitesFields)
-    found: list[SiteDescription] = []
+    descriptions: list[SiteDescription] = []
     for i, each in enumerate(fields.sites):
         place = ("sites", i)
-        if any(each.name == other.name for other in found):
+        if any(each.name == other.name for other in descriptions):
             tree.fail((*place, "name"), f"two sites are named {each.name!r}; rename one")
         given = [text for text in (each.directory, each.access) if text]
         if len(given) != 1:
@@ -111,7 +111,7 @@ def read_sites(file: Path) -> SitesFile:
         path = file.parent / Path(given[0]).expanduser()
         if each.access and not path.is_file():
             tree.fail((*place, "access"), f"there is no access file {path}")
-        if any(path == other.place for other in found):
+        if any(path == other.place for other in descriptions):
             tree.fail(place, f"the service of {path} is named twice; remove one")
         longest = inf
         if each.max_walltime is not None:
@@ -119,7 +119,7 @@ def read_sites(file: Path) -> SitesFile:
                 longest = seconds_of(each.max_walltime)
             except ValueError as error:
                 tree.fail((*place, "max_walltime"), str(error))
-        found.append(
+        descriptions.append(
             SiteDescription(
                 each.name,
                 path,
@@ -129,7 +129,7 @@ def read_sites(file: Path) -> SitesFile:
                 longest,
             )
         )
-    return SitesFile(found, fields.deadline_s)
+    return SitesFile(descriptions, fields.deadline_s)
 
 
 #: Name of a metric -> registered name of its task assignment policy.

@@ -105,23 +105,23 @@ class AdvanceReservations:
     def table(self) -> m.Reservations:
         """Return all reservations that have not ended, in order of their begins."""
         now = self._clock()
-        found = [each for each in self._core.exclusions if each.admits and each.end > now]
-        found.sort(key=lambda each: (each.begin, each.name))
-        return self._described(found)
+        present = [each for each in self._core.exclusions if each.admits and each.end > now]
+        present.sort(key=lambda each: (each.begin, each.name))
+        return self._described(present)
 
     def _described(self, reservations: list[Exclusion]) -> m.Reservations:
         """Describe reservations with the jobs that name them."""
         naming: dict[str, list[int]] = {}
         for job in self._core.jobs.values() if reservations else ():
             naming.setdefault(job.spec.reservation, []).append(job.id)
-        found = [self._info(each, naming.get(each.name, [])) for each in reservations]
-        return m.Reservations(now=self._clock.wall(), reservations=found)
+        infos = [self._info(each, naming.get(each.name, [])) for each in reservations]
+        return m.Reservations(now=self._clock.wall(), reservations=infos)
 
     def _of(self, name: str) -> Exclusion:
-        found = self._core.exclusions.get(name)
-        if found is None or not found.admits:
+        reservation = self._core.exclusions.get(name)
+        if reservation is None or not reservation.admits:
             raise no_reservation(name, self._core.exclusions)
-        return found
+        return reservation
 
     def _info(self, each: Exclusion, jobs: list[int]) -> m.ReservationInfo:
         """Describe a reservation and the jobs that name it."""

@@ -44,10 +44,10 @@ class Placements:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
         if not self.has_hosts:
             return [self.node_of(job, group)]
-        found: dict[str, str] = {}  # host -> its first node
+        first_nodes: dict[str, str] = {}  # host -> its first node
         for node in self._core.machine.by_node(job.groups[group]):
-            found.setdefault(self.host_of(node), node)
-        return list(found.values())
+            first_nodes.setdefault(self.host_of(node), node)
+        return list(first_nodes.values())
 
     def ranks(self, job: Job, group: int, placement: m.Placement) -> list[tuple[str, int]]:
         """Return (node, processor) of each rank of a group.
@@ -75,15 +75,15 @@ class Placements:
     def table(self, job: Job, placement: m.Placement) -> list[m.RankPlace]:
         """Describe where each rank of each group of a job is."""
         numbers = self._numbers()
-        found = []
+        places = []
         for group in job.groups:
             nodes = self.nodes_of(job, group)
             parts = [self._monitor.reports.status(node, job.id, group) for node in nodes]
             bound = {rank: c for part in parts if part is not None for rank, c in part.cpus.items()}
             for rank, (node, processor) in enumerate(self.ranks(job, group, placement)):
                 core = numbers[node].index(processor)
-                found.append(m.RankPlace(group, rank, node, core, bound.get(rank, [])))
-        return found
+                places.append(m.RankPlace(group, rank, node, core, bound.get(rank, [])))
+        return places
 
     def cpus(
         self, job: Job, group: int, submission: m.Submission
@@ -92,13 +92,13 @@ class Placements:
         if self._binding == "none" or not submission.bind:
             return {}
         numbers = self._numbers()
-        found: dict[str, dict[int, list[int]]] = {}
+        by_starter: dict[str, dict[int, list[int]]] = {}
         starters = {self.host_of(node): node for node in self.nodes_of(job, group)}
         for rank, (node, processor) in enumerate(self.ranks(job, group, submission.placement)):
             if cpus := self._cpus_of(node):
                 own = cpus[numbers[node].index(processor)]
-                found.setdefault(starters[self.host_of(node)], {})[rank] = own
-        return found
+                by_starter.setdefault(starters[self.host_of(node)], {})[rank] = own
+        return by_starter
 
     def unbound(self, job: Job, submission: m.Submission) -> dict[str, str]:
         """Say why ranks of a job are not bound, by node; empty where binding is off."""

@@ -91,13 +91,13 @@ class Transactions:
         if resize is None:
             self.close(job.id)
             return None
-        found = self._by_job.get(job.id)
-        if found is None or found.serial != resize.serial:
+        transaction = self._by_job.get(job.id)
+        if transaction is None or transaction.serial != resize.serial:
             now = time.monotonic()
             phase = "starting" if resize.expands else "leaving"
-            found = self._by_job[job.id] = Transaction(resize.serial, phase, now, now)
-            self._restore(job, found)
-        return found
+            transaction = self._by_job[job.id] = Transaction(resize.serial, phase, now, now)
+            self._restore(job, transaction)
+        return transaction
 
     def _restore(self, job: Job, transaction: Transaction) -> None:
         """Continue where an earlier service stood; note the first phase if there was none."""

@@ -60,9 +60,9 @@ class Forecaster:
     def answer(self, request: int, question: ForecastQuestion) -> list[bytes]:
         """Answer a question with the frames of a message; an error is answered with `Failure`."""
         try:
-            found = self._answer(question, self._recorded_state(question.now))
-            found = by_wall_clock(found, noted_ahead_s(self._journal))
-            return encode(m.ForecastResult(id=request, found=msgspec.to_builtins(found)))
+            result = self._answer(question, self._recorded_state(question.now))
+            result = by_wall_clock(result, noted_ahead_s(self._journal))
+            return encode(m.ForecastResult(id=request, found=msgspec.to_builtins(result)))
         except (ReshapeError, ProtocolError) as error:
             return encode(m.Failure(id=request, message=str(error)))
 
@@ -126,11 +126,11 @@ def expected_starts(
     if trajectory is not None and (
         trajectory.limit_s >= LIMIT_S or not trajectory.forecast.time_is_over
     ):
-        found = trajectory.forecast
+        forecasts = trajectory.forecast
     else:
-        found = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
+        forecasts = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
     queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
-    return sorted(map(found.of, queued), key=lambda job: (found.start(job.job), job.job))
+    return sorted(map(forecasts.of, queued), key=lambda job: (forecasts.start(job.job), job.job))
 
 
 def _check_draws(query: m.ForecastJob | m.RequestQuote) -> None:

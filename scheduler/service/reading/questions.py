@@ -69,11 +69,11 @@ def answer(journal: JournalReader, request: int, question: Question) -> list[byt
 
 def _listing(journal: JournalReader, request: int, question: ListQuestion) -> _Jobs:
     query = question.query
-    found, before = dict(question.live), None
+    jobs, before = dict(question.live), None
     if query.ended:
         ended = page(journal, query)
-        found, before = ended.jobs | found, ended.before
-    return _Jobs(request, question.now, [found[number] for number in sorted(found)], before)
+        jobs, before = ended.jobs | jobs, ended.before
+    return _Jobs(request, question.now, [jobs[number] for number in sorted(jobs)], before)
 
 
 def _explanation(journal: JournalReader, request: int, question: ExplainQuestion) -> m.Explanation:

@@ -107,8 +107,8 @@ def describe(
 def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
     """Describe an ended job for which the journal has no description."""
     assert job.ended_at is not None
-    found = [submission for _, _, submission in journal.jobs([job.id])]
-    submission = found[0] if found else lost_submission()
+    submissions = [submission for _, _, submission in journal.jobs([job.id])]
+    submission = submissions[0] if submissions else lost_submission()
     ahead_s = ahead_of_job_s(journal, job)
     return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
 
@@ -134,15 +134,15 @@ def processor_seconds(
         (until, None, None),
     ]
     changes.sort(key=lambda change: change[0])
-    found: dict[int, float] = {}
+    by_size: dict[int, float] = {}
     count = size = 0
     for (begin, new_count, new_size), (end, _, _) in pairwise(changes):
         count = count if new_count is None else new_count
         size = size if new_size is None else new_size
         if count and begin < end <= until:
             computing = size or count  # before its first size was committed
-            found[computing] = found.get(computing, 0.0) + count * (end - begin)
-    return found
+            by_size[computing] = by_size.get(computing, 0.0) + count * (end - begin)
+    return by_size
 
 
 def _last_lines(events: Sequence[Event]) -> str:
