@@ -173,7 +173,7 @@ class Exchange:
         def in_turn(transfers: Iterable[Transfer]) -> Iterator[Transfer]:
             """First pieces of all transfers, second pieces of all transfers, and so on."""
             rounds = zip_longest(*(pieces(t, most, order) for t in transfers))
-            return (piece for each in rounds for piece in each if piece is not None)
+            return (piece for round_ in rounds for piece in round_ if piece is not None)
 
         sent, copied = given.sends, given.copies
         self.receivers = len(sent)

@@ -247,7 +247,10 @@ def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
     agree(job.comm, why)
     gathered = job.comm.gather(own, root=0)
     if gathered is not None:
-        sums = {d.name: [each[d.name] for each in gathered if d.name in each] for d in declarations}
+        sums = {
+            d.name: [own_sums[d.name] for own_sums in gathered if d.name in own_sums]
+            for d in declarations
+        }
         try:
             manifest = Manifest(
                 format=FORMAT,

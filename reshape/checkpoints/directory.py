@@ -52,7 +52,7 @@ def checkpoints_in(path: Path) -> list[Path]:
     if (path / MANIFEST_FILE).exists():
         return [path]
     try:
-        return [each for each in _folders_in(path) if (each / MANIFEST_FILE).exists()]
+        return [folder for folder in _folders_in(path) if (folder / MANIFEST_FILE).exists()]
     except OSError as error:
         raise ReshapeError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -180,8 +180,8 @@ class CheckpointDirectory:
         """
         sync_folder(self.path)
         complete = checkpoints_in(self.path)
-        place = complete.index(newest)
-        remaining = complete[place : place + keep]
+        index = complete.index(newest)
+        remaining = complete[index : index + keep]
         old = [folder for folder in _folders_in(self.path) if folder not in remaining]
         self._removal = Thread(target=self._remove_all, args=(old,))
         self._removal.start()
@@ -199,8 +199,8 @@ class CheckpointDirectory:
         if restart_from is None:
             return False
         return any(
-            each.exists() and each.samefile(self.path)
-            for each in (restart_from, restart_from.parent)
+            source.exists() and source.samefile(self.path)
+            for source in (restart_from, restart_from.parent)
         )
 
     def _write_owner(self, *, replace: bool) -> None:

@@ -143,11 +143,11 @@ def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> list[int]:
     sums = []
     for begin, end in chunk_ranges(len(data)):
         checksum = end - begin
-        for place in range(begin, end, BATCH_BYTES):
-            batch = data[place : min(end, place + BATCH_BYTES)]
+        for start in range(begin, end, BATCH_BYTES):
+            batch = data[start : min(end, start + BATCH_BYTES)]
             checksum = extended(checksum, batch)
             rest = batch.data
             while rest:
-                rest = rest[os.pwrite(file, rest, offset + place + len(batch) - len(rest)) :]
+                rest = rest[os.pwrite(file, rest, offset + start + len(batch) - len(rest)) :]
         sums.append(checksum)
     return sums

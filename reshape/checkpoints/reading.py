@@ -136,12 +136,12 @@ class SavedCheckpoint:
         with open_folder(self.folder) as directory:
             file = open_file(directory, path.name, os.O_RDONLY)
         try:
-            place = 0
-            while place < len(data):
-                count = os.preadv(file, [data.data[place:]], piece.offset + begin + place)
+            done = 0
+            while done < len(data):
+                count = os.preadv(file, [data.data[done:]], piece.offset + begin + done)
                 if count == 0:
-                    raise ReshapeError(f"{path} ends at byte {piece.offset + begin + place}")
-                place += count
+                    raise ReshapeError(f"{path} ends at byte {piece.offset + begin + done}")
+                done += count
         finally:
             os.close(file)
         if chunk_sum(data) != expected:

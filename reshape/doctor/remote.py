@@ -69,8 +69,8 @@ def read_hosts(path: Path) -> tuple[list[HostEntry], str]:
     except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise ReshapeError(f"{path} lists no hosts: {' '.join(str(error).split())}") from None
     nodes = [
-        _Node(each, read.processors_per_node) if isinstance(each, str) else each
-        for each in read.nodes
+        _Node(entry, read.processors_per_node) if isinstance(entry, str) else entry
+        for entry in read.nodes
     ]
     remote = [node for node in nodes if (node.launcher or read.launcher) != "local"]
     if not remote:

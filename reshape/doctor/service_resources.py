@@ -97,7 +97,11 @@ def _listening(pid: int) -> set[int]:
         connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return set()
-    return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+    return {
+        connection.laddr.port
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def check_mpi_ports(environment: Mapping[str, str]) -> Check:

@@ -295,7 +295,7 @@ def pack_all(job: JobContext) -> str:
         return why
     try:
         for name, (counts, values) in packed.items():
-            rows, entries = zip(*(each[name] for each in gathered), strict=True)
+            rows, entries = zip(*(sizes_of_rank[name] for sizes_of_rank in gathered), strict=True)
             cuts = cuts_of_sizes(rows, entries)
             job.ragged[name].place(job.memory, cuts, counts, values)
     except (MemoryError, ReshapeError) as error:

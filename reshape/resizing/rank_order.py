@@ -80,8 +80,8 @@ def reordered(comm: MPI.Intracomm, order: Sequence[int]) -> MPI.Intracomm:
     if tuple(order) == tuple(range(comm.size)):
         return comm
     remains = comm.rank in order
-    place = order.index(comm.rank) if remains else 0
-    new = comm.Split(0 if remains else MPI.UNDEFINED, place)
+    own_rank = order.index(comm.rank) if remains else 0
+    new = comm.Split(0 if remains else MPI.UNDEFINED, own_rank)
     comm.Free()
     return cast(MPI.Intracomm, new)  # Split of an intracommunicator returns one
 

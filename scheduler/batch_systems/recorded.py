@@ -150,12 +150,12 @@ class RecordedBatchSystem:
     def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
         """Look up batch jobs; see `BatchSystem.statuses`. An exit code that was noted counts."""
         asked = list(ids)
-        ended = {each: status for each in asked if (status := self._ended(each)) is not None}
-        statuses = self._batch.statuses([each for each in asked if each not in ended])
+        ended = {job: status for job in asked if (status := self._ended(job)) is not None}
+        statuses = self._batch.statuses([job for job in asked if job not in ended])
         # A batch job may have noted its exit code while the batch system answered.
         result = {
-            each: ended.get(each) or self._ended(each) or self._with_start(each, statuses[each])
-            for each in asked
+            job: ended.get(job) or self._ended(job) or self._with_start(job, statuses[job])
+            for job in asked
         }
         if time.monotonic() >= self._next_removal:
             self._next_removal = time.monotonic() + REMOVAL_S
@@ -178,7 +178,7 @@ class RecordedBatchSystem:
 
     def cancel(self, ids: Iterable[str]) -> None:
         """Cancel batch jobs; see `BatchSystem.cancel`."""
-        self._batch.cancel([each for each in ids if self._ended(each) is None])
+        self._batch.cancel([job for job in ids if self._ended(job) is None])
 
     def started_at(self, name: str) -> float | None:
         """Time at which the batch job of a name began to run, Unix seconds; None: it has not."""

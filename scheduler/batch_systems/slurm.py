@@ -81,7 +81,7 @@ class Slurm:
 
     def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
         """Look up batch jobs; see `BatchSystem.statuses`."""
-        statuses = {each: BatchStatus(BatchState.UNKNOWN) for each in ids}
+        statuses = {job: BatchStatus(BatchState.UNKNOWN) for job in ids}
         for cluster, numbers in _by_cluster(statuses).items():
             for number, status in self._look_up(cluster, numbers).items():
                 statuses[numbers[number]] = status
@@ -131,7 +131,11 @@ class Slurm:
             return {}
         statuses = dict(read_statuses(output, "|", numbers))
         # The controller has forgotten these jobs, so none of them runs, whatever the record says.
-        return {number: each for number, each in statuses.items() if each.state is BatchState.ENDED}
+        return {
+            number: status
+            for number, status in statuses.items()
+            if status.state is BatchState.ENDED
+        }
 
     def _run(
         self, command: Sequence[str], stdin: str = "", variables: Mapping[str, str] | None = None
@@ -215,11 +219,11 @@ def _by_cluster(ids: Iterable[str]) -> dict[tuple[str, ...], dict[str, str]]:
     BatchSystemError : a text is no id.
     """
     by_cluster: dict[tuple[str, ...], dict[str, str]] = {}
-    for each in ids:
-        match = _ID.fullmatch(each)
+    for job in ids:
+        match = _ID.fullmatch(job)
         if match is None:
-            raise BatchSystemError(f"{each!r} is not the id of a Slurm job, such as 12 or 12;alpha")
+            raise BatchSystemError(f"{job!r} is not the id of a Slurm job, such as 12 or 12;alpha")
         number, cluster = match.groups()
         options = () if cluster is None else (f"--clusters={cluster}",)
-        by_cluster.setdefault(options, {})[number] = each
+        by_cluster.setdefault(options, {})[number] = job
     return by_cluster

@@ -119,8 +119,8 @@ def _keys_of(directory: Path) -> AccessKeys:
             f"there is no service directory {directory}: name it with --dir, or start the service"
             " with reshape serve --listen HOST:PORT"
         )
-    place = ServiceDirectory(directory)
-    return AccessKeys(place.path, place.owner)
+    service = ServiceDirectory(directory)
+    return AccessKeys(service.path, service.owner)
 
 
 def _expiry(key: GrantedKey, now: float) -> str:

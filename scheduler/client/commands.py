@@ -373,9 +373,9 @@ def wait(
     """
     until = None if timeout is None else time.monotonic() + timeout
     places = [actions.place_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(place, job.job) for place, job in zip(places, jobs, strict=True)]
+    numbers = [number_of(service, job.job) for service, job in zip(places, jobs, strict=True)]
     pairs = zip(places, numbers, strict=True)
-    ended = [wait_until(place, number, until) for place, number in pairs]
+    ended = [wait_until(service, number, until) for service, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
 
 

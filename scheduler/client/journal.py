@@ -204,15 +204,15 @@ def _alone(directory: Path) -> Iterator[tuple[Any, int]]:
     from scheduler.node.directory import ServiceDirectory
     from scheduler.service.record.journal import Journal
 
-    place = ServiceDirectory(directory)
-    if not place.journal.is_file():
+    service = ServiceDirectory(directory)
+    if not service.journal.is_file():
         raise ReshapeError(f"there is no journal in {directory}: name the directory of a service")
-    with place.lock() as free:
+    with service.lock() as free:
         if not free:
             raise ReshapeError(
                 f"a service runs in {directory}: end it with 'reshape stop --dir {directory}'"
             )
-        opened = Journal(place.journal)
+        opened = Journal(service.journal)
         try:
             yield opened, _bytes(directory)
         finally:

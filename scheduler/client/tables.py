@@ -123,9 +123,9 @@ def waited_s(job: JobInfo, now: float) -> float:
 def held_text(job: JobInfo) -> str:
     """Write the processor-seconds of a job and, if it had several sizes, those of each."""
     by_size = job.processor_seconds_by_size
-    each = ", ".join(f"{seconds:.1f} on size {size}" for size, seconds in by_size)
+    parts = ", ".join(f"{seconds:.1f} on size {size}" for size, seconds in by_size)
     total = f"{job.processor_seconds:.1f} processor-seconds"
-    return f"{total}: {each}" if len(by_size) > 1 else total
+    return f"{total}: {parts}" if len(by_size) > 1 else total
 
 
 def exit_status(job: JobInfo) -> int:

@@ -235,21 +235,21 @@ def _leaves(located: Located, network: NetworkFields, shape: Network, count: int
     positions = "leaves" if isinstance(shape, Tree) else "positions"
     leaves = ProcSet.span(0, shape.leaves)
     if network.not_installed is not None:
-        place = ("network", "not_installed")
+        field = ("network", "not_installed")
         try:
             missing = ProcSet.parse(str(network.not_installed))
         except ValueError as error:
-            located.fail(place, str(error))
+            located.fail(field, str(error))
         if missing - leaves:
             located.fail(
-                place,
+                field,
                 f"{missing - leaves} are not {positions} of this {network.topology}, which has"
                 f" 0-{shape.leaves - 1}",
             )
         leaves -= missing
         if len(leaves) != count:
             located.fail(
-                place,
+                field,
                 f"it leaves {len(leaves)} of {shape.leaves} {positions} for"
                 f" {counted(count, 'node')}; list all {positions} without a node",
             )

@@ -46,7 +46,7 @@ def cpus_of_processors(cores: Sequence[Sequence[int]], processors: int) -> list[
 
 def binding_text(cpus: Mapping[int, Sequence[int]]) -> str:
     """Write the CPUs of ranks as the variable RESHAPE_CPUS has them."""
-    return " ".join(f"{rank}:{','.join(map(str, each))}" for rank, each in cpus.items())
+    return " ".join(f"{rank}:{','.join(map(str, own))}" for rank, own in cpus.items())
 
 
 def _read(path: Path) -> str:

@@ -183,8 +183,8 @@ class Driver:
         recovery takes those that no record holds from the events.
         """
         jobs = self._core.jobs
-        numbers = [getattr(each, "job", None) for each in (*events, *orders)]
-        routine = all(isinstance(each, ROUTINE) for each in (*events, *orders))
+        numbers = [getattr(change, "job", None) for change in (*events, *orders)]
+        routine = all(isinstance(change, ROUTINE) for change in (*events, *orders))
         for number in dict.fromkeys(numbers):
             job = None if number is None else jobs.get(number)
             if job is None:

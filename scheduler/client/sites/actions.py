@@ -84,7 +84,7 @@ def place_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
         raise ReshapeError(f"{job.job}: with --sites write SITE:JOB")
     site = known.named(job.site)
     if site is None:
-        names = [each.name for each in known.sites]
+        names = [other.name for other in known.sites]
         raise ReshapeError(f"{sites} has no site {job.site!r}{nearest(job.site, names)}")
     return site.place
 
@@ -213,7 +213,7 @@ def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
     if as_json:
         data = {
             "sites": {
-                name: {"now": each.now, "jobs": each.jobs} for name, each in listings.items()
+                name: {"now": jobs.now, "jobs": jobs.jobs} for name, jobs in listings.items()
             },
             "passed_over": failed,
         }

@@ -101,31 +101,31 @@ def read_sites(file: Path) -> SitesFile:
     tree = Located.read(file)
     fields = tree.convert(SitesFields)
     descriptions: list[SiteDescription] = []
-    for i, each in enumerate(fields.sites):
-        place = ("sites", i)
-        if any(each.name == other.name for other in descriptions):
-            tree.fail((*place, "name"), f"two sites are named {each.name!r}; rename one")
-        given = [text for text in (each.directory, each.access) if text]
+    for i, site in enumerate(fields.sites):
+        field = ("sites", i)
+        if any(site.name == other.name for other in descriptions):
+            tree.fail((*field, "name"), f"two sites are named {site.name!r}; rename one")
+        given = [text for text in (site.directory, site.access) if text]
         if len(given) != 1:
-            tree.fail(place, "needs one of directory and access")
+            tree.fail(field, "needs one of directory and access")
         path = file.parent / Path(given[0]).expanduser()
-        if each.access and not path.is_file():
-            tree.fail((*place, "access"), f"there is no access file {path}")
+        if site.access and not path.is_file():
+            tree.fail((*field, "access"), f"there is no access file {path}")
         if any(path == other.place for other in descriptions):
-            tree.fail(place, f"the service of {path} is named twice; remove one")
+            tree.fail(field, f"the service of {path} is named twice; remove one")
         longest = inf
-        if each.max_walltime is not None:
+        if site.max_walltime is not None:
             try:
-                longest = seconds_of(each.max_walltime)
+                longest = seconds_of(site.max_walltime)
             except ValueError as error:
-                tree.fail((*place, "max_walltime"), str(error))
+                tree.fail((*field, "max_walltime"), str(error))
         descriptions.append(
             SiteDescription(
-                each.name,
+                site.name,
                 path,
-                each.cpu_factor,
-                each.units_per_hour * each.cost_per_unit,
-                inf if each.max_processors is None else each.max_processors,
+                site.cpu_factor,
+                site.units_per_hour * site.cost_per_unit,
+                inf if site.max_processors is None else site.max_processors,
                 longest,
             )
         )

@@ -195,7 +195,7 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
     return AcceptedJob(record.site, Path(record.place), answer.job, record.key)
 
 
-def ask_site(place: str, message: m.Message, timeout_s: float) -> m.Message:
+def ask_site(service: str, message: m.Message, timeout_s: float) -> m.Message:
     """Send one message to a site, and tell apart what its failure means.
 
     Raises
@@ -205,7 +205,7 @@ def ask_site(place: str, message: m.Message, timeout_s: float) -> m.Message:
     ReshapeError : the site has refused.
     """
     try:
-        client = connect(place)
+        client = connect(service)
     except ReshapeError as error:
         raise NotReachedError(str(error)) from None
     with client:

@@ -150,7 +150,7 @@ class ProcessTree:
         """
         below = {self.pid}
         with contextlib.suppress(psutil.Error):
-            below.update(each.pid for each in psutil.Process(self.pid).children(recursive=True))
+            below.update(child.pid for child in psutil.Process(self.pid).children(recursive=True))
         return self._kill([process for process in self._living() if process.pid not in below])
 
     def _kill(self, processes: list[psutil.Process]) -> bool:

@@ -105,8 +105,12 @@ class AdvanceReservations:
     def table(self) -> m.Reservations:
         """Return all reservations that have not ended, in order of their begins."""
         now = self._clock()
-        present = [each for each in self._core.exclusions if each.admits and each.end > now]
-        present.sort(key=lambda each: (each.begin, each.name))
+        present = [
+            exclusion
+            for exclusion in self._core.exclusions
+            if exclusion.admits and exclusion.end > now
+        ]
+        present.sort(key=lambda exclusion: (exclusion.begin, exclusion.name))
         return self._described(present)
 
     def _described(self, reservations: list[Exclusion]) -> m.Reservations:
@@ -114,7 +118,10 @@ class AdvanceReservations:
         naming: dict[str, list[int]] = {}
         for job in self._core.jobs.values() if reservations else ():
             naming.setdefault(job.spec.reservation, []).append(job.id)
-        infos = [self._info(each, naming.get(each.name, [])) for each in reservations]
+        infos = [
+            self._info(reservation, naming.get(reservation.name, []))
+            for reservation in reservations
+        ]
         return m.Reservations(now=self._clock.wall(), reservations=infos)
 
     def _of(self, name: str) -> Exclusion:
@@ -123,18 +130,18 @@ class AdvanceReservations:
             raise no_reservation(name, self._core.exclusions)
         return reservation
 
-    def _info(self, each: Exclusion, jobs: list[int]) -> m.ReservationInfo:
+    def _info(self, reservation: Exclusion, jobs: list[int]) -> m.ReservationInfo:
         """Describe a reservation and the jobs that name it."""
         core = self._core
         return m.ReservationInfo(
-            name=each.name,
-            state="ACTIVE" if each.begin <= self._clock() < each.end else "INACTIVE",
-            begin=each.begin + self._clock.ahead_s,
-            end=each.end + self._clock.ahead_s,
-            processors=each.processors.count(),
-            nodes=list(core.machine.by_node(each.processors)),
-            numbers=str(each.processors),
-            users=list(each.users),
+            name=reservation.name,
+            state="ACTIVE" if reservation.begin <= self._clock() < reservation.end else "INACTIVE",
+            begin=reservation.begin + self._clock.ahead_s,
+            end=reservation.end + self._clock.ahead_s,
+            processors=reservation.processors.count(),
+            nodes=list(core.machine.by_node(reservation.processors)),
+            numbers=str(reservation.processors),
+            users=list(reservation.users),
             running=[job for job in jobs if job in core.live],
             queued=[job for job in jobs if core.jobs[job].state is JobState.PENDING],
         )
@@ -142,7 +149,7 @@ class AdvanceReservations:
 
 def no_reservation(name: str, exclusions: Exclusions) -> ReshapeError:
     """Error for a reservation that does not exist."""
-    known = [each.name for each in exclusions if each.admits]
+    known = [exclusion.name for exclusion in exclusions if exclusion.admits]
     return ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
 
 

@@ -303,7 +303,7 @@ class JobEnds:
         ----------
         groups : the groups that have its data.
         """
-        nodes = {node for each in groups for node in self._startup.nodes_of(job, each.group)}
+        nodes = {node for group in groups for node in self._startup.nodes_of(job, group.group)}
         lost = sorted(nodes - set(self._monitor.reports.nodes_with_folder(job.id)))
         return f"its data on {', '.join(lost)} is lost" if lost else ""
 

@@ -126,7 +126,9 @@ class Placements:
         if self._monitor.is_remote(node):
             return {node: self._monitor.configured[node].processors}
         there = self._monitor.configured.items()
-        return {name: each.processors for name, each in there if not self._monitor.is_remote(name)}
+        return {
+            name: config.processors for name, config in there if not self._monitor.is_remote(name)
+        }
 
     def _cpus_of(self, node: str) -> list[list[int]]:
         """Return the CPUs of each processor of a node; empty if its ranks are not bound."""

@@ -122,8 +122,8 @@ class BatchJobs:
         return [
             result
             for system, calls in self._calls.items()
-            for each in calls.results()
-            for result in self._results_of(system, each)
+            for called in calls.results()
+            for result in self._results_of(system, called)
         ]
 
     def close(self) -> None:

@@ -149,8 +149,8 @@ class Retention:
                 job = recorded_job(self._journal, point.job)
                 sizes[point.job] = () if job is None else job.sizes
             history = sizes[point.job]
-            place = bisect_right(history, point.at, key=lambda change: change[0])
-            key = point.job, history[place - 1][1] if place else 0
+            index = bisect_right(history, point.at, key=lambda change: change[0])
+            key = point.job, history[index - 1][1] if index else 0
             count, seconds, _ = sums.get(key, (0, 0.0, 0.0))
             sums[key] = count + 1, seconds + (point.iteration_s or 0.0), point.at
         for (number, size), values in sums.items():
