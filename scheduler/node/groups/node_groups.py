@@ -192,7 +192,7 @@ class NodeGroups:
         self.changed = True
 
     def watch_join(self, order: m.WatchJoin) -> None:
-        """Kill a job that is still within a resize at a deadline; 0: do so no more."""
+        """Kill a job that is still within a resize at a deadline; 0 removes the deadline."""
         if order.deadline_s > 0:
             self._watches[order.job] = (order.serial, time.monotonic() + order.deadline_s)
         else:

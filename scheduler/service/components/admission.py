@@ -67,7 +67,7 @@ class Admission:
             self._processors += processors
 
     def remove_nodes(self, names: Iterable[str]) -> None:
-        """Take account of nodes that can join no more."""
+        """Take account of nodes that can no longer join."""
         for name in names:
             self._processors -= self._machine.nodes[name].count
             self._machine.lose(name)

@@ -103,7 +103,7 @@ class SystemMonitor:
 
         Parameters
         ----------
-        unwanted : living groups of the report that the core does not have (any more). A node that
+        unwanted : living groups of the report that the core does not have. A node that
             joins does so only after they have ended, because its processors are not free before.
         awaited : nodes whose agents have not reported yet and may have the restart points of jobs
             that were on the node. If the agent has replaced another one, the node stays down until

@@ -117,7 +117,7 @@ class Transactions:
         log.info("resize job=%d serial=%d %s", job.id, transaction.serial, phase)
 
     def set_port(self, job: Job, transaction: Transaction, port: str) -> None:
-        """Note on which port the job accepts, "" if it does not accept (any more)."""
+        """Note on which port the job accepts; "" if it does not accept."""
         if transaction.port != port:
             transaction.port = port
             self._note(job, transaction, "accepting", port)
