@@ -51,6 +51,7 @@ class JobEnds:
         checkpoint_of: Callable[[int], int],
     ) -> None:
         self._core, self._monitor, self._startup = core, monitor, startup
+        self._reports = monitor.reports
         self._remap, self._clock, self._checkpoint_of = remap, clock, checkpoint_of
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
         self._ahead: set[int] = set()  # jobs with resizes that the journal does not have
@@ -68,7 +69,7 @@ class JobEnds:
         self._startup.forget_faults(job)
         for key in [key for key in self._asked if key[0] == job]:
             del self._asked[key]
-        started = self._monitor.reports.started
+        started = self._reports.started
         started.difference_update([key for key in started if key[0] == job])
 
     def examine(self, job: Job) -> list[Event]:
@@ -112,7 +113,7 @@ class JobEnds:
         if job.state is JobState.COMPLETING or job.id in self._culprits:
             return
         is_ahead = job.id in self._ahead
-        for _, status in self._monitor.reports.statuses(job.id):
+        for _, status in self._reports.statuses(job.id):
             if status.group >= job.next_group or (is_ahead and status.alive):
                 lacks = "the last resize" if is_ahead else "this group"
                 why = f"the journal does not have {lacks}: a part of the journal was lost"
@@ -133,17 +134,13 @@ class JobEnds:
 
         Their agents have not reported since the service started, and they are not lost yet.
         """
-        nodes, agents = self._core.machine.nodes, self._monitor.reports.agents
+        nodes, agents = self._core.machine.nodes, self._reports.agents
         awaited: set[str] = set()
         if len(agents) == len(self._monitor.nodes):
             return []
         for number in set(hello.folders) - set(hello.restart_points):
             job = self._core.live.get(number)
-            if (
-                job is None
-                or job.state not in RESIZING
-                or self._monitor.reports.has_restart_point(number)
-            ):
+            if job is None or job.state not in RESIZING or self._reports.has_restart_point(number):
                 continue
             there = {node for group in job.groups for node in self._startup.nodes_of(job, group)}
             awaited |= {node for node in there if nodes[node].up and node not in agents}
@@ -159,7 +156,7 @@ class JobEnds:
         if self._core.machine.nodes[node].up:
             joins = job.resize is not None and job.resize.group == group
             awaited = job.state is JobState.STARTING or (joins and self._remap.is_starting(job))
-            agent = self._monitor.reports.agents.get(node)
+            agent = self._reports.agents.get(node)
             if awaited or agent is None or self._startup.starts(job, group):
                 return None
             if agent.served_before and job.state is not JobState.COMPLETING:
@@ -240,7 +237,7 @@ class JobEnds:
         culprit = self._culprits.pop(job.id, None)
         culprit = culprit or next((status for status in own if not _succeeded(status)), None)
         self._ending_since.pop(job.id, None)
-        within_resize = job.state in RESIZING and self._monitor.reports.has_restart_point(job.id)
+        within_resize = job.state in RESIZING and self._reports.has_restart_point(job.id)
         obstacle = self._obstacle_to_restart(job, own) if within_resize else ""
         if within_resize and job.resize is not None and not obstacle:
             why = self._how(job, culprit) if culprit else "its processes ended within the resize"
@@ -280,9 +277,7 @@ class JobEnds:
 
     def _has_begun(self, job: Job) -> bool:
         """Whether a program of a job has begun, or may have, since the job was queued last."""
-        started = [
-            group for group in job.groups if (job.id, group) in self._monitor.reports.started
-        ]
+        started = [group for group in job.groups if (job.id, group) in self._reports.started]
         return job.restarts > 0 or not all(
             self._startup.never_began(job, group) for group in started
         )
@@ -304,7 +299,7 @@ class JobEnds:
         groups : the groups that have its data.
         """
         nodes = {node for group in groups for node in self._startup.nodes_of(job, group.group)}
-        lost = sorted(nodes - set(self._monitor.reports.nodes_with_folder(job.id)))
+        lost = sorted(nodes - set(self._reports.nodes_with_folder(job.id)))
         return f"its data on {', '.join(lost)} is lost" if lost else ""
 
 

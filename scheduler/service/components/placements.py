@@ -30,6 +30,7 @@ class Placements:
 
     def __init__(self, core: Core, monitor: SystemMonitor, binding: Binding = "none") -> None:
         self._core, self._monitor, self._binding = core, monitor, binding
+        self._reports = monitor.reports
 
     @property
     def has_hosts(self) -> bool:
@@ -78,7 +79,7 @@ class Placements:
         places = []
         for group in job.groups:
             nodes = self.nodes_of(job, group)
-            parts = [self._monitor.reports.status(node, job.id, group) for node in nodes]
+            parts = [self._reports.status(node, job.id, group) for node in nodes]
             bound = {rank: c for part in parts if part is not None for rank, c in part.cpus.items()}
             for rank, (node, processor) in enumerate(self.ranks(job, group, placement)):
                 core = numbers[node].index(processor)
@@ -108,7 +109,7 @@ class Placements:
         return {node: why for node in sorted(nodes) if (why := self._why_unbound(node))}
 
     def _why_unbound(self, node: str) -> str:
-        agent = self._monitor.reports.agents.get(node)
+        agent = self._reports.agents.get(node)
         if agent is None or not self._binds(node) or self._cpus_of(node):
             return ""
         cpus, processors = sum(map(len, agent.cores)), sum(self._on_host(node).values())
@@ -132,7 +133,7 @@ class Placements:
 
     def _cpus_of(self, node: str) -> list[list[int]]:
         """Return the CPUs of each processor of a node; empty if its ranks are not bound."""
-        agent = self._monitor.reports.agents.get(node)
+        agent = self._reports.agents.get(node)
         if agent is None or not self._binds(node):
             return []
         there = self._on_host(node)
