@@ -25,8 +25,7 @@ from reshape.checkpoints.directory import (
     checkpoints_in,
     checkpoints_to_restart_from,
 )
-from reshape.checkpoints.manifest import FORMAT, Manifest
-from reshape.checkpoints.pieces import data_file, pieces_of, write_pieces
+from reshape.checkpoints.manifest import FORMAT, Manifest, data_file, pieces_of, write_pieces
 from reshape.checkpoints.reading import SavedCheckpoint, open_newest
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError

@@ -18,8 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution import Layout, Plan
-from reshape.checkpoints.manifest import Manifest
-from reshape.checkpoints.pieces import Piece, chunk_ranges, chunk_sum, data_file, saved_layout
+from reshape.checkpoints.manifest import (
+    Manifest,
+    Piece,
+    chunk_ranges,
+    chunk_sum,
+    data_file,
+    saved_layout,
+)
 from reshape.data import segments
 from reshape.data.arrays import Declaration, RaggedCuts
 from reshape.data.ragged import Ragged, cuts_at

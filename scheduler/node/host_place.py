@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from reshape.errors import ServiceUnavailable
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, write_private
-from scheduler.node.job_folders import MEMORY, JobFolders
+from scheduler.node.directory import MEMORY, JobFolders
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import Client
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
-from reshape.cli.suggestions import unknown_word
+from reshape.cli.lazy_group import unknown_word
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask_all

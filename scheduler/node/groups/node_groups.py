@@ -27,6 +27,7 @@ from scheduler.launchers.local import (
     start_spanning_mpiexec,
 )
 from scheduler.launchers.rank_reports import RankReports
+from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
 from scheduler.node.groups.group_ends import GroupEnd, failed_start, never_began
@@ -35,7 +36,6 @@ from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
 from scheduler.node.groups.stand_ins import StandIns
-from scheduler.node.job_folders import JobFolders
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ class PoolNodes:
         )
 
     def expire_later(self, allocation: PoolAllocation, now: float) -> list[Event]:
-        """Return the events that tell the core when nodes expire that joined before this was known."""
+        """Return the events by which the core learns later when nodes that are up expire."""
         return [
             self._monitor.joined_event(name, now) for name in allocation.nodes if self._is_up(name)
         ]
@@ -78,7 +78,7 @@ class PoolNodes:
         ]
 
     def withdraw(self, allocation: PoolAllocation, now: float) -> list[Event]:
-        """Stop serving the nodes of an allocation that has ended; other allocations may get them."""
+        """Stop serving the nodes of an allocation that has ended; others may get them."""
         self._monitor.remove_nodes(allocation.nodes)
         nodes = self._partition.machine.nodes
         there = [name for name in allocation.nodes if name in nodes]

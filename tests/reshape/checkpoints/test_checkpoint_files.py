@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from redistribution import Layout
 from reshape.checkpoints.checkpointing import Every
 from reshape.checkpoints.directory import CheckpointDirectory, Owner, checkpoints_in
-from reshape.checkpoints.manifest import FORMAT, Manifest
-from reshape.checkpoints.pieces import (
+from reshape.checkpoints.manifest import (
     CHUNK_BYTES,
+    FORMAT,
+    Manifest,
     chunk_ranges,
     chunk_sum,
     data_file,
