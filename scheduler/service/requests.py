@@ -160,7 +160,7 @@ class RequestHandler:
         match message:
             case m.AtResizePoint():
                 job = check(message.job, message.token)
-                if self._components.ends.is_ahead(job, message.epoch):
+                if self._remap.is_ahead(job, message.epoch):
                     return m.Proceed()
                 self._driver.events += self._remap.on_resize_point(job, message)
                 instruct = self._remap.instruction

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from scheduler.core.core import Core
 from scheduler.launchers.starter import CANNOT_START
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
-from scheduler.model.job import FINAL, RESIZING, Job, JobState
+from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
@@ -54,7 +54,6 @@ class JobEnds:
         self._reports = monitor.reports
         self._remap, self._clock, self._checkpoint_of = remap, clock, checkpoint_of
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
-        self._ahead: set[int] = set()  # jobs with resizes that the journal does not have
         self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
         self._asked: dict[tuple[int, int], float] = {}  # job, group -> when its end was asked for
         # What the agents of jobs in the journal have reported before is not known any more.
@@ -64,7 +63,7 @@ class JobEnds:
     def forget(self, job: int) -> None:
         """Drop what is kept of a job that has ended."""
         self._culprits.pop(job, None)
-        self._ahead.discard(job)
+        self._remap.ahead.discard(job)
         self._ending_since.pop(job, None)
         self._startup.forget_faults(job)
         for key in [key for key in self._asked if key[0] == job]:
@@ -88,23 +87,6 @@ class JobEnds:
             return events + self._on_all_gone(job, gone)
         return events + self._on_some_gone(job, gone)
 
-    def is_ahead(self, job: Job, serial: int) -> bool:
-        """Whether a job has committed a resize that it never got by the journal.
-
-        Then an older journal was restored, and the job is ended as soon as its agents report: its
-        size and its groups are not those that the core decides on.
-
-        Parameters
-        ----------
-        serial : number of the resize that the job has committed last.
-        """
-        if serial <= job.resizes:
-            return False
-        if job.id not in self._ahead and job.state not in FINAL:
-            log.warning("job=%d has done resize %d, which the journal lacks", job.id, serial)
-            self._ahead.add(job.id)
-        return True
-
     def _end_if_newer(self, job: Job) -> None:
         """End a job with a group or a resize that it never got by the journal.
 
@@ -112,7 +94,7 @@ class JobEnds:
         """
         if job.state is JobState.COMPLETING or job.id in self._culprits:
             return
-        is_ahead = job.id in self._ahead
+        is_ahead = job.id in self._remap.ahead
         for _, status in self._reports.statuses(job.id):
             if status.group >= job.next_group or (is_ahead and status.alive):
                 lacks = "the last resize" if is_ahead else "this group"

@@ -67,8 +67,26 @@ class RemapScheduler:
     clock: Callable[[], float]
     restart_ports: RestartPorts
     progress: dict[int, ReportedProgress] = field(default_factory=dict)
+    ahead: set[int] = field(default_factory=set)  # jobs with resizes that the journal lacks
 
     # ------------------------------------------------------------------ from the application
+
+    def is_ahead(self, job: Job, serial: int) -> bool:
+        """Whether a job has committed a resize that it never got by the journal.
+
+        Then an older journal was restored, and the job is ended as soon as its agents report: its
+        size and its groups are not those that the core decides on.
+
+        Parameters
+        ----------
+        serial : number of the resize that the job has committed last.
+        """
+        if serial <= job.resizes:
+            return False
+        if job.id not in self.ahead and job.state not in FINAL:
+            log.warning("job=%d has done resize %d, which the journal lacks", job.id, serial)
+            self.ahead.add(job.id)
+        return True
 
     def on_resize_point(self, job: Job, message: m.AtResizePoint) -> list[Event]:
         """Return the events of a resize point, a commit whose report was lost included.
