@@ -4,7 +4,7 @@ After a resize it is the order for which the fewest bytes are sent. A process ma
 the new layouts. It needs no message for the elements that its new local part has in common with the
 old local parts of its host, summed over all registered arrays. The assignment of ranks for which
 the most bytes need no message is computed exactly (linear sum assignment). On one host, where all
-moves read shared memory (`reshape.resizing.shared_memory`), all orders cost the same, and the order
+moves read shared memory (`reshape.resizing.move`), all orders cost the same, and the order
 is not changed.
 
 A job that restarts from a restart point has each rank where its segments lie: a rank finds them

@@ -27,8 +27,12 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_calls import Accepted, Checked, LookedUp
 from scheduler.service.pools.batch_jobs import BatchJobs, BatchResult, NeverSubmitted
-from scheduler.service.pools.live_pool import LivePool, LivePoolRecord
-from scheduler.service.pools.payload import batch_request, starts_on_all_nodes
+from scheduler.service.pools.live_pool import (
+    LivePool,
+    LivePoolRecord,
+    batch_request,
+    starts_on_all_nodes,
+)
 from scheduler.service.pools.pool_nodes import PoolNodes
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal

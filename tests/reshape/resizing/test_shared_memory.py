@@ -13,7 +13,7 @@ from reshape.data.arrays import Array, declare
 from reshape.data.job_context import JobContext
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-from reshape.resizing.shared_memory import reach_of_ranks
+from reshape.resizing.move import reach_of_ranks
 
 
 @pytest.mark.mpi(min_size=3)
