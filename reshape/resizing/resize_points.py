@@ -21,7 +21,7 @@ from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import accept, connect, contract, expand, join
 from reshape.topology import Topology
 from reshape.wire.link import Decision, Link
-from reshape.wire.messages import Abandon, Connect, Join, Leave, Proceed
+from reshape.wire.messages import Abandon, AtResizePoint, Connect, Join, Leave, Proceed
 from reshape.world import warn_of_kept
 
 
@@ -130,7 +130,9 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
             warn_of_kept(job.comm)
     job.pace.passed(iteration_s)
     if job.comm.rank == 0 and job.pace.is_due():
-        decision = link.ask(
+        question = AtResizePoint(
+            job=link.who.job,
+            token=link.who.token,
             epoch=job.epoch,
             size=job.comm.size,
             registered_bytes=job.registered_bytes,
@@ -139,6 +141,7 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
             topology=job.topology,
             iterations=job.total,
         )
+        decision = link.ask(question)
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
             link.report(job.last)  # it has ended, but the service has not received the report
             decision = Proceed()
