@@ -78,7 +78,7 @@ class HostPlace(JobFolders):
             yield True
 
     def is_shared(self, node: str) -> bool:
-        """Whether another agent of this service, than that of a node, runs on this host."""
+        """Whether an agent of this service other than that of a node runs on this host."""
         own = self.memory / f"agent-{node}.lock"
         return any(_is_held(path) for path in self.memory.glob("agent-*.lock") if path != own)
 

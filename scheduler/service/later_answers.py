@@ -141,7 +141,7 @@ class Waits:
         return self._requests.keys() & numbers
 
     def pop(self, job: int) -> list[tuple[bytes, int]]:
-        """Remove a job; return (peer, request) of all who waited for it."""
+        """Remove a job; return (peer, request) of all peers that waited for it."""
         waiting = list(self._requests.pop(job, {}).items())
         for peer, _ in waiting:
             self._jobs[peer].discard(job)

@@ -83,7 +83,7 @@ class NodeGroups:
         return [group.report() for group in self._groups.values()]
 
     def restart_points(self, jobs: list[int]) -> list[int]:
-        """Return those of some jobs that have a restart point on this host."""
+        """Return which of some jobs have a restart point on this host."""
         return [job for job in jobs if has_restart_point(self._folders.shm(job))]
 
     def max_memory_mib(self) -> dict[int, int]:
@@ -97,7 +97,7 @@ class NodeGroups:
         return any(not group.gone for group in self._groups.values())
 
     def running_jobs(self) -> list[int]:
-        """Return the numbers of the jobs of which a group runs."""
+        """Return the numbers of the jobs that have a running group."""
         return sorted({job for (job, _), group in self._groups.items() if not group.gone})
 
     def wait_ms(self) -> int:
@@ -215,7 +215,7 @@ class NodeGroups:
         shutil.rmtree(self._folders.shm(job), ignore_errors=True)
 
     def stop(self, why: str) -> None:
-        """End all groups, and start none any more."""
+        """End all groups, and start no further ones."""
         self.stopping = True
         for group in self._groups.values():
             self._kill(group, 0.5, why)

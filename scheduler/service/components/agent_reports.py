@@ -99,7 +99,7 @@ class AgentReports:
             self._note_memory(before.max_memory_mib, hello.max_memory_mib)
 
     def _note_memory(self, before: Mapping[int, int], now: Mapping[int, int]) -> None:
-        """Note the largest memory of the jobs of which an agent reports another amount.
+        """Note the largest memory of the jobs for which an agent reports a new amount.
 
         The amounts of several nodes are added. What an earlier agent reported is not lost.
         """

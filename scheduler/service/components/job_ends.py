@@ -88,7 +88,7 @@ class JobEnds:
         return events + self._on_some_gone(job, gone)
 
     def _end_if_newer(self, job: Job) -> None:
-        """End a job with a group or a resize that it never got by the journal.
+        """End a job that has a group or a resize which the journal does not have.
 
         The groups of the job communicate with that group, so they cannot continue without it.
         """
@@ -148,7 +148,7 @@ class JobEnds:
         return m.GroupStatus(job=job.id, group=group, alive=False, signal=9, why=why)
 
     def _ask_end(self, job: Job, group: int) -> bool:
-        """Ask the agent how a group ended whose end the journal has lost.
+        """Ask the agent how a group ended if the journal has lost its end.
 
         Returns
         -------

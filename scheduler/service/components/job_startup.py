@@ -291,7 +291,7 @@ class JobStartup:
         self._kill_wait_s = min(self._kill_wait_s, GRACE_S)
 
     def let_end(self, job: Job, group: int) -> None:
-        """Allow a group that was sent SIGTERM `REPEAT_S` to end before it is killed."""
+        """Give a group that was sent SIGTERM `REPEAT_S` seconds to end before it is killed."""
         self._sent_at[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
 
     def kill_all(self, job: Job, why: str) -> None:
@@ -379,7 +379,7 @@ def _could_not_start(part: m.GroupStatus) -> bool:
 
 
 def _joint_end(parts: list[m.GroupStatus]) -> m.GroupStatus:
-    """Return the end of a group on several hosts from its ends on each of them, the first first.
+    """Return the end of a group on several hosts from its ends on each of them, in their order.
 
     SIGKILL counts less than other ends, because hydra ends the other ranks by it after a failure.
     """

@@ -91,7 +91,7 @@ class NodeStates:
         return events
 
     def drain_failing(self, jobs: Iterable[int], now: float) -> list[Event]:
-        """Return the events by which nodes drain that have failed to start several jobs.
+        """Return the events that drain the nodes which have failed to start several jobs.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class NodeStates:
         return self._core.machine.nodes[name]
 
     def follow_removals(self, now: float) -> list[NodeLost]:
-        """Stop to serve removed nodes that no job holds any more; serve those that were resumed.
+        """Stop serving removed nodes that no job holds any more; serve those that were resumed.
 
         Returns
         -------

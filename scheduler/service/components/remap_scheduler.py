@@ -72,7 +72,7 @@ class RemapScheduler:
     # ------------------------------------------------------------------ from the application
 
     def is_ahead(self, job: Job, serial: int) -> bool:
-        """Whether a job has committed a resize that it never got by the journal.
+        """Whether a job has committed a resize that the journal does not have.
 
         Then an older journal was restored, and the job is ended as soon as its agents report: its
         size and its groups are not those that the core decides on.

@@ -263,7 +263,7 @@ class SystemMonitor:
         return [self._lose(node, now, ())]
 
     def serve_again(self, node: str) -> None:
-        """Serve a node again that was dismissed."""
+        """Serve a dismissed node again."""
         served = {*self.nodes, node}
         self.nodes = {name: n.processors for name, n in self._nodes.items() if name in served}
         self._missing_since[node] = self._listened_s

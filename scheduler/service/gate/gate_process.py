@@ -303,7 +303,7 @@ class Gate:
         self._advance(peer, handshake)
 
     def _verify(self) -> None:
-        """Let the service verify the next keys, after it has been told of whom they are."""
+        """Let the service verify the next keys, after it has been told whose they are."""
         self._unannounced += self._unproven.verify()
         while self._unannounced:
             peer = self._unannounced[0]

@@ -143,7 +143,7 @@ class LivePools:
         self._jobs.try_out(system, self._request(live, 0, names))
 
     def pause(self, name: str, why: str) -> None:
-        """Let a pool submit nothing until it is resumed.
+        """Stop a pool from submitting until it is resumed.
 
         Raises
         ------
@@ -337,8 +337,8 @@ class LivePools:
     def _follow_expiry(self, live: LivePool, allocation: PoolAllocation, now: float) -> None:
         """Note that the nodes of an allocation expire, which ends its agents and its batch job.
 
-        The nodes have expired if they are not served any more, too: their time is computed anew at
-        every tick and may be reached slightly earlier.
+        They have also expired if they are not served any more, because their time is computed anew
+        at every tick and may be reached slightly earlier.
         """
         expires = now >= allocation.ends_at or not any(
             name in self._monitor.nodes for name in allocation.nodes

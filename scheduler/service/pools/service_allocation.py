@@ -24,7 +24,7 @@ LOOK_UP_S = 10.0
 
 
 class ServiceAllocation:
-    """Keeps the time at which the nodes of the allocation are given back that of Slurm.
+    """Keeps the time at which nodes are given back equal to the end that Slurm reports.
 
     Parameters
     ----------
