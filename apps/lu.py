@@ -1,9 +1,10 @@
 """LU factorisation with partial pivoting, resizable: ``mpiexec -n 4 python -m apps.lu --n 1024``.
 
-The factorisation is blocked and right-looking, on a block-cyclic matrix over a 2-D process grid
-(`apps.factor`). An iteration factors one panel (or several); between two iterations the grid may
-change. After each matrix rank 0 computes the residual ||PA - LU|| / (||A|| n eps) and that of
-scipy.linalg.lu.
+The factorisation is blocked and right-looking, on a block-cyclic matrix over a 2-D process grid. As
+in ScaLAPACK's pdgetrf: factor a panel of block width, apply its row swaps to the other columns,
+solve for the block row, update the trailing matrix. An iteration factors one panel (or several);
+between two iterations the grid may change. After each matrix rank 0 computes the residual ||PA -
+LU|| / (||A|| n eps) and that of scipy.linalg.lu.
 """
 
 from __future__ import annotations
@@ -19,12 +20,94 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
-from apps.factor import eliminate
 from apps.facts import finite_or_text
 from apps.process_grid import ProcessGrid
 from redistribution import Plan, Replicated
 from reshape.app import Application
 from reshape.data.arrays import Array
+
+
+def factor_panel(grid: ProcessGrid, panel: Floats, lo: int) -> Integers:
+    """Collective over grid.column. Factor columns lo, lo + 1, ... whose local rows are `panel`.
+
+    Returns
+    -------
+    (width,) int64 : the row that each of these rows was swapped with.
+    """
+    width = panel.shape[1]
+    pivots = np.empty(width, np.int64)
+    # Each process contributes its largest candidate, the index and contents of that row, and row j.
+    own, all_ = np.empty(2 + 2 * width), np.empty((grid.column.size, 2 + 2 * width))
+    for k, j in enumerate(range(lo, lo + width)):
+        here, below = np.searchsorted(grid.rows, (j, j + 1))
+        own[0] = -1.0
+        if here < len(panel):
+            best = here + int(np.abs(panel[here:, k]).argmax())
+            own[:2] = abs(panel[best, k]), grid.rows[best]
+            own[2 : 2 + width] = panel[best]
+        if here < below:
+            own[2 + width :] = panel[here]
+        grid.column.Allgather(own, all_)
+        winner = all_[all_[:, 0].argmax()]
+        pivot, pivot_row = int(winner[1]), winner[2 : 2 + width]
+        if grid.row_owner(pivot) == grid.column.rank:
+            panel[np.searchsorted(grid.rows, pivot)] = all_[grid.row_owner(j), 2 + width :]
+        panel[here:below] = pivot_row
+        panel[below:, k] /= pivot_row[k]
+        panel[below:, k + 1 :] -= np.outer(panel[below:, k], pivot_row[k + 1 :])
+        pivots[k] = pivot
+    return pivots
+
+
+def swap_rows(grid: ProcessGrid, local: Floats, lo: int, pivots: Integers, panel: slice) -> None:
+    """Collective over grid.column. Apply a panel's swaps to all other local columns."""
+    origin: dict[int, int] = {}
+    for j, pivot in enumerate(pivots.tolist(), lo):
+        origin[j], origin[pivot] = origin.get(pivot, pivot), origin.get(j, j)
+    touched = np.array(sorted(origin))
+    source = np.searchsorted(touched, [origin[row] for row in touched.tolist()])
+    own = np.flatnonzero(touched // grid.block % grid.column.size == grid.column.rank)
+    others = np.delete(np.arange(local.shape[1]), panel)
+    where = np.ix_(np.searchsorted(grid.rows, touched[own]), others)
+    rows = np.zeros((len(touched), len(others)))
+    rows[own] = local[where]
+    grid.column.Allreduce(
+        MPI.IN_PLACE, rows, MPI.SUM
+    )  # every row is on one process, 0 on the others
+    local[where] = rows[source[own]]
+
+
+def eliminate(grid: ProcessGrid, local: Floats, lo: int, hi: int) -> Integers:
+    """Collective over the grid. Factor columns [lo, hi) and update the trailing matrix.
+
+    Returns
+    -------
+    (hi - lo,) int64 : the row that each of these rows was swapped with.
+    """
+    own = slice(*np.searchsorted(grid.cols, (lo, hi)))
+    panel, pivots = np.empty((len(grid.rows), hi - lo)), np.empty(hi - lo, np.int64)
+    root = grid.col_owner(lo)
+    if root == grid.row.rank:
+        panel[:] = local[:, own]
+        pivots = factor_panel(grid, panel, lo)
+        local[:, own] = panel
+    grid.row.Bcast(pivots, root)
+    grid.row.Bcast(panel, root)
+    swap_rows(grid, local, lo, pivots, own)
+    top = slice(*np.searchsorted(grid.rows, (lo, hi)))
+    right = int(np.searchsorted(grid.cols, hi))
+    upper = np.empty((hi - lo, local.shape[1] - right))
+    root = grid.row_owner(lo)
+    if root == grid.column.rank and upper.size:
+        lower = panel[top]
+        upper[:] = scipy.linalg.solve_triangular(
+            lower, local[top, right:], lower=True, unit_diagonal=True
+        )
+        local[top, right:] = upper
+    grid.column.Bcast(upper, root)
+    local[top.stop :, right:] -= panel[top.stop :] @ upper
+    return pivots
+
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -53,7 +136,7 @@ def check(comm: MPI.Intracomm, a: Array, pivots: Integers, seed: int) -> tuple[f
     n = a.shape[0]
     whole: Any = np.empty(a.shape) if comm.rank == 0 else None
     Plan(a.layout, Replicated(a.shape, 1)).run(comm, a.local, whole)
-    found = np.zeros(2)
+    residuals = np.zeros(2)
     if whole is not None:
         original = matrix(np.arange(n), n, seed)
         order = np.arange(n)
@@ -61,10 +144,10 @@ def check(comm: MPI.Intracomm, a: Array, pivots: Integers, seed: int) -> tuple[f
             order[[j, pivot]] = order[[pivot, j]]
         lower = np.tril(whole, -1) + np.eye(n)
         p, reference_l, reference_u = scipy.linalg.lu(original)
-        found[0] = residual(original, original[order], lower, np.triu(whole))
-        found[1] = residual(original, p.T @ original, reference_l, reference_u)
-    comm.Bcast(found, root=0)
-    return float(found[0]), float(found[1])
+        residuals[0] = residual(original, original[order], lower, np.triu(whole))
+        residuals[1] = residual(original, p.T @ original, reference_l, reference_u)
+    comm.Bcast(residuals, root=0)
+    return float(residuals[0]), float(residuals[1])
 
 
 def solve(app: Application, options: argparse.Namespace) -> bool:
@@ -87,9 +170,9 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
                 lo, hi = panel * block, min((panel + 1) * block, n)
                 pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
             if step == steps - 1:
-                found, reference = check(app.comm, a, pivots.local, seed)
+                own, reference = check(app.comm, a, pivots.local, seed)
                 # np.maximum, unlike max, propagates NaN.
-                app.state["residual"] = float(np.maximum(found, app.state["residual"]))
+                app.state["residual"] = float(np.maximum(own, app.state["residual"]))
                 app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
     worst, reference = app.state["residual"], app.state["reference"]
     verified = bool(worst < MAX_RESIDUAL and worst <= 10 * reference)

@@ -268,8 +268,8 @@ class Cuts(Layout):
         if nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {nprocs}")
         axis = _axis(axis, extents)
-        each, extra = divmod(extents[axis], nprocs)
-        return cls(extents, tuple(p * each + min(p, extra) for p in range(nprocs + 1)), axis)
+        share, extra = divmod(extents[axis], nprocs)
+        return cls(extents, tuple(p * share + min(p, extra) for p in range(nprocs + 1)), axis)
 
     @classmethod
     def by_weight(cls, weights: Sequence[int] | NDArray[np.int64], nprocs: int) -> Cuts:

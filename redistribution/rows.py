@@ -128,7 +128,7 @@ def move_csr(comm: MPI.Intracomm, plan: Plan, block: csr_array | None) -> csr_ar
     from scipy.sparse import csr_array
 
     own = None if block is None else (block.shape[1], block.indices.dtype)
-    blocks = [each for each in comm.allgather(own) if each is not None]
+    blocks = [part for part in comm.allgather(own) if part is not None]
     columns = {columns for columns, _ in blocks}
     if len(columns) > 1:
         raise ValueError(f"blocks have different numbers of columns: {sorted(columns)}")
@@ -177,8 +177,8 @@ def deal(
     _raise_on_all_ranks(comm, fault)
     by_rank = comm.allgather([1] * len(held) if weights is None else [int(w) for w in weights])
     source = Cuts((sum(map(len, by_rank)),), tuple(accumulate(map(len, by_rank), initial=0)))
-    if any(len(set(each)) > 1 or 1 not in each for each in by_rank if each):
-        all_weights = [weight for each in by_rank for weight in each]
+    if any(len(set(own)) > 1 or 1 not in own for own in by_rank if own):
+        all_weights = [weight for own in by_rank for weight in own]
         target = Cuts.by_weight(all_weights, len(target_ranks))
     else:
         target = Cuts.even(source.shape, len(target_ranks))
@@ -186,7 +186,7 @@ def deal(
     moved = move_rows(
         comm,
         Plan(source, target, None, target_ranks),
-        np.array([len(each) for each in pickled], np.int64),
+        np.array([len(own) for own in pickled], np.int64),
         (np.frombuffer(b"".join(pickled), np.uint8),),
     )
     if moved is None:
@@ -233,6 +233,6 @@ def _check(
 
 def _raise_on_all_ranks(comm: MPI.Intracomm, fault: str | None) -> None:
     """Collective over comm. Raise the error of the lowest rank that has one on every rank."""
-    for each in comm.allgather(fault):
-        if each is not None:
-            raise ValueError(each)
+    for why in comm.allgather(fault):
+        if why is not None:
+            raise ValueError(why)

@@ -28,7 +28,7 @@ __all__ = ["ReshapeError", "__version__", "application"]
 def __getattr__(name: str) -> object:
     """Look up the names that take long to import: `application` and the installed version."""
     if name == "application":
-        import_module("reshape.hidden").check_found(["redistribution"], sys.path)
+        import_module("reshape.user_modules").check_found(["redistribution"], sys.path)
         return import_module("reshape.app").application
     if name == "__version__":
         return import_module("importlib.metadata").version("reshape-mpi")

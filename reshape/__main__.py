@@ -15,10 +15,10 @@ SUBCOMMANDS = {
     "doctor": Entry(
         "reshape.doctor.command:doctor", "Check whether jobs can run and be resized here."
     ),
-    "serve": Entry("scheduler.client.commands:serve", "Start the scheduler service."),
+    "serve": Entry("scheduler.client.serve_command:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
     "quote": Entry(
-        "scheduler.client.quote_command:quote", "Show when a job would start if submitted now."
+        "scheduler.client.forecasting:quote", "Show when a job would start if submitted now."
     ),
     "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
@@ -28,7 +28,7 @@ SUBCOMMANDS = {
     "reserve": Entry(
         "scheduler.client.reservations:reserve", "Create, list and cancel advance reservations."
     ),
-    "pool": Entry("scheduler.client.pool.commands:pool", "Add, list and remove elastic pools."),
+    "pool": Entry("scheduler.client.pools:pool", "Add, list and remove elastic pools."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.bulk.cancel_command:cancel", "Cancel jobs."),
     "rebalance": Entry(

@@ -1,4 +1,9 @@
-"""The end of a program after an error on one of its ranks."""
+"""The output of a rank, and the end of a program after an error on one of its ranks.
+
+mpiexec joins the output of all ranks. A pipe is buffered by blocks, so mpiexec would put parts of
+lines between one another; with PYTHONUNBUFFERED=1 text and newline of a `print` are separate
+writes, too.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import os
 import sys
 import time
 import traceback
+from io import TextIOWrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,6 +21,14 @@ from reshape.world import WORLD, add_note, is_retired
 
 if TYPE_CHECKING:
     from reshape.wire.link import Link
+
+
+def write_whole_lines() -> None:
+    """Write each line of standard output and error at once, when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # not a stream that the program has put there
+            stream.reconfigure(line_buffering=True, write_through=False)
+
 
 _FORWARD_S = 0.3  # for mpiexec to forward the output before the abort
 _RANK_0_FIRST_S = 0.6  # head start of rank 0, so that it prints an error of all ranks

@@ -119,7 +119,7 @@ class Application:
             self._fail(error)
 
     def _set_up(self) -> None:
-        from reshape.output import write_whole_lines
+        from reshape.abort import write_whole_lines
         from reshape.world import WORLD, retire
 
         write_whole_lines()
@@ -144,7 +144,7 @@ class Application:
         if self._role == "join" or len(who.groups) > 1:
             retire()
         if len(who.groups) > 1:
-            from reshape.resizing.assembly import assemble
+            from reshape.resizing.resize_points import assemble
 
             assemble(job, who.groups, self._link)
         if self._role == "first":

@@ -35,10 +35,10 @@ class ConfigError(ReshapeError):
         field: str | None = None,
     ) -> None:
         self.message, self.file, self.line, self.field = message, file, line, field
-        place = file or ""
+        source = file or ""
         if line is not None:
-            place = f"{place}:{line}" if place else f"line {line}"
-        super().__init__(": ".join(part for part in (place, field, message) if part))
+            source = f"{source}:{line}" if source else f"line {line}"
+        super().__init__(": ".join(part for part in (source, field, message) if part))
 
 
 class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the service

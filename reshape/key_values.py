@@ -41,13 +41,13 @@ def key_values(items: Iterable[str], known: Iterable[str] | None = None) -> dict
     ValueError : see `key_value`; or a key is given twice.
     """
     known = None if known is None else list(known)
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for item in items:
         key, value = key_value(item, known)
-        if key in found:
-            raise ValueError(f"{key} is given twice, {found[key]!r} and {value!r}; keep one")
-        found[key] = value
-    return found
+        if key in values:
+            raise ValueError(f"{key} is given twice, {values[key]!r} and {value!r}; keep one")
+        values[key] = value
+    return values
 
 
 def amounts(items: Iterable[str]) -> dict[str, int]:
@@ -57,11 +57,11 @@ def amounts(items: Iterable[str]) -> dict[str, int]:
     ------
     ValueError : see `key_values`; or an amount is not such a number.
     """
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for name, text in key_values(items).items():
         if not text.isdecimal():
             raise ValueError(f"{name}={text}: {text!r} is not a whole number >= 0")
         if len(text) > LONGEST_AMOUNT:
             raise ValueError(f"{name}={text} is too large: at most {LONGEST_AMOUNT} digits")
-        found[name] = int(text)
-    return found
+        values[name] = int(text)
+    return values

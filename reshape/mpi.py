@@ -35,13 +35,13 @@ def mpiexec_path(environment: Mapping[str, str] | None = None) -> Path:
     # sys.executable is not resolved: in a virtual environment it is a link that leads out of it.
     beside = Path(sys.executable).absolute().parent
     path = (os.environ if environment is None else environment).get("PATH", "")
-    found = shutil.which("mpiexec", path=str(beside)) or shutil.which("mpiexec", path=path)
-    if found is None:
+    program = shutil.which("mpiexec", path=str(beside)) or shutil.which("mpiexec", path=path)
+    if program is None:
         raise ReshapeError(
             f"no mpiexec in {beside} or on PATH; install the MPI beside this Python by "
             f"'{sys.executable} -m pip install mpich mpi4py', or add your mpiexec to PATH"
         )
-    return Path(found)
+    return Path(program)
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:

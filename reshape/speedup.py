@@ -189,12 +189,12 @@ class Tabulated(_Model, frozen=True, tag="table"):
         if size in self.times:
             return self.times[size]
         sizes = sorted(self.times)
-        place = bisect_left(sizes, size)
-        if 0 < place < len(sizes):
-            low, high = sizes[place - 1], sizes[place]
+        index = bisect_left(sizes, size)
+        if 0 < index < len(sizes):
+            low, high = sizes[index - 1], sizes[index]
             part = log(size / low) / log(high / low)
             return float(self.times[low] ** (1 - part) * self.times[high] ** part)
-        first, end = sizes[0], sizes[0] if place == 0 else sizes[-1]
+        first, end = sizes[0], sizes[0] if index == 0 else sizes[-1]
         if self.beyond is None:
             return self.times[end]
         # Relative to the first size, because PRIO's model is another curve for another start.
@@ -279,8 +279,8 @@ def named(text: str) -> Speedup:
     """
     if not is_own_class(text):
         return parse(text)
-    place, *rest = text.split(",")
-    module, _, name = place.partition(":")
+    spec, *rest = text.split(",")
+    module, _, name = spec.partition(":")
     try:
         values = {key: _number(value) for key, value in key_values(rest).items()}
         made = getattr(user_module(module), name)(**values)

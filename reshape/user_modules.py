@@ -1,12 +1,22 @@
-"""Modules of users, named as ``module:Class`` on a command line or in a file."""
+"""Modules of users: those that they name as ``module:Class``, and those that hide a package.
+
+Python looks for modules in the folder of the program first, or in the current directory, then in
+PYTHONPATH, and only then where packages are installed. A user's own `redistribution.py` therefore
+hides the package of this name.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
 from types import ModuleType
+
+from reshape.errors import ReshapeError
 
 
 def user_module(name: str) -> ModuleType:
@@ -29,3 +39,35 @@ def user_module(name: str) -> ModuleType:
         if folder not in sys.path:
             sys.path.append(folder)
     return import_module(name)
+
+
+_ROOT = Path(__file__).parent.parent
+
+
+def hiding(package: str, path: Sequence[str]) -> str:
+    """Return the file that is found instead of a package of this project; empty if none is.
+
+    Parameters
+    ----------
+    path : where to look, as in `sys.path`; the first file counts.
+    """
+    spec = PathFinder.find_spec(package, list(path))
+    if spec is None or spec.origin is None:  # found by other means, or a folder without modules
+        return ""
+    ours = _ROOT / package / "__init__.py"
+    return "" if os.path.realpath(spec.origin) == os.path.realpath(ours) else spec.origin
+
+
+def check_found(packages: Sequence[str], path: Sequence[str]) -> None:
+    """Check that packages of this project are found.
+
+    Raises
+    ------
+    ReshapeError : a file hides one of them.
+    """
+    for package in packages:
+        if file := hiding(package, path):
+            raise ReshapeError(
+                f"{file} hides the package {package!r} of reshape: rename it, or run the command "
+                "or program from another folder"
+            )

@@ -40,8 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))
 
 from service import MOST, SIZE, FirstRanks, Peers, submission, submit
 
-from reshape.wire.access import read_access
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile, read_access
 from scheduler.client import background
 from scheduler.client.asking import ask
 from scheduler.node.directory import ServiceDirectory

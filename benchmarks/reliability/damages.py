@@ -42,7 +42,7 @@ from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.model.job import FINAL
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.service.assembly import assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner

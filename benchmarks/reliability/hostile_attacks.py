@@ -16,8 +16,7 @@ import zmq
 from hostile_connections import PROCESSES, handshakes, record, silent, slow
 from service import SIZE, submission
 
-from reshape.wire.access import read_access
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL, encode
 from reshape.wire.connection import use_keys
 from scheduler.protocol import messages as m

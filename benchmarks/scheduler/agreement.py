@@ -26,8 +26,7 @@ from typing import Any
 
 from rich.console import Console
 
-from scheduler.demo.progress import RunProgress
-from scheduler.demo.run import run_workload
+from scheduler.demo.run import RunProgress, run_workload
 from scheduler.demo.workload import workload
 from scheduler.policies.registry import known
 

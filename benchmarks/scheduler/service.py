@@ -42,13 +42,13 @@ import psutil
 import zmq
 
 from reshape.topology import Topology
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from reshape.wire.codec import encode
 from reshape.wire.connection import use_keys
 from scheduler.client import background
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 
 SIZE, MOST = 2, 4
 #: Seconds after which a question without an answer is asked again.

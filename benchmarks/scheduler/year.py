@@ -41,7 +41,7 @@ import zmq
 
 from reshape.errors import ServiceUnavailable
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.client import background
 from scheduler.client.asking import service_info
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
@@ -59,10 +59,9 @@ from scheduler.model.orders import Expand
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import Client
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.replay.compare import settings_of
-from scheduler.replay.journal_reader import RECORD, SUBMISSION, SUMMARY
-from scheduler.replay.seals import seal, unseal
+from scheduler.replay.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
 from scheduler.service.components.admission import Admission
 from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.journal import Journal

@@ -46,7 +46,7 @@ from scheduler.config.settings import JournalConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import Client
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention
 

@@ -29,7 +29,7 @@ from reshape.topology import Topology
 from scheduler.client.tables import sizes_text
 from scheduler.demo.picture import Panel, draw
 from scheduler.model.procset import ProcSet
-from scheduler.pictures.style import encode
+from scheduler.pictures import encode
 from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
 

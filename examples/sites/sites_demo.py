@@ -35,8 +35,7 @@ from reshape.errors import ReshapeError
 from scheduler.client.asking import list_jobs
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
-from scheduler.client.sites.metrics import METRICS, QUOTED
-from scheduler.client.sites.sites_file import SitesFile, read_sites
+from scheduler.client.sites.sites_file import METRICS, QUOTED, SitesFile, read_sites
 from scheduler.client.sites.submitting import AcceptedJob, ranked, request_of, submit_to_best
 from scheduler.client.submission import prepare
 from scheduler.demo.picture import save

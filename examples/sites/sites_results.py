@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from sites_workload import KINDS, DemoSite, SiteDemoJob
 
-from scheduler.demo.metrics import allocation_spans, measure
 from scheduler.demo.picture import Panel, draw
-from scheduler.demo.report import new_table
+from scheduler.demo.report import allocation_spans, measure, new_table
 from scheduler.protocol.messages import JobInfo
 
 

@@ -36,9 +36,9 @@ def rounded_size(size: int) -> int:
 def take(size: int) -> Bytes:
     """Buffer of ``rounded_size(size)`` bytes with undefined contents; `give_back` it after use."""
     size = rounded_size(size)
-    for place in reversed(range(len(_pool))):  # the buffer that was used last may be in the cache
-        if _pool[place].size == size:
-            return _pool.pop(place)
+    for index in reversed(range(len(_pool))):  # the buffer that was used last may be in the cache
+        if _pool[index].size == size:
+            return _pool.pop(index)
     # This keeps the pool and the buffers in use within the peak of the buffers in use.
     freed = 0
     while _pool and freed < size:

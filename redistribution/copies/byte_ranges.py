@@ -89,8 +89,8 @@ def contiguous_message(
     transfer: Transfer, itemsize: int, region: Region, order: Order
 ) -> Bytes | None:
     """Bytes of ``region`` that are the message of ``transfer``; None if it is not contiguous."""
-    found = ByteRanges.of(transfer, itemsize, region, order)
-    return region.memory[found.offset :][: found.nbytes] if found.number == 1 else None
+    ranges = ByteRanges.of(transfer, itemsize, region, order)
+    return region.memory[ranges.offset :][: ranges.nbytes] if ranges.number == 1 else None
 
 
 class _IndexRange(NamedTuple):
@@ -104,18 +104,18 @@ class _IndexRange(NamedTuple):
 
 def _index_ranges(runs: tuple[Run, ...], role: Role) -> list[_IndexRange]:
     """Runs of an axis in a region of this role, consecutive ones merged."""
-    found: list[_IndexRange] = []
+    ranges: list[_IndexRange] = []
     for run in runs:
         start, step = start_and_step(run, role)
         new = _IndexRange(start, run.length, run.repeats, step)
         if step == run.length:
             new = _IndexRange(start, run.length * run.repeats, 1, step)
-        last = found[-1] if found else None
+        last = ranges[-1] if ranges else None
         if last and last.repeats == new.repeats == 1 and last.start + last.length == start:
-            found[-1] = last._replace(length=last.length + new.length)
+            ranges[-1] = last._replace(length=last.length + new.length)
         else:
-            found.append(new)
-    return found
+            ranges.append(new)
+    return ranges
 
 
 def _slow_axis(stride: int, ranges: list[_IndexRange]) -> list[RangeFamily]:

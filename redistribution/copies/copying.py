@@ -89,7 +89,7 @@ def _kernel_families(
     if unit * transfer.shape[last] < tuning.kernel_run_bytes * sum(run.repeats for run in runs):
         return None
     axes.remove(last)
-    found = [
+    rows = [
         _family_table(
             transfer.runs[axis],
             1 if axis != last else unit,
@@ -101,16 +101,16 @@ def _kernel_families(
         for axis in (*axes, last)
     ]
     if start or to_start:
-        found[0] = found[0] + np.array([0, 0, start, 0, 0, to_start, 0, 0])
-    return found
+        rows[0] = rows[0] + np.array([0, 0, start, 0, 0, to_start, 0, 0])
+    return rows
 
 
 def _contiguous_axis(
     axes: list[int], transfer: Transfer, unit: int, source: Region, target: Region
 ) -> int | None:
     """The longest of ``axes`` along which neighbours are ``unit`` bytes apart on both sides."""
-    found = [axis for axis in axes if source.strides[axis] == target.strides[axis] == unit]
-    return max(found, key=lambda axis: transfer.shape[axis], default=None)
+    contiguous = [axis for axis in axes if source.strides[axis] == target.strides[axis] == unit]
+    return max(contiguous, key=lambda axis: transfer.shape[axis], default=None)
 
 
 @lru_cache(maxsize=64)

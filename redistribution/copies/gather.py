@@ -57,16 +57,16 @@ def gather(
         _check_target(routes, process, b)
     find = sources if callable(sources) else sources.__getitem__
     transfers = routes.incoming(routes.target_ranks[process])
-    found = [find(routes.source_process[transfer.peer]) for transfer in transfers]
-    if last is not None and last.sources.match(*found):
+    arrays = [find(routes.source_process[transfer.peer]) for transfer in transfers]
+    if last is not None and last.sources.match(*arrays):
         for copy in last.copies:
             copy()
         return last
-    prepared = PreparedGather(KeptArrays(b), KeptArrays(*found), [])
+    prepared = PreparedGather(KeptArrays(b), KeptArrays(*arrays), [])
     is_small = prepared.target.nbytes + prepared.sources.nbytes <= tuning.kept_gather_bytes
     target = array_region(b, "target")
     copies = []
-    for transfer, a in zip(transfers, found, strict=True):
+    for transfer, a in zip(transfers, arrays, strict=True):
         check_source(routes, routes.source_process[transfer.peer], a, b)
         copies.append(Copy(transfer, array_region(a, "source"), target))
     for copy in bind(b.dtype.itemsize, *copies):

@@ -1,12 +1,15 @@
 """Moves of any size through a bounded amount of memory. Importing this module starts MPI.
 
-A transfer travels in pieces. If a piece is made of long contiguous ranges, MPI takes it from the
-array, or puts it into it, by itself (`redistribution.messages.datatypes`). All other pieces are
-packed, one for each receiver at a time, together with a piece of the elements that stay: these are
-often between the others in memory and have come into the cache with them. Elements of other ranks
-of the same host are copied in the same way, out of the arrays of these ranks. While the receiver
-does not run, the sender packs ahead, up to the limit of memory for messages, because ranks that
-share cores also wait for one another's time slices.
+A transfer travels in pieces. If a piece is made of long contiguous ranges of an array, a derived
+datatype describes them, MPI takes the piece from the array, or puts it into it, and a copy into a
+message buffer is saved. For short ranges MPI is slower than packing. The thresholds were measured
+with MPICH on one node, where the receiver reads the memory of the sender. It may put the message
+anywhere, but the description of the sender must be short; if it is not, MPI packs by itself, a
+hundred times as slowly. All other pieces are packed, one for each receiver at a time, together with
+a piece of the elements that stay: these are often between the others in memory and have come into
+the cache with them. Elements of other ranks of the same host are copied in the same way, out of the
+arrays of these ranks. While the receiver does not run, the sender packs ahead, up to the limit of
+memory for messages, because ranks that share cores also wait for one another's time slices.
 """
 
 from __future__ import annotations
@@ -19,13 +22,73 @@ from mpi4py import MPI
 
 from redistribution.copies import buffers
 from redistribution.copies.buffers import Bytes
+from redistribution.copies.byte_ranges import ByteRanges
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import Region, array_region, message_region
 from redistribution.messages.arguments import Arguments
-from redistribution.messages.datatypes import receive_into_array, send_from_array
 from redistribution.messages.waiting import Backoff
-from redistribution.plans.transfers import Transfer, pieces
+from redistribution.plans.transfers import Order, Transfer, pieces
 from redistribution.tuning import tuning
+
+
+def send_from_array(
+    transfer: Transfer, itemsize: int, source: Region, order: Order, to_host: bool = False
+) -> list[Any] | None:
+    """Arguments with which MPI sends a transfer directly from ``source``.
+
+    Parameters
+    ----------
+    to_host : whether the receiver is on another host.
+
+    Returns
+    -------
+    buffer, count and datatype, which the caller frees; None if the transfer is to be packed.
+    """
+    ranges = ByteRanges.of(transfer, itemsize, source, order)
+    if to_host and ranges.number > 1:
+        return None
+    if ranges.number > tuning.sent_ranges and any(len(families) > 1 for families in ranges.axes):
+        return None
+    return _mpi_arguments(ranges, source, tuning.sent_range_bytes)
+
+
+def receive_into_array(
+    transfer: Transfer, itemsize: int, target: Region, order: Order
+) -> list[Any] | None:
+    """Arguments with which MPI receives a transfer directly into ``target``.
+
+    Returns
+    -------
+    as `send_from_array`.
+    """
+    ranges = ByteRanges.of(transfer, itemsize, target, order)
+    return _mpi_arguments(ranges, target, tuning.received_range_bytes)
+
+
+def _mpi_arguments(ranges: ByteRanges, region: Region, shortest: int) -> list[Any] | None:
+    """Buffer, count and datatype; None if ranges are too short or begin before the buffer."""
+    if ranges.number > 1 and (ranges.nbytes < shortest * ranges.number or min(region.strides) < 0):
+        return None
+    return [region.memory[ranges.offset :], 1, derived_datatype(ranges)]
+
+
+def derived_datatype(ranges: ByteRanges) -> MPI.Datatype:
+    """Committed datatype of the ranges, relative to their offset."""
+    made = [MPI.BYTE]
+    for families in ranges.axes:
+        if len(families) == 1:
+            _, repeats, step, length = families[0]
+            made.append(made[-1].Create_hvector(repeats, length, step))
+        else:
+            lengths = [family.length for family in families for _ in range(family.repeats)]
+            starts = [f.start + k * f.step for f in families for k in range(f.repeats)]
+            made.append(made[-1].Create_hindexed(lengths, starts))
+    _, *parts, whole = made
+    whole.Commit()
+    for part in parts:
+        part.Free()
+    return whole
+
 
 # All messages of a plan carry this tag. Successive plans on a communicator cannot be confused: MPI
 # keeps the order of messages between two ranks.
@@ -110,7 +173,7 @@ class Exchange:
         def in_turn(transfers: Iterable[Transfer]) -> Iterator[Transfer]:
             """First pieces of all transfers, second pieces of all transfers, and so on."""
             rounds = zip_longest(*(pieces(t, most, order) for t in transfers))
-            return (piece for each in rounds for piece in each if piece is not None)
+            return (piece for round_ in rounds for piece in round_ if piece is not None)
 
         sent, copied = given.sends, given.copies
         self.receivers = len(sent)

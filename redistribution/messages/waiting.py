@@ -64,13 +64,13 @@ class Backoff:
     def test(self, test: Callable[[list[MPI.Request]], _T], requests: list[MPI.Request]) -> _T:
         """Result of ``test(requests)``; the rank is not idle if the call took long."""
         began = time.perf_counter()
-        found = test(requests)
+        completed = test(requests)
         ended = time.perf_counter()
         spent = ended - began
         self._shortest = min(self._shortest, spent)
         if spent > _WORK_FACTOR * self._shortest:
             self._idle_since = ended
-        return found
+        return completed
 
     def reset(self) -> None:
         """Note that the rank has done something."""

@@ -72,8 +72,8 @@ def shared_elements(routes: Routes, ranks: Sequence[int]) -> NDArray[np.int64]:
     """
     shared = routes.common_elements()
     whole = shared.sum(axis=0) // max(1, routes.source.copies)  # elements of each target process
-    found = np.zeros((len(ranks), routes.target.nprocs), dtype=np.int64)
+    counts = np.zeros((len(ranks), routes.target.nprocs), dtype=np.int64)
     for position, rank in enumerate(ranks):
         near = [p for p, other in enumerate(routes.source_ranks) if routes.is_near(rank, other)]
-        found[position] = np.minimum(shared[near].sum(axis=0), whole)
-    return found
+        counts[position] = np.minimum(shared[near].sum(axis=0), whole)
+    return counts

@@ -118,26 +118,26 @@ class Routes:
     def outgoing(self, rank: int) -> tuple[Transfer, ...]:
         """Transfers that ``rank`` sends: elements that stay first, then in the order of steps."""
         if rank not in self._outgoing:
-            found = sorted(self._sent_by(rank), key=lambda t: self.step(rank, t.peer))
-            self._outgoing[rank] = tuple(found)
+            transfers = sorted(self._sent_by(rank), key=lambda t: self.step(rank, t.peer))
+            self._outgoing[rank] = tuple(transfers)
         return self._outgoing[rank]
 
     def incoming(self, rank: int) -> tuple[Transfer, ...]:
         """Transfers that ``rank`` receives: elements that stay first, then in order of steps."""
         if rank not in self._incoming:
-            found = sorted(self._received_by(rank), key=lambda t: self.step(t.peer, rank))
-            self._incoming[rank] = tuple(found)
+            transfers = sorted(self._received_by(rank), key=lambda t: self.step(t.peer, rank))
+            self._incoming[rank] = tuple(transfers)
         return self._incoming[rank]
 
     def schedule(self) -> list[list[tuple[int, int]]]:
         """Pairs (sending rank, receiving rank) of every step; empty steps are left out."""
-        found: dict[int, list[tuple[int, int]]] = {}
+        steps: dict[int, list[tuple[int, int]]] = {}
         for sender in self.source_ranks:
             for transfer in self.outgoing(sender):
                 if transfer.peer != sender:
                     step = self.step(sender, transfer.peer)
-                    found.setdefault(step, []).append((sender, transfer.peer))
-        return [found[step] for step in sorted(found)]
+                    steps.setdefault(step, []).append((sender, transfer.peer))
+        return [steps[step] for step in sorted(steps)]
 
     def is_near(self, rank: int, other: int) -> bool:
         """Whether two ranks exchange elements without messages: they are one, or on one host."""
@@ -212,9 +212,9 @@ class Routes:
         process = self.source_process[rank]
         copy = process // math.prod(self.source.parts)
         axes = zip(self.joint_axes, self.source.coordinates(process), strict=True)
-        found = [axis.from_source(part) for axis, part in axes]
+        by_axis = [axis.from_source(part) for axis, part in axes]
         grid = math.prod(self.target.parts)
-        for first, runs, shape in _products(found, self.target.parts):
+        for first, runs, shape in _products(by_axis, self.target.parts):
             for target in range(first, self.target.nprocs, grid):
                 if self.source_copy[target] == copy:
                     yield Transfer(self.target_ranks[target], runs, shape)
@@ -225,9 +225,9 @@ class Routes:
             return
         process = self.target_process[rank]
         axes = zip(self.joint_axes, self.target.coordinates(process), strict=True)
-        found = [axis.to_target(part) for axis, part in axes]
+        by_axis = [axis.to_target(part) for axis, part in axes]
         skipped = self.source_copy[process] * math.prod(self.source.parts)
-        for first, runs, shape in _products(found, self.source.parts):
+        for first, runs, shape in _products(by_axis, self.source.parts):
             yield Transfer(self.source_ranks[skipped + first], runs, shape)
 
 
@@ -250,7 +250,7 @@ def _check_ranks(name: str, ranks: tuple[int, ...], nprocs: int) -> None:
 
 
 def _products(
-    found: Sequence[dict[int, _Runs]], parts: Sequence[int]
+    by_axis: Sequence[dict[int, _Runs]], parts: Sequence[int]
 ) -> Iterator[tuple[int, tuple[_Runs, ...], tuple[int, ...]]]:
     """Every peer, its runs on all axes and their extents, from the runs by coordinate of each axis.
 
@@ -258,7 +258,7 @@ def _products(
     """
     # There may be thousands of peers: this loop only combines what was computed for each axis.
     along, stride = [], math.prod(parts)
-    for by_coordinate, count in zip(found, parts, strict=True):
+    for by_coordinate, count in zip(by_axis, parts, strict=True):
         stride //= count
         along.append(
             [(part * stride, runs, extent_of(runs)) for part, runs in by_coordinate.items()]

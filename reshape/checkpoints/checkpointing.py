@@ -1,4 +1,7 @@
-"""The checkpoints of one run of a program: when one is due, and what it restarts from."""
+"""The checkpoints of one run of a program: when one is due, and what it restarts from.
+
+Each rank writes its local parts, and rank 0 the manifest.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reshape.checkpoints.directory import (
     RESTART_VARIABLE,
     CheckpointDirectory,
@@ -19,11 +25,13 @@ from reshape.checkpoints.directory import (
     checkpoints_in,
     checkpoints_to_restart_from,
 )
+from reshape.checkpoints.manifest import FORMAT, Manifest, data_file, pieces_of, write_pieces
 from reshape.checkpoints.reading import SavedCheckpoint, open_newest
-from reshape.checkpoints.writing import write_checkpoint
-from reshape.data.job_context import JobContext
+from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError
+from reshape.files.private_folder import open_folder
+from reshape.resizing.agree import RolledBackError, agree
+from reshape.resizing.move import pack_all
 from reshape.times import parse_duration
 
 if TYPE_CHECKING:
@@ -172,3 +180,95 @@ def _default_directory(owner: Owner, who: Identity | None) -> Path:
     """Directory below the working directory; that of a job differs from those of all others."""
     name = "checkpoints" if who is None else f"reshape-{who.job}-{owner.key[:6]}.checkpoints"
     return Path.cwd() / name
+
+
+_ERRORS = (OSError, ReshapeError)
+
+
+def write_checkpoint(job: JobContext, directory: CheckpointDirectory, keep: int) -> Path:
+    """Collective over job.comm. Write all registered data, then remove old checkpoints.
+
+    Parameters
+    ----------
+    directory : used by rank 0.
+    keep : number of checkpoints that remain.
+
+    Returns
+    -------
+    folder of the checkpoint.
+
+    Raises
+    ------
+    RolledBackError : on every rank, if it cannot be written. Nothing remains of it, and the
+        earlier checkpoints are as they were.
+    """
+    try:
+        if job.ragged:
+            agree(job.comm, pack_all(job))
+        folder, state, why = Path(), b"", ""
+        if job.comm.rank == 0:
+            try:
+                state = pickled_state(job.state)
+                folder = directory.begin(job.iteration)
+            except _ERRORS as error:
+                why = str(error)
+        agree(job.comm, why)
+        folder = Path(job.comm.bcast(str(folder), root=0))
+        try:
+            _write_files(job, folder, state)
+        except RolledBackError:
+            if job.comm.rank == 0:
+                directory.remove(folder)
+            raise
+    finally:
+        for ragged in job.ragged.values():
+            ragged.roll_back()
+    if job.comm.rank == 0:
+        directory.prune(folder, keep)
+    return folder
+
+
+def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
+    """Collective over job.comm. Write data and manifest.
+
+    Raises
+    ------
+    RolledBackError : on every rank.
+    """
+    declarations = tuple(array.declaration for array in job.arrays.values())
+    cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
+    pieces, _ = pieces_of(job.comm.rank, declarations, job.comm.size, cuts)
+    own, why = dict[str, list[int]](), ""
+    try:
+        own = write_pieces(folder, job.comm.rank, pieces, _bytes_of_arrays(job))
+    except _ERRORS as error:
+        why = f"rank {job.comm.rank} cannot write {folder / data_file(job.comm.rank)}: {error}"
+    agree(job.comm, why)
+    gathered = job.comm.gather(own, root=0)
+    if gathered is not None:
+        sums = {
+            d.name: [own_sums[d.name] for own_sums in gathered if d.name in own_sums]
+            for d in declarations
+        }
+        try:
+            manifest = Manifest(
+                format=FORMAT,
+                written_at=time.time(),
+                iteration=job.iteration,
+                size=job.comm.size,
+                signature=job.signature,
+                arrays=declarations,
+                sums=sums,
+                cuts=cuts,
+                state=state,
+            )
+            with open_folder(folder) as directory:
+                manifest.write(directory)
+        except _ERRORS as error:
+            why = f"cannot write the manifest in {folder}: {error}"
+    agree(job.comm, why)
+
+
+def _bytes_of_arrays(job: JobContext) -> dict[str, NDArray[np.uint8]]:
+    """Local parts of all arrays as bytes in their memory order, without copies."""
+    return {name: array.local.ravel(order="K").view(np.uint8) for name, array in job.arrays.items()}

@@ -17,6 +17,7 @@ from threading import Thread
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import sync_folder, write_durably
 
 MANIFEST_FILE = "manifest.json"
 OWNER_FILE = "owner.json"
@@ -51,7 +52,7 @@ def checkpoints_in(path: Path) -> list[Path]:
     if (path / MANIFEST_FILE).exists():
         return [path]
     try:
-        return [each for each in _folders_in(path) if (each / MANIFEST_FILE).exists()]
+        return [folder for folder in _folders_in(path) if (folder / MANIFEST_FILE).exists()]
     except OSError as error:
         raise ReshapeError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -71,13 +72,13 @@ def checkpoints_to_restart_from(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         raise ReshapeError(f"cannot restart: there is no directory {path}")
-    found = checkpoints_in(path)
-    if not found:
+    folders = checkpoints_in(path)
+    if not folders:
         raise ReshapeError(
             f"cannot restart: {path} holds no complete checkpoint (iteration-N/{MANIFEST_FILE}); "
             "name the directory of app.checkpoint, or start without a restart"
         )
-    return found
+    return folders
 
 
 def _refuse_own_folders(path: Path) -> None:
@@ -125,18 +126,19 @@ class CheckpointDirectory:
         _refuse_own_folders(self.path)
         try:
             self.path.mkdir(0o755, parents=True, exist_ok=True)
-            if self._create_owner():
+            with suppress(FileExistsError):
+                self._write_owner(replace=False)
                 return False
-            found = self._read_owner()
-            if found.key == self._owner.key:
+            owner = self._read_owner()
+            if owner.key == self._owner.key:
                 return True
             if not self._is_source(restart_from):
                 raise ReshapeError(
-                    f"{self.path} has the checkpoints of another run, {found.run}: restart from "
+                    f"{self.path} has the checkpoints of another run, {owner.run}: restart from "
                     f"them (reshape submit --restart-from {self.path}, or without a service "
                     f"{RESTART_VARIABLE}={self.path}), choose another dir, or remove it"
                 )
-            self._replace_owner()
+            self._write_owner(replace=True)
         except OSError as error:
             raise ReshapeError(
                 f"cannot use {self.path} for checkpoints: {error.strerror}; choose another dir in "
@@ -155,9 +157,9 @@ class CheckpointDirectory:
         OSError : no room, or no right to write.
         """
         self.wait()
-        found = self._read_owner()
-        if found.key != self._owner.key:
-            raise ReshapeError(f"{self.path} was taken over by {found.run}")
+        owner = self._read_owner()
+        if owner.key != self._owner.key:
+            raise ReshapeError(f"{self.path} was taken over by {owner.run}")
         folder = self.path / f"iteration-{iteration}"
         self.remove(folder)
         folder.mkdir(0o700)
@@ -176,10 +178,10 @@ class CheckpointDirectory:
         complete are removed, too. A thread removes them, since that may take longer than writing;
         a process does not end before it is done.
         """
-        self._sync()
+        sync_folder(self.path)
         complete = checkpoints_in(self.path)
-        place = complete.index(newest)
-        remaining = complete[place : place + keep]
+        index = complete.index(newest)
+        remaining = complete[index : index + keep]
         old = [folder for folder in _folders_in(self.path) if folder not in remaining]
         self._removal = Thread(target=self._remove_all, args=(old,))
         self._removal.start()
@@ -197,33 +199,13 @@ class CheckpointDirectory:
         if restart_from is None:
             return False
         return any(
-            each.exists() and each.samefile(self.path)
-            for each in (restart_from, restart_from.parent)
+            source.exists() and source.samefile(self.path)
+            for source in (restart_from, restart_from.parent)
         )
 
-    def _create_owner(self) -> bool:
-        """Write the owner if there is none, atomically; return whether there was none."""
-        draft = self._draft()
-        try:
-            os.link(draft, self.path / OWNER_FILE)
-        except FileExistsError:
-            return False
-        finally:
-            draft.unlink()
-        self._sync()
-        return True
-
-    def _replace_owner(self) -> None:
-        os.replace(self._draft(), self.path / OWNER_FILE)
-        self._sync()
-
-    def _draft(self) -> Path:
-        draft = self.path / f"{OWNER_FILE}.{self._owner.key}"
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(self._owner))
-            file.flush()
-            os.fsync(file.fileno())
-        return draft
+    def _write_owner(self, *, replace: bool) -> None:
+        data = msgspec.json.encode(self._owner)
+        write_durably(self.path / OWNER_FILE, data, 0o644, replace=replace)
 
     def _read_owner(self) -> Owner:
         try:
@@ -233,10 +215,3 @@ class CheckpointDirectory:
                 f"{self.path / OWNER_FILE} is damaged ({error}): remove it if no job uses the "
                 "directory"
             ) from None
-
-    def _sync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

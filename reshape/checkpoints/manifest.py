@@ -1,30 +1,168 @@
-"""The manifest of a checkpoint: what its files hold, and where in them.
+"""The files of a checkpoint: the manifest, and a file with the local parts of each process.
 
     DIR/owner.json                     the run that writes checkpoints here
     DIR/iteration-400/rank-0.data      the local parts of process 0, one array after another
     DIR/iteration-400/rank-1.data
     DIR/iteration-400/manifest.json    written last: a folder without it is no checkpoint
 
-`reshape.checkpoints.pieces` says how the local parts lie in the files.
+Local parts follow one another in the order of registration. Each begins at a multiple of 4096 bytes
+and has the memory order of its array. Places and sizes follow from the declarations, the number of
+processes and the cuts. A replicated array is written once, by process 0.
+
+CRC-32 of all bytes would take longer than writing them to a fast disk. For their checksums the
+64-bit words of each page of 4 KiB are therefore added modulo 2**64, and the sums of the pages of a
+chunk go into its CRC-32. One changed word in a page always changes the checksum, any other change
+of contents, order or length with a probability of about 1 - 2**-32. Words that change places within
+one page are not detected.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from redistribution import Layout
 from reshape.checkpoints.directory import MANIFEST_FILE
-from reshape.checkpoints.pieces import Piece, pieces_of
-from reshape.data.arrays import Declaration
+from reshape.data.arrays import AllCuts, Declaration
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import open_file, open_folder, remove_file
+from reshape.files.private_folder import open_file, open_folder, write_file
 from reshape.resizing.restart_point import SavedState
 
+#: Bytes with a checksum of their own: 16 checksums for each GiB.
+CHUNK_BYTES = 64 << 20
+#: Bytes that are summed up at a time; they stay in the cache of a core for what follows.
+BATCH_BYTES = 512 << 10
+_PAGE_BYTES = 4096
+_WORD = np.dtype("<u8")
+
+
+def chunk_sum(data: NDArray[np.uint8]) -> int:
+    """Checksum of a chunk: (bytes,) uint8, contiguous."""
+    checksum = len(data)
+    for begin in range(0, len(data), BATCH_BYTES):
+        checksum = extended(checksum, data[begin : begin + BATCH_BYTES])
+    return checksum
+
+
+def extended(checksum: int, batch: NDArray[np.uint8]) -> int:
+    """Checksum of a chunk, given that of the batches before; the first follows its length."""
+    return zlib.crc32(_page_sums(batch).data, checksum)
+
+
+def chunk_ranges(size: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of each chunk of `size` bytes."""
+    for begin in range(0, size, CHUNK_BYTES):
+        yield begin, min(size, begin + CHUNK_BYTES)
+
+
+def _page_sums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Sums of the words of each page; a last page that is not complete is filled with zeros."""
+    whole = len(data) // _PAGE_BYTES * _PAGE_BYTES
+    sums: NDArray[np.uint64] = (
+        data[:whole].view(_WORD).reshape(-1, _PAGE_BYTES // _WORD.itemsize).sum(axis=1)
+    )
+    if whole == len(data):
+        return sums
+    page = np.zeros(_PAGE_BYTES, np.uint8)
+    page[: len(data) - whole] = data[whole:]
+    return np.append(sums, page.view(_WORD).sum())
+
+
+_ALIGNMENT = 4096
+
+
+def data_file(process: int) -> str:
+    """Name of the file with the local parts of a process."""
+    return f"rank-{process}.data"
+
+
+def saved_layout(declaration: Declaration, size: int, cuts: AllCuts) -> Layout:
+    """Layout in which the array is stored: that of `size` processes, a replicated array once."""
+    return declaration.layout(1 if declaration.kind == "replicated" else size, cuts)
+
+
+class Piece(NamedTuple):
+    """One local part in the file of its process; `offset` and `size` in bytes."""
+
+    array: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+def pieces_of(
+    process: int, arrays: tuple[Declaration, ...], size: int, cuts: AllCuts
+) -> tuple[dict[str, Piece], int]:
+    """Local parts of a process by array, and the length of their file in bytes."""
+    pieces, end = dict[str, Piece](), 0
+    for declaration in arrays:
+        layout = saved_layout(declaration, size, cuts)
+        if process >= layout.nprocs:
+            continue
+        shape = layout.local_shape(process)
+        count = math.prod(shape) * np.dtype(declaration.dtype).itemsize
+        offset = -(-end // _ALIGNMENT) * _ALIGNMENT if count else end
+        pieces[declaration.name] = Piece(declaration.name, shape, offset, count)
+        end = offset + count
+    return pieces, end
+
+
+def write_pieces(
+    folder: Path, process: int, pieces: Mapping[str, Piece], data: Mapping[str, NDArray[np.uint8]]
+) -> dict[str, list[int]]:
+    """Write the local parts of a process to its file, durably.
+
+    Parameters
+    ----------
+    data : contents of each piece as bytes, (size,) uint8.
+
+    Returns
+    -------
+    checksums of the chunks of each piece.
+
+    Raises
+    ------
+    OSError, ReshapeError : the file cannot be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with open_folder(folder) as directory:
+        file = open_file(directory, data_file(process), flags)
+    try:
+        sums = {name: _write_at(file, piece.offset, data[name]) for name, piece in pieces.items()}
+        os.fsync(file)
+    finally:
+        os.close(file)
+    return sums
+
+
+def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> list[int]:
+    """Write bytes to a place in a file; return the checksums of their chunks.
+
+    Each batch is written when its checksum has just brought it into the cache, so that the checksum
+    costs hardly more than the write alone.
+    """
+    sums = []
+    for begin, end in chunk_ranges(len(data)):
+        checksum = end - begin
+        for start in range(begin, end, BATCH_BYTES):
+            batch = data[start : min(end, start + BATCH_BYTES)]
+            checksum = extended(checksum, batch)
+            rest = batch.data
+            while rest:
+                rest = rest[os.pwrite(file, rest, offset + start + len(batch) - len(rest)) :]
+        sums.append(checksum)
+    return sums
+
+
 FORMAT = 1
-_DRAFT = f"{MANIFEST_FILE}.new"
 
 
 class Manifest(SavedState, frozen=True, kw_only=True):
@@ -56,15 +194,7 @@ class Manifest(SavedState, frozen=True, kw_only=True):
         """
         body = msgspec.json.encode(self)
         text = b'{"crc32":%d,\n"manifest":%s}\n' % (zlib.crc32(body), body)
-        remove_file(directory, _DRAFT)
-        draft = open_file(directory, _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(draft, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.fsync(directory)  # the entries of the data files, before that of the manifest
-        os.replace(_DRAFT, MANIFEST_FILE, src_dir_fd=directory, dst_dir_fd=directory)
-        os.fsync(directory)
+        write_file(directory, MANIFEST_FILE, text, durable=True)  # after those of the data files
 
     @staticmethod
     def read(folder: Path) -> Manifest:
@@ -82,9 +212,9 @@ class Manifest(SavedState, frozen=True, kw_only=True):
                 os.fdopen(open_file(directory, MANIFEST_FILE, os.O_RDONLY), "rb") as file,
             ):
                 envelope = msgspec.json.decode(file.read(), type=_Envelope)
-            found = zlib.crc32(envelope.manifest)
-            if found != envelope.crc32:
-                raise ReshapeError(f"its checksum is {found}, expected {envelope.crc32}")
+            crc32 = zlib.crc32(envelope.manifest)
+            if crc32 != envelope.crc32:
+                raise ReshapeError(f"its checksum is {crc32}, expected {envelope.crc32}")
             version = msgspec.json.decode(envelope.manifest, type=_Version).format
             if version != FORMAT:
                 raise ReshapeError(f"its format is {version}, this release reads {FORMAT}")

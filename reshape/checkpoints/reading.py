@@ -18,9 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution import Layout, Plan
-from reshape.checkpoints.checksums import chunk_ranges, chunk_sum
-from reshape.checkpoints.manifest import Manifest
-from reshape.checkpoints.pieces import Piece, data_file, saved_layout
+from reshape.checkpoints.manifest import (
+    Manifest,
+    Piece,
+    chunk_ranges,
+    chunk_sum,
+    data_file,
+    saved_layout,
+)
 from reshape.data import segments
 from reshape.data.arrays import Declaration, RaggedCuts
 from reshape.data.ragged import Ragged, cuts_at
@@ -125,11 +130,11 @@ class SavedCheckpoint:
     def _check_length(self, process: int, expected: int) -> None:
         path = self.folder / data_file(process)
         try:
-            found = path.stat().st_size
+            size = path.stat().st_size
         except FileNotFoundError:
             raise ReshapeError(f"{path} is missing") from None
-        if found != expected:
-            raise ReshapeError(f"{path} has {found} bytes, expected {expected}")
+        if size != expected:
+            raise ReshapeError(f"{path} has {size} bytes, expected {expected}")
 
     def _check_chunk(self, process: int, piece: Piece, begin: int, end: int, expected: int) -> None:
         path = self.folder / data_file(process)
@@ -137,12 +142,12 @@ class SavedCheckpoint:
         with open_folder(self.folder) as directory:
             file = open_file(directory, path.name, os.O_RDONLY)
         try:
-            place = 0
-            while place < len(data):
-                count = os.preadv(file, [data.data[place:]], piece.offset + begin + place)
+            done = 0
+            while done < len(data):
+                count = os.preadv(file, [data.data[done:]], piece.offset + begin + done)
                 if count == 0:
-                    raise ReshapeError(f"{path} ends at byte {piece.offset + begin + place}")
-                place += count
+                    raise ReshapeError(f"{path} ends at byte {piece.offset + begin + done}")
+                done += count
         finally:
             os.close(file)
         if chunk_sum(data) != expected:

@@ -1,13 +1,27 @@
-"""Types of options that several commands share."""
+"""What several commands share: types of options, and examples in help texts."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
 import click
 
 from reshape.times import parse_duration
+
+
+def example(*lines: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add examples below the docstring that click shows as the help of a command."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        text = "\n".join(f"  {line}" for line in lines)
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n{text}"
+        return function
+
+    return add
+
 
 #: Largest whole number of an option, which arrays and messages hold.
 MOST = 2**31 - 1

@@ -16,7 +16,7 @@ from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from reshape.wire.outcome import ResizeOutcome
+from reshape.wire.messages import ResizeOutcome
 from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:

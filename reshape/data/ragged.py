@@ -151,7 +151,7 @@ class Items(Ragged):
     def pack(self) -> tuple[Counts, list[NDArray[Any]]]:
         """Return the bytes of each item, and all pickled items one after another."""
         pickled = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in self.local]
-        counts = np.array([len(each) for each in pickled], np.int64)
+        counts = np.array([len(data) for data in pickled], np.int64)
         return counts, [np.frombuffer(b"".join(pickled), np.uint8)]
 
     def receive(self, parts: Received) -> None:

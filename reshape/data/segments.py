@@ -3,7 +3,8 @@
 A segment lies in the job's shared-memory folder, on a memory file system such as ``/dev/shm``, and
 is named after array, epoch and rank. A NumPy array covers its mapping. The segment outlives its
 process. A resize creates segments of a new epoch and keeps the old ones until it is committed, so
-that a job can restart from them (`reshape.resizing.restart_point`).
+that a job can restart from them (`reshape.resizing.restart_point`). A `FolderPlace` says on which
+host that folder is.
 """
 
 from __future__ import annotations
@@ -184,10 +185,10 @@ def _open_checked(folder: Path, file: str, size: int, flags: int) -> int:
             descriptor = open_file(directory, file, flags)
     except FileNotFoundError:
         raise ReshapeError(f"{folder / file} is missing") from None
-    found = os.fstat(descriptor).st_size
-    if found != size:
+    length = os.fstat(descriptor).st_size
+    if length != size:
         os.close(descriptor)
-        raise ReshapeError(f"{folder / file} has {found} bytes, expected {size}")
+        raise ReshapeError(f"{folder / file} has {length} bytes, expected {size}")
     return descriptor
 
 
@@ -224,11 +225,47 @@ def _check_room(descriptor: int, size: int) -> None:
 
     An allocation that fails later would take that room from all other processes for a while.
     """
-    found = os.fstatvfs(descriptor)
-    if found.f_blocks and found.f_bavail * found.f_frsize < size:  # without blocks: no limit
+    space = os.fstatvfs(descriptor)
+    if space.f_blocks and space.f_bavail * space.f_frsize < size:  # without blocks: no limit
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @lru_cache
 def _warn_once(folder: Path, reason: str) -> None:
     log.warning("arrays go to private memory: %s in %s", reason, folder)
+
+
+class FolderPlace(NamedTuple):
+    """A folder among those of all hosts.
+
+    Device and inode number files of one kernel only; another boot is another kernel.
+
+    Attributes
+    ----------
+    host : name of the host, for messages.
+    boot : identifies the running kernel.
+    device, inode : as of `os.stat`.
+    """
+
+    host: str
+    boot: str
+    device: int
+    inode: int
+
+
+def place_of(folder: Path | None) -> FolderPlace | None:
+    """Place of a folder on this host; None if it does not exist."""
+    try:
+        status = None if folder is None else folder.stat()
+    except OSError:
+        return None
+    if status is None:
+        return None
+    return FolderPlace(os.uname().nodename, boot_id(), status.st_dev, status.st_ino)
+
+
+@lru_cache
+def boot_id() -> str:
+    """Return what distinguishes this kernel from every other one."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else os.uname().nodename

@@ -22,7 +22,7 @@ import msgspec
 from redistribution.copies import kernel
 from reshape.doctor.launcher import Launcher
 from reshape.errors import ReshapeError
-from reshape.hidden import hiding
+from reshape.user_modules import hiding
 
 _SHARED = Path("/dev/shm")
 _SCARCE_BYTES = 1 << 30
@@ -71,10 +71,10 @@ def check_python() -> Check:
 def check_names() -> Check:
     """Look for files in the current directory or on the path that hide packages of reshape."""
     files = [hiding(package, [os.getcwd(), *sys.path]) for package in _PACKAGES]
-    if found := [file for file in files if file]:
+    if hiding_files := [file for file in files if file]:
         meaning = "Python finds them in place of packages of reshape of the same names"
         fix = "rename them, or start programs and commands from another folder"
-        return Check("names", "fault", ", ".join(found), meaning, fix)
+        return Check("names", "fault", ", ".join(hiding_files), meaning, fix)
     return Check("names", "ok", "no file here hides a package of reshape")
 
 

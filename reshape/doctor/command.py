@@ -13,14 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reshape.cli.helptext import example
-from reshape.cli.options import Seconds
+from reshape.cli.options import Seconds, example
 from reshape.doctor import checks
 from reshape.doctor.checks import Check
 from reshape.doctor.hosts import examine_hosts
-from reshape.doctor.hosts_file import read_hosts
 from reshape.doctor.launcher import Launcher
-from reshape.doctor.service_directory import check_service_directory
+from reshape.doctor.remote import read_hosts
+from reshape.doctor.service_checks import check_service_directory
 
 LIMIT_S = 6.0  # of one check; on an idle machine each takes well below 1 s
 COLORS = {"ok": "green", "note": "yellow", "fault": "bold red", "skipped": "dim"}
@@ -71,17 +70,17 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis
     limit_s : time limit of each check that starts MPI programs, seconds.
     """
     launcher = Launcher(mpiexec, limit_s)
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     for name, (needed, check) in CHECKS.items():
-        if needed and found[needed].status != "ok":
-            found[name] = Check(name, "skipped", f"needs {needed!r}")
+        if needed and checks[needed].status != "ok":
+            checks[name] = Check(name, "skipped", f"needs {needed!r}")
             continue
         began = time.monotonic()
         result = check(launcher)
         took_s = round(time.monotonic() - began, 3)
-        found[name] = msgspec.structs.replace(result, seconds=took_s)
-    growth, reason = choose_growth({name for name, check in found.items() if check.status == "ok"})
-    return Diagnosis(tuple(found.values()), growth, reason, growth != "none")
+        checks[name] = msgspec.structs.replace(result, seconds=took_s)
+    growth, reason = choose_growth({name for name, check in checks.items() if check.status == "ok"})
+    return Diagnosis(tuple(checks.values()), growth, reason, growth != "none")
 
 
 def choose_growth(passed: set[str]) -> tuple[Growth, str]:
@@ -183,8 +182,8 @@ def doctor(
         _conclude(ctx, check_service_directory(directory.expanduser().absolute()), as_json)
     if hosts_file is not None:
         hosts, ssh_of_file = read_hosts(hosts_file)
-        found = examine_hosts(hosts, ssh or ssh_of_file, shared.absolute(), limit_s)
-        _conclude(ctx, found, as_json)
+        of_hosts = examine_hosts(hosts, ssh or ssh_of_file, shared.absolute(), limit_s)
+        _conclude(ctx, of_hosts, as_json)
     diagnosis = diagnose(mpiexec and mpiexec.absolute(), limit_s)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))

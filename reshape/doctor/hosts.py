@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from reshape.doctor.checks import Check
-from reshape.doctor.hosts_file import HostEntry
-from reshape.doctor.remote import Remote, program_command, run_world
+from reshape.doctor.remote import HostEntry, Remote, program_command, run_world
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
 
@@ -58,10 +57,10 @@ def examine_hosts(
             answers = list(pool.map(lambda host: _ask(remote, host, folder, word), hosts))
         checks = [
             check
-            for host, (found, why) in zip(hosts, answers, strict=True)
-            for check in check_host(host, found, why, folder)
+            for host, (facts, why) in zip(hosts, answers, strict=True)
+            for check in check_host(host, facts, why, folder)
         ]
-        reached = [host for host, (found, _) in zip(hosts, answers, strict=True) if found]
+        reached = [host for host, (facts, _) in zip(hosts, answers, strict=True) if facts]
         pairs = list(combinations(reached, 2) if len(reached) <= _ALL_PAIRS else pairwise(reached))
         faults = {check.name for check in checks if check.status == "fault"}
         checks += [check_pair(remote, *pair) for pair in pairs]
@@ -133,10 +132,10 @@ def check_host(
 
 def _check_releases(name: str, facts: dict[str, Any]) -> Check:
     here = {package: _release(package) for package in facts["releases"]}
-    found = facts["releases"] | {"python": facts["python"]}
+    releases = facts["releases"] | {"python": facts["python"]}
     here["python"] = platform.python_version()
-    result = ", ".join(f"{package} {release or 'missing'}" for package, release in found.items())
-    other = [package for package in found if found[package] != here[package]]
+    result = ", ".join(f"{package} {release or 'missing'}" for package, release in releases.items())
+    other = [package for package in releases if releases[package] != here[package]]
     if not other:
         return Check(f"{name} releases", "ok", result, "the same as here")
     fix = ", ".join(f"install {package} {here[package]} there" for package in other)
@@ -199,15 +198,15 @@ def check_pair(remote: Remote, a: HostEntry, b: HostEntry) -> Check:
     name, began = f"{a.name}-{b.name}", time.monotonic()
     lines, fault = run_world(remote, str(mpiexec_path()), (a, b), ("pair",))
     took_s = round(time.monotonic() - began, 3)
-    found = next((json.loads(line) for line in lines if line[:1] == "{"), None)
-    if fault or found is None:
+    measured = next((json.loads(line) for line in lines if line[:1] == "{"), None)
+    if fault or measured is None:
         meaning = "no group can span these hosts"
         fix = (
             f"let {a.name} and {b.name} reach each other on all ports, by the addresses of the file"
         )
         return Check(name, "fault", fault or "no result", meaning, fix, took_s)
-    rate = found["bytes_per_s"]
-    result = f"{1e6 * found['latency_s']:.1f} us, {rate / 1e6:.0f} MB/s"
+    rate = measured["bytes_per_s"]
+    result = f"{1e6 * measured['latency_s']:.1f} us, {rate / 1e6:.0f} MB/s"
     if rate >= _SLOW:
         return Check(name, "ok", result, "one group can span them", seconds=took_s)
     meaning = "one group can span them; moves of data between them are slow"

@@ -111,8 +111,10 @@ def _facts(output: str) -> list[dict[str, Any]]:
 def _error_line(errors: str) -> str:
     """Return the first line about an error or exception, else the first line."""
     lines = [line for line in errors.splitlines() if line and not line[0].isspace()]
-    found = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
-    return (found or lines or ["nothing on stderr"])[0]
+    about_errors = [
+        line for line in lines if "error" in line.lower() or "exception" in line.lower()
+    ]
+    return (about_errors or lines or ["nothing on stderr"])[0]
 
 
 def end_marked(mark: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 DRAFT = ".draft"
 
 
-def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_durably(path: Path, data: bytes, mode: int = 0o600, *, replace: bool = True) -> None:
     """Write a file in one step; it is on disk when the function returns.
 
     A reader finds the old contents or the new ones. If the process dies, a hidden file with the
@@ -20,9 +20,11 @@ def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
     Parameters
     ----------
     mode : permissions of the file.
+    replace : whether an existing file is replaced.
 
     Raises
     ------
+    FileExistsError : the file exists and must not be replaced.
     OSError : it cannot be written; the old file, if there is one, remains.
     """
     descriptor, draft = tempfile.mkstemp(DRAFT, f".{path.name}.", path.parent)
@@ -32,7 +34,11 @@ def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        os.replace(draft, path)
+        if replace:
+            os.replace(draft, path)
+        else:
+            os.link(draft, path)
+            os.unlink(draft)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(draft)

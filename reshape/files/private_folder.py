@@ -79,14 +79,39 @@ def open_file(folder: int, name: str, flags: int) -> int:
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block here
     descriptor = os.open(name, flags, 0o600, dir_fd=folder)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise ReshapeError(f"{name} is not a regular file: {_FIX}")
-        _check(name, found)
+        _check(name, status)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def write_file(folder: int, name: str, data: bytes, *, durable: bool) -> None:
+    """Write a file of an open folder in one step; an existing one is replaced.
+
+    Parameters
+    ----------
+    durable : whether the file, and all earlier entries of the folder, are on disk afterwards.
+
+    Raises
+    ------
+    OSError : no room, or no right to write.
+    """
+    draft = f"{name}.new"
+    remove_file(folder, draft)
+    with os.fdopen(open_file(folder, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    if durable:
+        os.fsync(folder)  # the earlier entries, before that of this file
+    os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    if durable:
+        os.fsync(folder)
 
 
 def remove_file(folder: int, name: str) -> None:
@@ -102,14 +127,14 @@ def _open_parent(parent: Path, create: bool) -> Iterator[int]:
         parent.mkdir(0o700, parents=True, exist_ok=True)
     descriptor = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid not in (_ROOT, os.geteuid()):
+        status = os.fstat(descriptor)
+        if status.st_uid not in (_ROOT, os.geteuid()):
             raise ReshapeError(
-                f"{parent} belongs to user {found.st_uid}, expected root or user {os.geteuid()}: "
+                f"{parent} belongs to user {status.st_uid}, expected root or user {os.geteuid()}: "
                 "choose another place for shared memory"
             )
-        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-            mode = stat.S_IMODE(found.st_mode)
+        if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+            mode = stat.S_IMODE(status.st_mode)
             raise ReshapeError(
                 f"{parent} has mode {mode:04o}, expected no write access for group and others, or "
                 f"the sticky bit: set it with 'chmod +t {parent}'"
@@ -134,13 +159,13 @@ def _open_entry(folder: Path, parent: int) -> int:
         raise
 
 
-def _check(what: Path | str, found: os.stat_result) -> None:
-    if found.st_uid != os.geteuid():
+def _check(what: Path | str, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
         raise ReshapeError(
-            f"{what} belongs to user {found.st_uid}, expected user {os.geteuid()}: {_FIX}"
+            f"{what} belongs to user {status.st_uid}, expected user {os.geteuid()}: {_FIX}"
         )
-    if found.st_mode & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise ReshapeError(
             f"{what} has mode {mode:04o}, expected no rights for group and others: {_FIX}"
         )

@@ -48,5 +48,5 @@ def wait_on_first_rank(comm: MPI.Intracomm, wait: Callable[[], _T]) -> _T:
     request = comm.Ibcast([buffer, MPI.BYTE], root=0)
     while not request.Test():
         time.sleep(_SLEEP_S)
-    found: _T = pickle.loads(buffer)
-    return found
+    answer: _T = pickle.loads(buffer)
+    return answer

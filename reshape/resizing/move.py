@@ -1,4 +1,9 @@
-"""The move of all registered arrays from one set of ranks to another: plan, move, verify."""
+"""The move of all registered data from one set of ranks to another: cuts, plan, move, verify.
+
+On one host the local parts of a job are files that all its processes can map
+(`reshape.data.segments`). There each target reads its share from the source segments, which copies
+every element once. Between hosts the data is sent in messages, in the same move.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,93 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from redistribution import Layout, Plan, checksum
 from redistribution.messages.waiting import wait
 from reshape.data import segments
-from reshape.data.arrays import Array, Declaration
+from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
-from reshape.data.segments import RankMemory, Segment
+from reshape.data.ragged import Counts, cuts_at, cuts_of_sizes
+from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree
-from reshape.resizing.ragged_moves import next_cuts
 from reshape.resizing.rank_order import best_order
-from reshape.resizing.shared_memory import Reach, Sources, map_sources, reach_of_ranks
-from reshape.wire.outcome import ResizeOutcome
+from reshape.wire.messages import ResizeOutcome
+
+#: Source arrays by process.
+Sources: TypeAlias = dict[int, NDArray[Any]]
+
+
+class Reach(NamedTuple):
+    """Which ranks can map each other's segments.
+
+    Attributes
+    ----------
+    hosts : for each rank, the lowest rank of its host that shares memory with it; a rank whose
+        segments cannot be mapped has its own number.
+    epoch : epoch of the source segments.
+    """
+
+    hosts: tuple[int, ...]
+    epoch: int
+
+    @property
+    def is_one_host(self) -> bool:
+        """Whether every rank can map the segments of every other."""
+        return not any(self.hosts)
+
+
+def reach_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> Reach:
+    """Collective over comm. Find which ranks can map each other's segments.
+
+    Also a barrier: the source arrays are complete when it returns.
+
+    Parameters
+    ----------
+    is_source : whether this rank holds parts of the arrays.
+    """
+    can_be_mapped = all(
+        array.segment is not None and array.segment.outlives
+        for array in (job.arrays.values() if is_source else ())
+    )
+    place = place_of(job.folder) if can_be_mapped else None
+    gathered: list[tuple[FolderPlace | None, int | None]]
+    gathered = comm.allgather((place, job.epoch if is_source else None))
+    first: dict[FolderPlace | int, int] = {}
+    hosts = [
+        first.setdefault(rank if place is None else place, rank)
+        for rank, (place, _) in enumerate(gathered)
+    ]
+    return Reach(tuple(hosts), next(epoch for _, epoch in gathered if epoch is not None))
+
+
+def map_sources(
+    job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan, epoch: int
+) -> Sources:
+    """Map the local arrays of all source processes near this rank that it needs elements of.
+
+    Raises
+    ------
+    OSError, ReshapeError : a segment cannot be mapped.
+    """
+    declaration, sources = array.declaration, Sources()
+    for transfer in plan.incoming(comm.rank):
+        process = plan.source_process[transfer.peer]
+        if transfer.peer == comm.rank and array.segment is not None:
+            sources[process] = array.segment.array
+        elif plan.is_near(comm.rank, transfer.peer):
+            memory = RankMemory(job.folder, epoch, process)
+            shape = plan.source.local_shape(process)
+            sources[process] = segments.view(
+                memory, array.name, shape, declaration.dtype, declaration.order
+            )
+    return sources
 
 
 @dataclass
@@ -245,3 +319,58 @@ def timed(
     finally:
         spent = time.perf_counter() - began
         outcome.times = replace(outcome.times, **{phase: getattr(outcome.times, phase) + spent})
+
+
+def next_cuts(
+    job: JobContext, comm: MPI.Intracomm, sources: Sequence[int], size: int
+) -> tuple[AllCuts, AllCuts]:
+    """Collective over comm. Cuts of all ragged data: the current ones, and those on `size` ranks.
+
+    Extra memory: 16 bytes for each row of the whole array, on the first source.
+
+    Parameters
+    ----------
+    sources : ranks of `comm` that hold the data.
+    """
+    now, then = dict[str, RaggedCuts](), dict[str, RaggedCuts]()
+    if not job.ragged:
+        return now, then
+    root, is_source = sources[0], comm.rank in sources
+    own = {name: r.counts.local for name, r in job.ragged.items()} if is_source else {}
+    gathered = comm.gather(own, root)
+    if gathered is not None:
+        for name, ragged in job.ragged.items():
+            counts = np.concatenate([gathered[rank][name] for rank in sources])
+            now[name] = ragged.cuts
+            then[name] = cuts_at(ragged.next_rows(counts, size).offsets, counts)
+    now, then = comm.bcast((now, then), root)
+    return now, then
+
+
+def pack_all(job: JobContext) -> str:
+    """Collective over job.comm. Pack all data that is not plain memory, such as items.
+
+    Returns
+    -------
+    the reason why this process failed; empty if it succeeded.
+    """
+    packed: dict[str, tuple[Counts, list[NDArray[Any]]]] = {}
+    why = ""
+    for name, ragged in job.ragged.items():
+        try:
+            if (parts := ragged.pack()) is not None:
+                packed[name] = parts
+        except Exception as error:  # pickling runs code of the user's classes
+            why = f"items {name!r} cannot be pickled: {error}"
+    sizes = {name: (len(counts), len(values[0])) for name, (counts, values) in packed.items()}
+    gathered = job.comm.allgather(None if why else sizes)
+    if why or None in gathered:
+        return why
+    try:
+        for name, (counts, values) in packed.items():
+            rows, entries = zip(*(sizes_of_rank[name] for sizes_of_rank in gathered), strict=True)
+            cuts = cuts_of_sizes(rows, entries)
+            job.ragged[name].place(job.memory, cuts, counts, values)
+    except (MemoryError, ReshapeError) as error:
+        why = f"no memory to pickle items on rank {job.comm.rank}: {error}"
+    return why

@@ -17,7 +17,7 @@ from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment
 from reshape.data.sparse import Csr
 from reshape.errors import ReshapeError
-from reshape.resizing.restart_ranks import restore_ranks
+from reshape.resizing.rank_order import restore_ranks
 from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
 

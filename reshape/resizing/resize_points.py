@@ -1,9 +1,15 @@
-"""Where a job communicates with its service: its start, the join of a group, resize points."""
+"""Where a job communicates with its service: start, restart, join of a group, resize points.
+
+A group is one world and can only leave as a whole. A job therefore restarts with the groups that
+it had; otherwise it could not contract. The first group accepts the others in turn, and those that
+have joined accept with it. The groups may be on different hosts, so the names of the ports go
+through the service.
+"""
 
 from __future__ import annotations
 
-import logging
 import sys
+from collections.abc import Mapping
 
 import numpy as np
 from mpi4py import MPI
@@ -11,14 +17,12 @@ from mpi4py import MPI
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, wait_on_first_rank
-from reshape.resizing.kept_communicators import kept_communicators
 from reshape.resizing.rank_order import prepare
-from reshape.resizing.transaction import contract, expand, join
+from reshape.resizing.transaction import accept, connect, contract, expand, join
 from reshape.topology import Topology
 from reshape.wire.link import Decision, Link
-from reshape.wire.messages import Abandon, Connect, Join, Leave, Proceed
-
-log = logging.getLogger(__name__)
+from reshape.wire.messages import Abandon, AtResizePoint, Connect, Join, Leave, Proceed
+from reshape.world import warn_of_kept
 
 
 def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool | None) -> None:
@@ -49,6 +53,42 @@ def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool |
         )
 
 
+def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
+    """Collective over the job.comm of all groups. Make job.comm that of the whole job.
+
+    If a group ends, the service ends the others.
+
+    Parameters
+    ----------
+    sizes : number of processes of each group, the oldest group first.
+
+    Raises
+    ------
+    ReshapeError : a group has another number of processes, or the service does not need it.
+    """
+    own = job.comm
+    if sizes.get(job.group) != own.size:
+        raise ReshapeError(
+            f"group {job.group} restarts with {own.size} processes, expected {sizes}: mpi4py is"
+            " bound to another MPI than the mpiexec in use; see 'reshape doctor'"
+        )
+    ranks: list[int] = []
+    for group, size in sizes.items():
+        is_earlier = job.group in ranks
+        ranks += [group] * size
+        if group == job.group and group != ranks[0]:
+            answer = await_port(own, link)
+            if isinstance(answer, Abandon):
+                raise ReshapeError(f"this group cannot restart: {answer.why}")
+            merged = connect(job, answer.port)
+        elif is_earlier:
+            merged = accept(job, group, link.announce_group)
+        else:
+            continue
+        job.comm.Free()
+        job.comm, job.groups = merged, tuple(ranks)
+
+
 def join_when_asked(job: JobContext, link: Link) -> None:
     """Collective over job.comm. Wait for the running job and join it.
 
@@ -72,7 +112,7 @@ def join_when_asked(job: JobContext, link: Link) -> None:
 
 
 def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
-    """Collective over comm. Wait until the job is about to accept this group, or rejects it."""
+    """Collective over comm. Wait until the job accepts this group, or does not need it."""
     return wait_on_first_rank(comm, lambda: link.wait_for_port(comm.size))
 
 
@@ -86,10 +126,13 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
     decision: Decision = Proceed()
     if job.warns_of_kept:
         job.warns_of_kept = False
-        _warn_of_kept_communicators(job)
+        if job.comm.rank == 0:
+            warn_of_kept(job.comm)
     job.pace.passed(iteration_s)
     if job.comm.rank == 0 and job.pace.is_due():
-        decision = link.ask(
+        question = AtResizePoint(
+            job=link.who.job,
+            token=link.who.token,
             epoch=job.epoch,
             size=job.comm.size,
             registered_bytes=job.registered_bytes,
@@ -98,6 +141,7 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
             topology=job.topology,
             iterations=job.total,
         )
+        decision = link.ask(question)
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
             link.report(job.last)  # it has ended, but the service has not received the report
             decision = Proceed()
@@ -116,16 +160,6 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
     # reports it unless it has left the job.
     if was_first if first_group in job.groups else job.comm.rank == 0:
         link.report(job.last)
-
-
-def _warn_of_kept_communicators(job: JobContext) -> None:
-    if job.comm.rank == 0:
-        for variable in kept_communicators(job.comm):
-            log.warning(
-                "variable %s holds a communicator that will not have the processes of the job "
-                "after a resize: derive it from app.comm in each iteration, and free it there",
-                variable,
-            )
 
 
 def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:

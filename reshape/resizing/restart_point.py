@@ -28,14 +28,11 @@ import msgspec
 from redistribution import Layout
 from reshape.data import segments
 from reshape.data.arrays import Declaration, RaggedCuts, difference
-from reshape.data.places import FolderPlace
 from reshape.data.ragged import Ragged
-from reshape.data.segments import RankMemory, Segment
+from reshape.data.segments import FolderPlace, RankMemory, Segment
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import open_file, open_folder, remove_file
+from reshape.files.private_folder import open_file, open_folder, remove_file, write_file
 from reshape.files.restart_file import RESTART_FILE
-
-_DRAFT = f"{RESTART_FILE}.new"
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,11 +87,7 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         ReshapeError : the folder belongs to another user, or is open to other users.
         """
         with open_folder(folder, create=True) as directory:
-            remove_file(directory, _DRAFT)
-            draft = open_file(directory, _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            with os.fdopen(draft, "wb") as file:
-                file.write(msgspec.msgpack.encode(self))
-            os.replace(_DRAFT, RESTART_FILE, src_dir_fd=directory, dst_dir_fd=directory)
+            write_file(directory, RESTART_FILE, msgspec.msgpack.encode(self), durable=False)
 
     @staticmethod
     def read(folder: Path) -> RestartPoint:

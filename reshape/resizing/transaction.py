@@ -29,17 +29,14 @@ from mpi4py import MPI
 
 from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
-from reshape.data.places import place_of
-from reshape.data.segments import sweep
+from reshape.data.segments import place_of, sweep
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree
-from reshape.resizing.move import Move, relay, timed
-from reshape.resizing.ragged_moves import pack_all
+from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import RestartPoint
 from reshape.topology import Topology
-from reshape.wire.messages import Join, Leave
-from reshape.wire.outcome import ResizeOutcome
+from reshape.wire.messages import Join, Leave, ResizeOutcome
 from reshape.world import retire
 
 log = logging.getLogger(__name__)

@@ -12,15 +12,40 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
-import zmq
 
 from reshape.errors import ReshapeError
-from reshape.wire.access_file import AccessFile
+from reshape.files.durable_files import write_durably
 
 _T = TypeVar("_T")
+AccessRole: TypeAlias = Literal["administrator", "user", "agent", "job"]
+
+
+class AccessFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of an access file.
+
+    Attributes
+    ----------
+    endpoint : ZeroMQ endpoint of the service, ``tcp://HOST:PORT``.
+    server_key : public key of the service.
+    public_key, secret_key : key pair of the client.
+    role, user : what the service grants to the key.
+    expires_at : Unix seconds after which the service refuses the key; None: never.
+    """
+
+    endpoint: str
+    server_key: str
+    public_key: str
+    secret_key: str
+    role: AccessRole
+    user: str
+    expires_at: float | None = None
+
+    def __repr__(self) -> str:
+        """Describe the file without its secret."""
+        return f"AccessFile({self.endpoint}, {self.role}, user={self.user!r})"
 
 
 def read_access(path: Path) -> AccessFile:
@@ -43,6 +68,8 @@ def read_access(path: Path) -> AccessFile:
 
 def key_fault(public_key: str, secret_key: str) -> str:
     """Describe what is wrong with a key pair; empty if nothing is."""
+    import zmq  # late: messages contain access files and need no sockets
+
     try:
         derived = zmq.curve_public(secret_key.encode())
     except (ValueError, zmq.ZMQError):
@@ -60,14 +87,14 @@ def read_private(path: Path, kind: type[_T]) -> _T:
     """
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             data = file.read()
     except OSError as error:
         raise ReshapeError(f"cannot read {path}: {error.strerror}") from None
-    if found.st_uid not in (os.geteuid(), 0):
-        raise ReshapeError(f"{path} belongs to user {found.st_uid}: use a file of your own")
-    if found.st_mode & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ReshapeError(f"{path} belongs to user {status.st_uid}: use a file of your own")
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise ReshapeError(
             f"{path} has mode {mode:04o}, so that other users may read its secret: 'chmod 600"
             f" {path}', and replace the key if others had access"
@@ -89,21 +116,10 @@ def write_private(path: Path, value: object, *, replace: bool = True) -> None:
     ------
     ReshapeError : the file cannot be written, or exists and must not be replaced.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
     try:
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            draft.replace(path)
-        else:
-            os.link(draft, path)
+        write_durably(path, data, replace=replace)
     except FileExistsError:
         raise ReshapeError(f"{path} exists: choose another file, or remove it") from None
     except OSError as error:
         raise ReshapeError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)

@@ -79,8 +79,8 @@ class MessageDecoder(Generic[M]):
             message = self._decoder.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
             raise ProtocolError(f"malformed message: {error}") from None
-        if may_be_non_finite(body) and (found := _non_finite(msgspec.to_builtins(message))):
-            raise ProtocolError(f"malformed message: {found}")
+        if may_be_non_finite(body) and (fault := _non_finite(msgspec.to_builtins(message))):
+            raise ProtocolError(f"malformed message: {fault}")
         return message
 
 
@@ -99,14 +99,14 @@ def may_be_non_finite(packed: bytes) -> bool:
     return b"\xca" in packed and single.search(packed) is not None  # `in` is five times as fast
 
 
-def _non_finite(value: Any, place: str = "") -> str:
+def _non_finite(value: Any, field: str = "") -> str:
     """Describe the first number in a message that is not finite; empty if there is none."""
     if isinstance(value, float) and not isfinite(value):
-        return f"{place} is {value}, expected a finite number"
+        return f"{field} is {value}, expected a finite number"
     if isinstance(value, dict):
-        items = [(f"{place}.{key}" if place else str(key), each) for key, each in value.items()]
+        items = [(f"{field}.{key}" if field else str(key), item) for key, item in value.items()]
     elif isinstance(value, list | tuple):
-        items = [(f"{place}[{k}]", each) for k, each in enumerate(value)]
+        items = [(f"{field}[{k}]", item) for k, item in enumerate(value)]
     else:
         return ""
-    return next(filter(None, (_non_finite(each, name) for name, each in items)), "")
+    return next(filter(None, (_non_finite(item, name) for name, item in items)), "")

@@ -22,8 +22,7 @@ import msgspec
 import zmq
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
-from reshape.wire.access import read_access
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import FRAME_FACTOR, MessageDecoder, encode
 from reshape.wire.messages import Failure, MessageBase
 

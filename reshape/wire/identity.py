@@ -90,7 +90,7 @@ def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
                 file="environment",
                 field="RESHAPE_GROUPS",
             )
-        groups = {int(n): int(size) for n, size in (each.split(":") for each in text.split())}
+        groups = {int(n): int(size) for n, size in (pair.split(":") for pair in text.split())}
     return Identity(
         server=variable("RESHAPE_SERVER"),
         job=number("RESHAPE_JOB"),

@@ -32,10 +32,10 @@ from reshape.wire.messages import (
     Leave,
     Proceed,
     ProgramFault,
+    ResizeOutcome,
     ResizeReport,
     Welcome,
 )
-from reshape.wire.outcome import ResizeOutcome
 
 Decision: TypeAlias = Proceed | Join | Leave
 
@@ -59,7 +59,7 @@ class Link:
     """
 
     def __init__(self, who: Identity) -> None:
-        self._who = who
+        self.who = who
         self._opened: Connection[ApplicationMessage] | None = None
         self._answers = True  # whether the service answered the last request
         # Messages that are repeated until the service answers Done, and by the id of each sending.
@@ -69,7 +69,7 @@ class Link:
     @property
     def _client(self) -> Connection[ApplicationMessage]:
         if self._opened is None:
-            server = self._who.server
+            server = self.who.server
             endpoint, access = located(server) if server.startswith("/") else (server, None)
             self._opened = Connection(endpoint, access, decode_application, MAX_REQUEST_BYTES)
         return self._opened
@@ -82,9 +82,9 @@ class Link:
         ReshapeError : the service refuses the job.
         """
         message = Hello(
-            job=self._who.job,
-            group=self._who.group,
-            token=self._who.token,
+            job=self.who.job,
+            group=self.who.group,
+            token=self.who.token,
             size=size,
             pid=os.getpid(),
             topology=topology,
@@ -92,43 +92,17 @@ class Link:
         try:
             answer = self._client.request(message, HELLO_LIMIT_S)
         except ServiceUnavailable as error:
-            log.warning("job %d starts without its service: %s", self._who.job, error)
+            log.warning("job %d starts without its service: %s", self.who.job, error)
             self._answers = False
             return None
         return answer if isinstance(answer, Welcome) else None
 
-    def ask(
-        self,
-        *,
-        epoch: int,
-        size: int,
-        registered_bytes: int,
-        iteration: int,
-        iteration_s: float,
-        topology: Topology | None,
-        iterations: int,
-    ) -> Decision:
-        """Ask for the decision at this resize point; Proceed if no answer comes in time.
+    def ask(self, question: AtResizePoint) -> Decision:
+        """Ask for the decision at a resize point; Proceed if no answer comes in time.
 
         The service repeats its decision at every resize point, so an answer that comes too late is
         dropped.
-
-        Parameters
-        ----------
-        epoch, size, registered_bytes, iteration, iteration_s, topology, iterations : see
-            `reshape.wire.messages.AtResizePoint`.
         """
-        question = AtResizePoint(
-            job=self._who.job,
-            token=self._who.token,
-            epoch=epoch,
-            size=size,
-            registered_bytes=registered_bytes,
-            iteration=iteration,
-            iteration_s=iteration_s,
-            topology=topology,
-            iterations=iterations,
-        )
         try:
             while self._receive(until=0.0) is not None:  # answers to earlier requests
                 self._answers = True
@@ -143,11 +117,11 @@ class Link:
                 if message.id == number and isinstance(message, Proceed | Join | Leave):
                     return message
                 if message.id == number:
-                    log.warning("job %d at a resize point: unexpected %r", self._who.job, message)
+                    log.warning("job %d at a resize point: unexpected %r", self.who.job, message)
                     return Proceed()
         except (ServiceUnavailable, ProtocolError) as error:
             if self._answers:
-                log.warning("job %d continues without its service: %s", self._who.job, error)
+                log.warning("job %d continues without its service: %s", self.who.job, error)
         self._answers = False
         return Proceed()
 
@@ -160,7 +134,7 @@ class Link:
         ------
         ReshapeError : the service does not answer, or refuses.
         """
-        message = JoinPort(job=self._who.job, token=self._who.token, serial=serial, port=port)
+        message = JoinPort(job=self.who.job, token=self.who.token, serial=serial, port=port)
         self._client.request(message, PORT_LIMIT_S)
 
     def announce_group(self, group: int, port: str) -> None:
@@ -172,14 +146,12 @@ class Link:
         ------
         ReshapeError : the service refuses.
         """
-        message = JoinPort(
-            job=self._who.job, token=self._who.token, serial=0, port=port, group=group
-        )
+        message = JoinPort(job=self.who.job, token=self.who.token, serial=0, port=port, group=group)
         while True:
             try:
                 self._client.request(message, READY_EVERY_S)
             except ServiceUnavailable as error:
-                log.warning("job %d restarts and waits: %s", self._who.job, error)
+                log.warning("job %d restarts and waits: %s", self.who.job, error)
                 time.sleep(READY_EVERY_S / 10)
                 continue
             return
@@ -188,8 +160,8 @@ class Link:
         """Report the outcome of a resize."""
         self._keep(
             ResizeReport(
-                job=self._who.job,
-                token=self._who.token,
+                job=self.who.job,
+                token=self.who.token,
                 serial=outcome.serial,
                 ok=not outcome.why,
                 why=outcome.why,
@@ -199,12 +171,12 @@ class Link:
 
     def facts(self, facts: dict[str, bool | int | float | str]) -> None:
         """Report facts of the job's result."""
-        self._keep(Facts(job=self._who.job, token=self._who.token, facts=facts))
+        self._keep(Facts(job=self.who.job, token=self.who.token, facts=facts))
 
     def fault(self, why: str) -> None:
         """Report the error with which this process ends its group, once."""
         message = ProgramFault(
-            job=self._who.job, group=self._who.group, token=self._who.token, why=why
+            job=self.who.job, group=self.who.group, token=self.who.token, why=why
         )
         try:
             self._client.request(message, FAULT_LIMIT_S)
@@ -223,9 +195,9 @@ class Link:
         """
         while True:
             ready = GroupReady(
-                job=self._who.job,
-                group=self._who.group,
-                token=self._who.token,
+                job=self.who.job,
+                group=self.who.group,
+                token=self.who.token,
                 size=size,
                 pid=os.getpid(),
             )
@@ -253,7 +225,7 @@ class Link:
                     pass
         except (ServiceUnavailable, ProtocolError) as error:
             log.warning(
-                "job %d: the service has not confirmed its last messages: %s", self._who.job, error
+                "job %d: the service has not confirmed its last messages: %s", self.who.job, error
             )
         self._opened.close(linger_s=ANSWER_LIMIT_S)
         self._opened = None

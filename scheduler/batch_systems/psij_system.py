@@ -150,20 +150,20 @@ class Psij:
         """Look up batch jobs; see `BatchSystem.statuses`."""
         asked = list(dict.fromkeys(ids))
         if self._is_local:
-            return {each: _process_status(each) for each in asked}
+            return {job: _process_status(job) for job in asked}
         if not isinstance(self._executor, self._base):
-            return {each: _status(self._attached(each).status) for each in asked}
+            return {job: _status(self._attached(job).status) for job in asked}
         try:
-            found = self._look_up(asked)
+            statuses = self._look_up(asked)
         except BatchSystemError:  # a batch job that is not known fails the command for all
-            found = {}
-            for each in asked:
+            statuses = {}
+            for job in asked:
                 try:
-                    found |= self._look_up([each])
+                    statuses |= self._look_up([job])
                 except BatchSystemError as error:
                     if not any(words in str(error).lower() for words in _NOT_KNOWN):
                         raise
-        return {each: found.get(each, BatchStatus(BatchState.UNKNOWN)) for each in asked}
+        return {job: statuses.get(job, BatchStatus(BatchState.UNKNOWN)) for job in asked}
 
     def find(self, names: Iterable[str]) -> dict[str, str]:
         """PSI/J cannot look for names; `RecordedBatchSystem` can.
@@ -179,13 +179,13 @@ class Psij:
 
     def cancel(self, ids: Iterable[str]) -> None:
         """Cancel batch jobs; see `BatchSystem.cancel`."""
-        for each in ids:
+        for job in ids:
             if self._is_local:
-                _kill(each)
+                _kill(job)
             elif isinstance(self._executor, self._base):
-                self._cancel_by_command(each)
+                self._cancel_by_command(job)
             else:
-                self._executor.cancel(self._attached(each))
+                self._executor.cancel(self._attached(job))
 
     def _look_up(self, ids: Sequence[str]) -> dict[str, BatchStatus]:
         """Look up batch jobs by the command of the batch system; unknown ones are missing."""
@@ -195,11 +195,13 @@ class Psij:
         done = complete_command(command, timeout_s=self._timeout_s)
         output = done.stdout if done.returncode == 0 else done.stdout + done.stderr
         try:
-            found: Mapping[str, Any] = self._executor.parse_status_output(done.returncode, output)
+            statuses: Mapping[str, Any] = self._executor.parse_status_output(
+                done.returncode, output
+            )
         except Exception as error:  # what the parsers raise is not documented
             why = shortened(f"{type(error).__name__}: {error}")
             raise BatchSystemError(f"{command[0]}: {why}") from None
-        return {each: _status(found[each]) for each in ids if each in found}
+        return {job: _status(statuses[job]) for job in ids if job in statuses}
 
     def _cancel_by_command(self, batch_id: str) -> None:
         command = self._executor.get_cancel_command(batch_id)
@@ -297,10 +299,10 @@ def _import_psij() -> Any:
     return psij
 
 
-def _status(found: Any) -> BatchStatus:
+def _status(status: Any) -> BatchStatus:
     """Convert a status of PSI/J."""
-    word, state = found.state.name, STATES[found.state.name]
-    return BatchStatus(state, word, " ".join((found.message or "").split()))
+    word, state = status.state.name, STATES[status.state.name]
+    return BatchStatus(state, word, " ".join((status.message or "").split()))
 
 
 def _message(error: Exception) -> str:
@@ -344,7 +346,7 @@ def _kill(batch_id: str) -> None:
     if process is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             family = [process, *process.children(recursive=True)]
-            for each in family:
+            for member in family:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
+                    member.kill()
             psutil.wait_procs(family, timeout=TIMEOUT_S)

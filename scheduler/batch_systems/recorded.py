@@ -131,17 +131,17 @@ class RecordedBatchSystem:
             write_note(folder / "script", request.script, 0o700)
             write_note(folder / "attempts", f"{attempt} {self.name}")
             try:
-                found = self._batch.submit(self._wrapped(request, folder, attempt))
+                id = self._batch.submit(self._wrapped(request, folder, attempt))
             except BatchSystemError as error:
                 known = self._known_after(error, folder)
                 if known:
                     return known
                 raise
             try:
-                self._note_id(folder, found)
+                self._note_id(folder, id)
             except OSError as error:
-                self._withdraw(found, error)
-            return found
+                self._withdraw(id, error)
+            return id
 
     def check(self, request: BatchRequest) -> str:
         """Ask whether a batch job would be accepted; see `BatchSystem.check`."""
@@ -150,12 +150,12 @@ class RecordedBatchSystem:
     def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
         """Look up batch jobs; see `BatchSystem.statuses`. An exit code that was noted counts."""
         asked = list(ids)
-        ended = {each: status for each in asked if (status := self._ended(each)) is not None}
-        found = self._batch.statuses([each for each in asked if each not in ended])
+        ended = {job: status for job in asked if (status := self._ended(job)) is not None}
+        statuses = self._batch.statuses([job for job in asked if job not in ended])
         # A batch job may have noted its exit code while the batch system answered.
         result = {
-            each: ended.get(each) or self._ended(each) or self._with_start(each, found[each])
-            for each in asked
+            job: ended.get(job) or self._ended(job) or self._with_start(job, statuses[job])
+            for job in asked
         }
         if time.monotonic() >= self._next_removal:
             self._next_removal = time.monotonic() + REMOVAL_S
@@ -168,17 +168,17 @@ class RecordedBatchSystem:
         A name that is not found never begins to run: an attempt whose outcome is not known is given
         up.
         """
-        found = {}
+        ids = {}
         for name in names:
             if (self._folder / name).is_dir():
                 with self._locked(name) as folder:
                     if known := self._settled(folder):
-                        found[name] = known
-        return found
+                        ids[name] = known
+        return ids
 
     def cancel(self, ids: Iterable[str]) -> None:
         """Cancel batch jobs; see `BatchSystem.cancel`."""
-        self._batch.cancel([each for each in ids if self._ended(each) is None])
+        self._batch.cancel([job for job in ids if self._ended(job) is None])
 
     def started_at(self, name: str) -> float | None:
         """Time at which the batch job of a name began to run, Unix seconds; None: it has not."""
@@ -197,11 +197,11 @@ class RecordedBatchSystem:
         ------
         BatchSystemError : the batch system does not answer.
         """
-        found = {name: read_contents(self._folder / name) for name in names}
-        ids = {each.id: name for name, each in found.items() if each.id and not each.is_settled}
+        contents = {name: read_contents(self._folder / name) for name in names}
+        ids = {each.id: name for name, each in contents.items() if each.id and not each.is_settled}
         statuses = self._batch.statuses(ids) if ids else {}
         over = {ids[each] for each, status in statuses.items() if status.state in _OVER}
-        return [name for name, each in found.items() if each.is_settled or name in over]
+        return [name for name, each in contents.items() if each.is_settled or name in over]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the folders of batch jobs that have ended, each in one step.
@@ -315,9 +315,9 @@ class RecordedBatchSystem:
             raise InDoubtError(f"{why}; {error}") from None
         raise BatchSystemError(f"{why}; the batch job was cancelled")
 
-    def _note_id(self, folder: Path, found: str) -> None:
-        write_note(folder / "id", found)
-        self._names[found] = folder.name
+    def _note_id(self, folder: Path, id: str) -> None:
+        write_note(folder / "id", id)
+        self._names[id] = folder.name
 
     def _ended(self, batch_id: str) -> BatchStatus | None:
         """Status of a batch job that has noted its exit code."""

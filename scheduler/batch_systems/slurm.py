@@ -81,11 +81,11 @@ class Slurm:
 
     def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
         """Look up batch jobs; see `BatchSystem.statuses`."""
-        found = {each: BatchStatus(BatchState.UNKNOWN) for each in ids}
-        for cluster, numbers in _by_cluster(found).items():
+        statuses = {job: BatchStatus(BatchState.UNKNOWN) for job in ids}
+        for cluster, numbers in _by_cluster(statuses).items():
             for number, status in self._look_up(cluster, numbers).items():
-                found[numbers[number]] = status
-        return found
+                statuses[numbers[number]] = status
+        return statuses
 
     def find(self, names: Iterable[str]) -> dict[str, str]:
         """Find batch jobs by their names; see `BatchSystem.find`."""
@@ -112,11 +112,11 @@ class Slurm:
             if "Invalid job id" not in str(error):  # none of the jobs is known any more
                 raise
             output = ""
-        found = dict(read_statuses(output, "|", numbers))
-        missing = [number for number in numbers if number not in found]
+        statuses = dict(read_statuses(output, "|", numbers))
+        missing = [number for number in numbers if number not in statuses]
         if missing:
-            found.update(self._look_up_ended(cluster, missing))
-        return found
+            statuses.update(self._look_up_ended(cluster, missing))
+        return statuses
 
     def _look_up_ended(
         self, cluster: tuple[str, ...], numbers: Sequence[str]
@@ -129,9 +129,13 @@ class Slurm:
             )
         except BatchSystemError:
             return {}
-        found = dict(read_statuses(output, "|", numbers))
+        statuses = dict(read_statuses(output, "|", numbers))
         # The controller has forgotten these jobs, so none of them runs, whatever the record says.
-        return {number: each for number, each in found.items() if each.state is BatchState.ENDED}
+        return {
+            number: status
+            for number, status in statuses.items()
+            if status.state is BatchState.ENDED
+        }
 
     def _run(
         self, command: Sequence[str], stdin: str = "", variables: Mapping[str, str] | None = None
@@ -214,12 +218,12 @@ def _by_cluster(ids: Iterable[str]) -> dict[tuple[str, ...], dict[str, str]]:
     ------
     BatchSystemError : a text is no id.
     """
-    found: dict[tuple[str, ...], dict[str, str]] = {}
-    for each in ids:
-        match = _ID.fullmatch(each)
+    by_cluster: dict[tuple[str, ...], dict[str, str]] = {}
+    for job in ids:
+        match = _ID.fullmatch(job)
         if match is None:
-            raise BatchSystemError(f"{each!r} is not the id of a Slurm job, such as 12 or 12;alpha")
+            raise BatchSystemError(f"{job!r} is not the id of a Slurm job, such as 12 or 12;alpha")
         number, cluster = match.groups()
         options = () if cluster is None else (f"--clusters={cluster}",)
-        found.setdefault(options, {})[number] = each
-    return found
+        by_cluster.setdefault(options, {})[number] = job
+    return by_cluster

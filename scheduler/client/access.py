@@ -8,15 +8,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
-from reshape.wire.access_file import AccessRole
+from reshape.wire.access import AccessRole
 from scheduler.client.options import Walltime, directory_option, json_option, parsable_option
 from scheduler.node.access_keys import AccessKeys, GrantedKey
 from scheduler.node.directory import ServiceDirectory
+from scheduler.text.formats import format_moment
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 _ROLES: dict[str, AccessRole] = {
     "user": "user",
@@ -120,8 +119,8 @@ def _keys_of(directory: Path) -> AccessKeys:
             f"there is no service directory {directory}: name it with --dir, or start the service"
             " with reshape serve --listen HOST:PORT"
         )
-    place = ServiceDirectory(directory)
-    return AccessKeys(place.path, place.owner)
+    service = ServiceDirectory(directory)
+    return AccessKeys(service.path, service.owner)
 
 
 def _expiry(key: GrantedKey, now: float) -> str:

@@ -41,21 +41,21 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
     ReshapeError : the service ended, or the agent of a node does not report in time; the message
         quotes the log.
     """
-    place = ServiceDirectory(directory)
-    place.create()
-    log = place.log("serve")
+    service = ServiceDirectory(directory)
+    service.create()
+    log = service.log("serve")
     command = [sys.executable, "-m", "reshape", "serve"]
     with log.open("ab") as file:
         written = file.tell()
         process = subprocess.Popen(
-            [*command, "--dir", str(place.path), "--log", str(log), *options],
+            [*command, "--dir", str(service.path), "--log", str(log), *options],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             start_new_session=True,
         )
     try:
-        _await_answer(place, process, log, written)
+        _await_answer(service, process, log, written)
     except BaseException:
         _end(process)
         raise
@@ -63,7 +63,7 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _await_answer(
-    place: ServiceDirectory, process: subprocess.Popen[bytes], log: Path, written: int
+    service: ServiceDirectory, process: subprocess.Popen[bytes], log: Path, written: int
 ) -> None:
     """Wait until the service answers and its nodes are up, except those that cannot be started.
 
@@ -80,7 +80,7 @@ def _await_answer(
             text = f"process {process.pid} does not answer yet, after {waited} s; its log is {log}"
             print(f"reshape: {text}", file=sys.stderr)
         with contextlib.suppress(ServiceUnavailable):
-            info = service_info(place.path, timeout=1.0)
+            info = service_info(service.path, timeout=1.0)
             if info.pid == process.pid:  # else an older service still answers
                 missing = info.awaited
                 if all(missing.values()):  # the others are up; the service tries these again
@@ -93,7 +93,7 @@ def _await_answer(
         text = _last_line(log, written).removeprefix("reshape: error: ")
         raise ReshapeError(f"the service ended with exit code {process.poll()}: {text}")
     node = next(node for node, fault in missing.items() if not fault)
-    text = _last_line(place.log(f"agent-{node}"))
+    text = _last_line(service.log(f"agent-{node}"))
     raise ReshapeError(f"the agent of node {node} does not report within {START_S:g} s: {text}")
 
 
@@ -151,12 +151,12 @@ def _stop_remote(access: Path, kill: bool) -> None:
     raise ReshapeError(f"the service of {access} was asked to stop, but still runs")
 
 
-def _still_running(place: ServiceDirectory, info: Info) -> str | None:
+def _still_running(service: ServiceDirectory, info: Info) -> str | None:
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(info.pid).status() != psutil.STATUS_ZOMBIE:
             return f"its process {info.pid}"
     for node, _, _ in info.nodes:
-        with place.agent_lock(node) as free:
+        with service.agent_lock(node) as free:
             if not free:
                 return f"its agent of node {node}"
     return None

@@ -1,24 +1,20 @@
-"""Commands that run a service and send requests to it."""
+"""Commands that send requests to a service about its jobs."""
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, ServiceUnavailable
 from scheduler.client import tables
 from scheduler.client.asking import ask, list_jobs, number_of, service_info, wait_for
-from scheduler.client.background import start
 from scheduler.client.background import stop as stop_service
 from scheduler.client.forecasting import (
     expected_starts,
@@ -30,145 +26,21 @@ from scheduler.client.options import (
     JobNumber,
     Moment,
     Walltime,
-    directory_option,
     json_option,
     parsable_option,
     service_option,
     sites_option,
 )
-from scheduler.client.pool.commands import paused_sentences
+from scheduler.client.pools import paused_sentences
 from scheduler.client.sites import actions
 from scheduler.protocol import messages as m
+from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
 from scheduler.text.tables import render
-from scheduler.text.times import format_moment
 
 #: Exit code of `wait` when its time limit has passed; that of timeout(1).
 TIME_OVER = 124
 WATCH_S = 2.0
-
-
-@click.command()
-@directory_option
-@click.option(
-    "--processors",
-    type=WholeRange(min=0),
-    help="Processors of the node 'local'; 0: all nodes are those of pools.",
-)
-@click.option(
-    "--machine",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Nodes, their resources and network; see docs/machines.md.",
-)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Configuration file (YAML); options override it.",
-)
-@click.option("--scenario", help="Scheduling scenario, such as easy.  [default: steady]")
-@click.option(
-    "--set",
-    "parameters",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set a field of the scenario, such as backfill.reservations=2.",
-)
-@click.option(
-    "--verify", is_flag=True, help="Verify all registered data by checksums around every resize."
-)
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    help="Listen also on TCP, for clients with an access file; see docs/security.md.",
-)
-@click.option(
-    "--kill-wait",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="From SIGTERM to SIGKILL, for jobs that are cancelled or exceed their walltime (30).",
-)
-@click.option(
-    "--background",
-    is_flag=True,
-    help="Return as soon as the service answers; its log is DIR/serve.log.",
-)
-@click.option(
-    "--slurm",
-    is_flag=True,
-    help="Use the nodes of the Slurm allocation of this process; see docs/cluster.md.",
-)
-@click.option(
-    "--accept-loss",
-    is_flag=True,
-    help="Start with a journal of which acknowledged records are missing; see docs/backup.md.",
-)
-@click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
-@example(
-    "reshape serve --processors 8 --background",
-    "reshape serve --machine tree.yaml --scenario easy --set selection=tree",
-    "salloc -N 4 --exclusive reshape serve --slurm",
-)
-def serve(
-    directory: Path,
-    processors: int | None,
-    machine: Path | None,
-    config: Path | None,
-    scenario: str | None,
-    parameters: tuple[str, ...],
-    verify: bool,
-    listen: str | None,
-    kill_wait: float | None,
-    slurm: bool,
-    background: bool,
-    accept_loss: bool,
-    log: Path | None,
-) -> None:
-    """Start the scheduler service.
-
-    Without --background it runs until Ctrl-C or 'reshape stop'. Running jobs continue without it,
-    and the next 'reshape serve' in the same directory finds them again. Options override
-    environment variables (RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY, ...), which in turn
-    override --config.
-    """
-    from scheduler.client.slurm_nodes import allocated_options, with_ends
-    from scheduler.config.sources import load_config  # late: clients do not need these
-    from scheduler.node.directory import ServiceDirectory
-    from scheduler.node.logs import FORMAT, log_to_file
-    from scheduler.service.server import serve as run
-
-    if processors is not None and machine is not None:
-        raise click.UsageError("--machine defines the processors; remove --processors")
-    if slurm and not (processors is None and machine is None):
-        given = "--processors" if machine is None else "--machine"
-        raise click.UsageError(f"--slurm defines the nodes; remove {given}")
-    nodes = {"processors": processors, "machine": machine}
-    options: dict[str, object] = {**nodes, "scenario": scenario, "listen": listen}
-    options |= {"verify": verify or None, "kill_wait_s": kill_wait}
-    if slurm:
-        options |= allocated_options(directory)
-    settings = with_ends(load_config(config, os.environ, {**options, "set": parameters}))
-    if background:
-        kept: dict[str, object] = {**nodes, "config": config, "scenario": scenario}
-        kept |= {"listen": listen, "kill-wait": kill_wait}
-        same = [str(word) for word in _serve_options(kept, parameters)]
-        flags = {"--verify": verify, "--slurm": slurm, "--accept-loss": accept_loss}
-        same += [flag for flag, is_set in flags.items() if is_set]
-        process = start(directory, same)
-        click.echo(f"service of {directory} is up, process {process.pid}")
-        return
-    if log is not None:
-        log_to_file(log)
-    else:
-        logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
-    run(ServiceDirectory(directory), settings, accept_loss=accept_loss)
-
-
-def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:
-    """Convert options back to arguments for the background process."""
-    words: list[object] = [
-        word for name, value in given.items() if value is not None for word in (f"--{name}", value)
-    ]
-    return words + [word for parameter in parameters for word in ("--set", parameter)]
 
 
 @click.command()
@@ -207,11 +79,11 @@ def queue(
             return
         listing = list_jobs(directory, ended=ended)
         if starts:
-            found = expected_starts(directory, horizon)
+            forecasts = expected_starts(directory, horizon)
             if as_json:
-                echo_json({"now": listing.now, "jobs": found})
+                echo_json({"now": listing.now, "jobs": forecasts})
             else:
-                click.echo(render(starts_table(found, listing.jobs, listing.now), parsable))
+                click.echo(render(starts_table(forecasts, listing.jobs, listing.now), parsable))
         elif as_json:
             echo_json({"now": listing.now, "jobs": listing.jobs})
         else:
@@ -333,21 +205,21 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
     answer = ask(directory, m.Explain(job=number_of(directory, job.job)))
     assert isinstance(answer, m.Explanation)
     try:
-        found = forecast_of_waiting(directory, answer.job)
+        waiting = forecast_of_waiting(directory, answer.job)
     except ServiceUnavailable:
         raise
     except ReshapeError as error:
         click.echo(f"reshape: there is no forecast of job {answer.job}: {error}", err=True)
-        found = None
+        waiting = None
     if as_json:
         data = {"job": answer.job, "lines": answer.lines}
-        echo_json(data if found is None else {**data, "waiting": found})
+        echo_json(data if waiting is None else {**data, "waiting": waiting})
         return
     click.echo(f"job {answer.job}")
     for line in answer.lines:
         after = f"{line.at - answer.lines[0].at:+9.3f} s"
         click.echo(f"{format_moment(line.at)}  {after}  {plain(line.text)}")
-    for text in [] if found is None else waiting_lines(found):
+    for text in [] if waiting is None else waiting_lines(waiting):
         click.echo(text)
     if told := tables.last_lines_text(list_jobs(directory, job=answer.job).jobs[0]):
         click.echo(told)
@@ -374,9 +246,9 @@ def wait(
     """
     until = None if timeout is None else time.monotonic() + timeout
     places = [actions.place_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(place, job.job) for place, job in zip(places, jobs, strict=True)]
+    numbers = [number_of(service, job.job) for service, job in zip(places, jobs, strict=True)]
     pairs = zip(places, numbers, strict=True)
-    ended = [wait_until(place, number, until) for place, number in pairs]
+    ended = [wait_until(service, number, until) for service, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
 
 

@@ -1,4 +1,4 @@
-"""Forecasts for the commands: requests to the service, and the text of their answers.
+"""``reshape quote``, and forecasts for other commands: requests to the service and their text.
 
 The parameter `directory` of each function is the directory of a service, or an access file.
 """
@@ -9,18 +9,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import click
 import msgspec
 
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from scheduler.client.asking import ask, list_jobs
+from scheduler.client.options import (
+    Walltime,
+    json_option,
+    request_options,
+    service_option,
+)
 from scheduler.forecasts.forecast import JobForecast
 from scheduler.forecasts.quotes import Quote, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.tables import Table
-from scheduler.text.times import format_moment, format_time
 
 #: Seconds that a client waits for a forecast; the service gives up earlier.
 PATIENCE_S = 130.0
@@ -162,23 +169,23 @@ def quote_text(quote: Quote) -> str:
     return "\n".join(f"{name + ':':<21}{value}" for name, value in lines.items())
 
 
-def waiting_lines(found: Waiting) -> list[str]:
+def waiting_lines(waiting: Waiting) -> list[str]:
     """Describe what a job waits for and what would change it, a sentence a line."""
     lines = []
-    if found.before_count:
-        first = ", ".join(map(str, found.before))
-        more = found.before_count - len(found.before)
+    if waiting.before_count:
+        first = ", ".join(map(str, waiting.before))
+        more = waiting.before_count - len(waiting.before)
         lines.append(f"before it in the queue: {first}{f' and {more} more' if more else ''}")
     else:
         lines.append("no job is before it in the queue")
-    start = found.forecast.start
-    wait_s = None if start is None else start - found.now
+    start = waiting.forecast.start
+    wait_s = None if start is None else start - waiting.now
     lines.append(f"expected start: {moment(start)}, in {duration(wait_s)}")
-    if found.start_quantiles is not None:
-        spread = found.start_quantiles
+    if waiting.start_quantiles is not None:
+        spread = waiting.start_quantiles
         times = ", ".join(moment(at) for at in (spread.p10, spread.p50, spread.p90))
         lines.append(f"expected start, P10, P50 and P90: {times}")
-    for change in found.changes:
+    for change in waiting.changes:
         if change.start is not None and (start is None or change.start < start):
             size = counted(change.processors, "processor")
             request = f"{size} and {format_time(change.walltime_s)}"
@@ -194,3 +201,62 @@ def moment(at: float | None) -> str:
 def duration(seconds: float | None) -> str:
     """Write a duration that may have no end within the horizon."""
     return "-" if seconds is None else format_time(seconds)
+
+
+@click.command()
+@service_option
+@click.option(
+    "-n", "processors", type=WholeRange(min=1), required=True, help="Processors to start with."
+)
+@request_options
+@click.option(
+    "--futures",
+    type=WholeRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Also show P10, P50 and P90 over N forecasts with drawn run times.",
+)
+@click.option(
+    "--arrivals",
+    is_flag=True,
+    help="With --futures: submit further jobs in these forecasts, at the rate of the latest ones.",
+)
+@click.option(
+    "--seed",
+    type=WholeRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the drawn run times.",
+)
+@click.option("--horizon", type=Walltime(), help="Time from now at which forecasts end.")
+@json_option
+@example("reshape quote -n 16 --walltime 2:00:00 --json")
+def quote(
+    directory: Path,
+    futures: int,
+    arrivals: bool,
+    seed: int,
+    horizon: float | None,
+    as_json: bool,
+    **request: Any,
+) -> None:
+    """Show when a job would start and end if it were submitted now.
+
+    Running jobs are expected to run for their estimates; jobs to come are left out. The slowdown
+    is the time from now to the end divided by the run time. Nothing is submitted.
+    """
+    submission = bare_submission(**request)
+    if arrivals and not futures:
+        raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
+    answer = quote_of(
+        directory,
+        submission,
+        horizon_s=horizon,
+        futures=futures,
+        seed=seed,
+        arrivals=arrivals,
+    )
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+    else:
+        click.echo(quote_text(answer))

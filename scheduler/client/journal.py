@@ -13,14 +13,12 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.options import Moment, json_option
 from scheduler.model.events import JobSubmitted
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted, format_moment
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 #: Tables of a journal, in the order in which `info` lists them.
 TABLES = ("records", "summaries", "jobs", "events", "orders", "phases", "facts", "sums", "settings")
@@ -58,7 +56,8 @@ def info(directory: Path, as_json: bool) -> None:
 
 
 def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    from scheduler.replay.journal_reader import REMOVED, reading  # late: these load a core
+    from scheduler.replay.journal_format import REMOVED
+    from scheduler.replay.journal_reader import reading  # late: these load a core
 
     path = directory / "journal.db"
     with reading(directory) as reader:
@@ -130,8 +129,8 @@ def prune(directory: Path, before: float) -> None:
 @example("reshape journal export ~/.reshape > journal.jsonl")
 def export(directory: Path) -> None:
     """Print a journal as JSON lines: jobs that have ended, then all events and orders it holds."""
-    from scheduler.replay.journal_reader import SUMMARY, reading
-    from scheduler.replay.seals import unseal
+    from scheduler.replay.journal_format import SUMMARY, unseal
+    from scheduler.replay.journal_reader import reading
     from scheduler.service.record.descriptions import decode_summary
 
     encode = msgspec.json.Encoder().encode
@@ -205,15 +204,15 @@ def _alone(directory: Path) -> Iterator[tuple[Any, int]]:
     from scheduler.node.directory import ServiceDirectory
     from scheduler.service.record.journal import Journal
 
-    place = ServiceDirectory(directory)
-    if not place.journal.is_file():
+    service = ServiceDirectory(directory)
+    if not service.journal.is_file():
         raise ReshapeError(f"there is no journal in {directory}: name the directory of a service")
-    with place.lock() as free:
+    with service.lock() as free:
         if not free:
             raise ReshapeError(
                 f"a service runs in {directory}: end it with 'reshape stop --dir {directory}'"
             )
-        opened = Journal(place.journal)
+        opened = Journal(service.journal)
         try:
             yield opened, _bytes(directory)
         finally:

@@ -7,13 +7,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.protocol import messages as m
-from scheduler.text.counts import listed
+from scheduler.text.formats import format_moment, listed
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 
 @click.group()
@@ -41,24 +40,24 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
     heads = ("NODE", "STATE", "PROCS(USED/ALL)", "HOST", "LAUNCHER", "JOBS", "REASON")
     rows = [
         (
-            each.name,
-            each.state,
-            f"{each.allocated}/{each.processors}",
-            each.host or "-",
-            each.launcher,
-            ",".join(map(str, each.jobs)) or "-",
-            _remark(each),
+            info.name,
+            info.state,
+            f"{info.allocated}/{info.processors}",
+            info.host or "-",
+            info.launcher,
+            ",".join(map(str, info.jobs)) or "-",
+            _remark(info),
         )
-        for each in answer.nodes
+        for info in answer.nodes
     ]
     left = frozenset({"NODE", "STATE", "HOST", "LAUNCHER", "REASON"})
     click.echo(render(Table(heads, rows, left=left), parsable))
 
 
-def _remark(each: m.NodeInfo) -> str:
-    if each.until is None:
-        return each.reason
-    return "; ".join(filter(None, (each.reason, f"until {format_moment(each.until)}")))
+def _remark(node: m.NodeInfo) -> str:
+    if node.until is None:
+        return node.reason
+    return "; ".join(filter(None, (node.reason, f"until {format_moment(node.until)}")))
 
 
 @node.command()
@@ -104,7 +103,7 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
         ask(directory, m.RemoveNode(node=name))
         answer = ask(directory, m.ListNodes())
         assert isinstance(answer, m.Nodes)
-        jobs = next((each.jobs for each in answer.nodes if each.name == name), [])
+        jobs = next((info.jobs for info in answer.nodes if info.name == name), [])
         have = "has" if len(jobs) == 1 else "have"
         when = f" as soon as {listed('job', jobs)} {have} left it" if jobs else ""
         click.echo(f"node {name} is removed{when}")

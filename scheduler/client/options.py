@@ -78,11 +78,11 @@ class ResourceAmounts(click.ParamType[dict[str, int]]):
         if isinstance(value, dict):
             return value
         try:
-            found = amounts(value.split(","))
-            checked(found)
+            values = amounts(value.split(","))
+            checked(values)
         except ValueError as error:
             self.fail(f"{error}; an example is {self._example}", param, ctx)
-        return found
+        return values
 
 
 class TopologyText(click.ParamType[Topology]):

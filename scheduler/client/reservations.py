@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.asking import ask
 from scheduler.client.options import (
@@ -19,9 +18,9 @@ from scheduler.client.options import (
     service_option,
 )
 from scheduler.protocol import messages as m
+from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment, format_time
 
 
 @click.group()
@@ -108,17 +107,17 @@ def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
     heads = ("NAME", "STATE", "START", "END", "DURATION", "PROCS", "NODES", "USERS", "JOBS")
     rows = [
         (
-            each.name,
-            each.state,
-            format_moment(each.begin),
-            format_moment(each.end),
-            format_time(each.end - each.begin),
-            str(each.processors),
-            ",".join(each.nodes),
-            ",".join(each.users) or "all",
-            ",".join(map(str, each.running)) or "-",
+            reservation.name,
+            reservation.state,
+            format_moment(reservation.begin),
+            format_moment(reservation.end),
+            format_time(reservation.end - reservation.begin),
+            str(reservation.processors),
+            ",".join(reservation.nodes),
+            ",".join(reservation.users) or "all",
+            ",".join(map(str, reservation.running)) or "-",
         )
-        for each in answer.reservations
+        for reservation in answer.reservations
     ]
     left = frozenset({"NAME", "STATE", "NODES", "USERS", "JOBS"})
     click.echo(render(Table(heads, rows, left=left), parsable))
@@ -131,10 +130,10 @@ def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
 @example("reshape reserve info course")
 def info(directory: Path, name: str, as_json: bool) -> None:
     """Show a reservation with its processors and jobs."""
-    found = _all(directory).reservations
-    chosen = [each for each in found if each.name == name]
+    reservations = _all(directory).reservations
+    chosen = [reservation for reservation in reservations if reservation.name == name]
     if not chosen:
-        known = [each.name for each in found]
+        known = [reservation.name for reservation in reservations]
         raise ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
     _echo(chosen, as_json=as_json)
 
@@ -172,18 +171,18 @@ def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
     if as_json:
         click.echo(_json(reservations))
         return
-    for each in reservations:
+    for reservation in reservations:
         lines = {
-            "reservation": each.name,
-            "state": each.state,
-            "start": format_moment(each.begin),
-            "end": format_moment(each.end),
-            "duration": format_time(each.end - each.begin),
-            "processors": f"{each.processors} ({each.numbers})",
-            "nodes": ",".join(each.nodes),
-            "users": ",".join(each.users) or "all",
-            "running jobs": ",".join(map(str, each.running)) or "-",
-            "queued jobs": ",".join(map(str, each.queued)) or "-",
+            "reservation": reservation.name,
+            "state": reservation.state,
+            "start": format_moment(reservation.begin),
+            "end": format_moment(reservation.end),
+            "duration": format_time(reservation.end - reservation.begin),
+            "processors": f"{reservation.processors} ({reservation.numbers})",
+            "nodes": ",".join(reservation.nodes),
+            "users": ",".join(reservation.users) or "all",
+            "running jobs": ",".join(map(str, reservation.running)) or "-",
+            "queued jobs": ",".join(map(str, reservation.queued)) or "-",
         }
         for label, value in lines.items():
             click.echo(f"{label:<14}{plain(value)}")

@@ -15,9 +15,9 @@ from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
-from scheduler.node.job_folders import MEMORY
+from scheduler.node.directory import MEMORY
 from scheduler.protocol.messages import OpenMode, Placement, Submission
-from scheduler.text.output_names import check_output_name
+from scheduler.text.job_output import check_output_name
 
 OUTPUT = "reshape-%{JOB_ID}.out"
 

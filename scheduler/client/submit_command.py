@@ -8,8 +8,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange, WholeRange
+from reshape.cli.options import FiniteRange, WholeRange, example
 from reshape.speedup import FORMS
 from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask
@@ -30,7 +29,7 @@ from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, p
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
-from scheduler.text.counts import noun
+from scheduler.text.formats import noun
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SUBMISSION = (

@@ -8,10 +8,9 @@ from textwrap import indent
 
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import Info, JobInfo, ResizeInfo
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment, format_time
 
 
 def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
@@ -124,9 +123,9 @@ def waited_s(job: JobInfo, now: float) -> float:
 def held_text(job: JobInfo) -> str:
     """Write the processor-seconds of a job and, if it had several sizes, those of each."""
     by_size = job.processor_seconds_by_size
-    each = ", ".join(f"{seconds:.1f} on size {size}" for size, seconds in by_size)
+    parts = ", ".join(f"{seconds:.1f} on size {size}" for size, seconds in by_size)
     total = f"{job.processor_seconds:.1f} processor-seconds"
-    return f"{total}: {each}" if len(by_size) > 1 else total
+    return f"{total}: {parts}" if len(by_size) > 1 else total
 
 
 def exit_status(job: JobInfo) -> int:
@@ -185,9 +184,9 @@ def last_lines_text(job: JobInfo) -> str:
 
 def ranks_text(job: JobInfo) -> str:
     """Write the ranks of each group by node, such as ``group 1: 0-1 on n1:2-3, 2-3 on n2:0-1``."""
-    found: dict[int, dict[str, tuple[ProcSet, ProcSet]]] = {}
+    by_group: dict[int, dict[str, tuple[ProcSet, ProcSet]]] = {}
     for place in job.ranks:
-        nodes = found.setdefault(place.group, {})
+        nodes = by_group.setdefault(place.group, {})
         ranks, cores = nodes.get(place.node, (ProcSet(), ProcSet()))
         rank, core = ProcSet.span(place.rank, 1), ProcSet.span(place.core, 1)
         nodes[place.node] = ranks | rank, cores | core
@@ -195,7 +194,7 @@ def ranks_text(job: JobInfo) -> str:
         "; ".join(
             f"group {group}: "
             + ", ".join(f"{ranks} on {node}:{cores}" for node, (ranks, cores) in nodes.items())
-            for group, nodes in found.items()
+            for group, nodes in by_group.items()
         )
         or "-"
     )
@@ -206,12 +205,12 @@ def binding_text(job: JobInfo) -> str:
 
     For example ``group 1: 0 to CPU 2, 1 to CPU 3; none on n2 (...)``.
     """
-    found: dict[int, list[str]] = {}
+    by_group: dict[int, list[str]] = {}
     for place in job.ranks:
         if place.cpus:
             cpus = f"CPU{'s' * (len(place.cpus) > 1)} {ProcSet.of(place.cpus)}"
-            found.setdefault(place.group, []).append(f"{place.rank} to {cpus}")
-    parts = [f"group {group}: {', '.join(ranks)}" for group, ranks in found.items()]
+            by_group.setdefault(place.group, []).append(f"{place.rank} to {cpus}")
+    parts = [f"group {group}: {', '.join(ranks)}" for group, ranks in by_group.items()]
     parts += [f"none on {node} ({why})" for node, why in job.unbound.items()]
     return "; ".join(parts) or "-"
 

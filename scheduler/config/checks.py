@@ -33,28 +33,28 @@ def check(tree: Located, config: ServeConfig) -> None:
     for name in config.users:
         _check_priority(tree, config, ("users", name), config.users[name])
     for name, queue in config.queues.items():
-        place = ("queues", name)
-        _check_priority(tree, config, (*place, "priority"), queue.priority)
+        queue_field = ("queues", name)
+        _check_priority(tree, config, (*queue_field, "priority"), queue.priority)
         for parameter in queue.parameters:
             if parameter.partition(".")[0] not in QUEUE_FIELDS:
                 tree.fail(
-                    (*place, "parameters", parameter),
+                    (*queue_field, "parameters", parameter),
                     "applies to the whole service, because the queues share one machine; a queue"
                     f" can set only {' and '.join(QUEUE_FIELDS)}",
                 )
         if queue.scenario is not None:
-            _build_scenario(tree, place, queue.scenario, queue.parameters)
+            _build_scenario(tree, queue_field, queue.scenario, queue.parameters)
         else:
-            _apply_parameters(tree, place, base, queue.parameters)
+            _apply_parameters(tree, queue_field, base, queue.parameters)
         usual_s, longest_s = queue.usual_walltime_s, queue.max_walltime_s
         if longest_s is not None and usual_s > longest_s:
             tree.fail(
-                (*place, "default_walltime_s"),
+                (*queue_field, "default_walltime_s"),
                 f"is {usual_s:g} s, above max_walltime_s, {longest_s:g} s: choose a shorter one",
             )
         if queue.users == ():
             tree.fail(
-                (*place, "users"),
+                (*queue_field, "users"),
                 "no user could submit to this queue; name a user, or remove the field",
             )
     try:
@@ -136,27 +136,27 @@ def _check_kills(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
 
 
 def _check_priority(
-    tree: Located, config: ServeConfig, place: FieldPath, priority: float | str
+    tree: Located, config: ServeConfig, field: FieldPath, priority: float | str
 ) -> None:
     try:
         config.value_of(priority)
     except ConfigError as error:
-        tree.fail(place, str(error))
+        tree.fail(field, str(error))
 
 
 def _build_scenario(
-    tree: Located, place: FieldPath, name: str, parameters: Mapping[str, Any]
+    tree: Located, field: FieldPath, name: str, parameters: Mapping[str, Any]
 ) -> Scenario:
     """Build a scenario with its parameters; an error names the parameter that causes it."""
     try:
         base = scenario(name)
     except ConfigError as error:
-        tree.fail((*place, "scenario"), error.message)
-    return _apply_parameters(tree, place, base, parameters)
+        tree.fail((*field, "scenario"), error.message)
+    return _apply_parameters(tree, field, base, parameters)
 
 
 def _apply_parameters(
-    tree: Located, place: FieldPath, base: Scenario, parameters: Mapping[str, Any]
+    tree: Located, field: FieldPath, base: Scenario, parameters: Mapping[str, Any]
 ) -> Scenario:
     try:
         return changed(base, parameters)
@@ -165,7 +165,7 @@ def _apply_parameters(
     if isinstance(combined, UnusedFieldError):
         is_dotted = combined.field in parameters
         steps = (str(combined.field),) if is_dotted else combined.path
-        tree.fail((*place, "parameters", *steps), combined.message)
+        tree.fail((*field, "parameters", *steps), combined.message)
     # Policies come first: other parameters may be fields of a policy that is selected here.
     for name in sorted(parameters, key=lambda name: "." in name):
         try:
@@ -175,5 +175,5 @@ def _apply_parameters(
         except ConfigError as error:
             has_value = ", got " in error.message
             given = "" if has_value else f" (given: {parameters[name]!r})"
-            tree.fail((*place, "parameters", name), error.message + given)
-    tree.fail((*place, "parameters"), str(combined))
+            tree.fail((*field, "parameters", name), error.message + given)
+    tree.fail((*field, "parameters"), str(combined))

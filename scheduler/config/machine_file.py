@@ -37,7 +37,7 @@ from scheduler.model.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
 from scheduler.model.sharing import PenaltyRule, SharedCapacity
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from scheduler.text.located import Located
 
 Launcher: TypeAlias = Literal["local", "ssh", "slurm", "none"]
@@ -193,24 +193,24 @@ def read(file: Path) -> Platform:
     return described(Located.read(file))
 
 
-def described(found: Located) -> Platform:
+def described(located: Located) -> Platform:
     """Machine that the contents of a machine file describe.
 
     Raises
     ------
     ConfigError : see `read`.
     """
-    if found.get(("nodes",)) in (0, []):
-        found.fail(
+    if located.get(("nodes",)) in (0, []):
+        located.fail(
             ("nodes",),
             "a machine has at least one node; a service whose nodes are all those of pools needs no"
             " machine file: give it --processors 0",
         )
-    fields = found.convert(MachineFields)
+    fields = located.convert(MachineFields)
     names = () if isinstance(fields.nodes, int) else tuple(fields.nodes)
     for i, name in enumerate(names):
         if name in names[:i]:
-            found.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
+            located.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
     count = fields.nodes if isinstance(fields.nodes, int) else len(names)
     per_node, network = fields.processors_per_node, fields.network
     resources = fields.resources_per_node
@@ -218,57 +218,57 @@ def described(found: Located) -> Platform:
     try:
         checked(resources)
     except ValueError as error:
-        found.fail(("resources_per_node",), str(error))
+        located.fail(("resources_per_node",), str(error))
     exclusive = fields.exclusive
     if network is None:
         leaves = ProcSet.span(0, count)
         return Platform(
             leaves, per_node, exclusive, None, names, resources, *shared, fields.launcher
         )
-    shape = _shape(found, network, per_node)
-    leaves = _leaves(found, network, shape, count)
+    shape = _shape(located, network, per_node)
+    leaves = _leaves(located, network, shape, count)
     return Platform(leaves, per_node, exclusive, shape, names, resources, *shared, fields.launcher)
 
 
-def _leaves(found: Located, network: NetworkFields, shape: Network, count: int) -> ProcSet:
+def _leaves(located: Located, network: NetworkFields, shape: Network, count: int) -> ProcSet:
     """Leaves or positions of a network that have one of `count` nodes."""
     positions = "leaves" if isinstance(shape, Tree) else "positions"
     leaves = ProcSet.span(0, shape.leaves)
     if network.not_installed is not None:
-        place = ("network", "not_installed")
+        field = ("network", "not_installed")
         try:
             missing = ProcSet.parse(str(network.not_installed))
         except ValueError as error:
-            found.fail(place, str(error))
+            located.fail(field, str(error))
         if missing - leaves:
-            found.fail(
-                place,
+            located.fail(
+                field,
                 f"{missing - leaves} are not {positions} of this {network.topology}, which has"
                 f" 0-{shape.leaves - 1}",
             )
         leaves -= missing
         if len(leaves) != count:
-            found.fail(
-                place,
+            located.fail(
+                field,
                 f"it leaves {len(leaves)} of {shape.leaves} {positions} for"
                 f" {counted(count, 'node')}; list all {positions} without a node",
             )
     elif count > shape.leaves:
-        found.fail(
+        located.fail(
             ("nodes",),
             f"{count} nodes do not fit on the {shape.leaves} {positions} of a {_described(shape)}",
         )
     return leaves.first(count)
 
 
-def _shape(found: Located, network: NetworkFields, per_node: int) -> Network:
+def _shape(located: Located, network: NetworkFields, per_node: int) -> Network:
     """Network of the fields."""
     is_tree = network.topology == "tree"
     for name in ("k", "levels", "dims"):
         needed = is_tree == (name != "dims")
         if needed == (getattr(network, name) is None):
             fields = "k and levels" if is_tree else "dims"
-            found.fail(
+            located.fail(
                 ("network",), f"a network of topology {network.topology} is described by {fields}"
             )
     try:
@@ -278,7 +278,7 @@ def _shape(found: Located, network: NetworkFields, per_node: int) -> Network:
         assert network.levels is not None
         return Tree(network.k, network.levels, per_node)
     except ValueError as error:
-        found.fail(("network",), str(error))
+        located.fail(("network",), str(error))
 
 
 def _described(shape: Network) -> str:

@@ -122,10 +122,10 @@ def _override_all(
     tree: Located, environment: Mapping[str, str], options: Mapping[str, Any]
 ) -> None:
     """Override the values of a file by those of the environment and of options."""
-    for variable, place in _ENVIRONMENT.items():
+    for variable, field in _ENVIRONMENT.items():
         if variable in environment:
             origin = Origin(f"environment variable {variable}")
-            _override(tree, place, _scalar(environment[variable], origin), origin)
+            _override(tree, field, _scalar(environment[variable], origin), origin)
     for name, value in options.items():
         if name not in ("set", "own_address") and value is not None:
             option = "slurm" if name == "nodes" else name.removesuffix("_s").replace("_", "-")
@@ -153,16 +153,16 @@ def _check_nodes(tree: Located, config: ServeConfig) -> None:
             tree.fail(("nodes", i, "resources"), str(error))
 
 
-def _override(tree: Located, place: FieldPath, value: Any, origin: Origin) -> None:
+def _override(tree: Located, field: FieldPath, value: Any, origin: Origin) -> None:
     """Override a value; of `processors`, `machine` and `nodes` the last one given counts."""
-    if place == ("parameters", "redirection"):  # null: drop the fields of lower sources
+    if field == ("parameters", "redirection"):  # null: drop the fields of lower sources
         given = tree.values.get("parameters", {})
         for name in [name for name in given if name.startswith("redirection.")]:
             del given[name]
-    if place[0] in _NODE_FIELDS:
+    if field[0] in _NODE_FIELDS:
         for name in _NODE_FIELDS:
             tree.values.pop(name, None)
-    tree.override(place, value, origin)
+    tree.override(field, value, origin)
 
 
 def _scalar(text: str, origin: Origin) -> Any:
@@ -189,17 +189,17 @@ def _check_single_node_field(tree: Located) -> None:
 
 def _expand_machine(tree: Located) -> Platform | None:
     """Replace `machine` by the nodes of that machine file."""
-    place = ("machine",)
-    path, origin = tree.values.pop("machine", None), tree.origin(place)
+    field = ("machine",)
+    path, origin = tree.values.pop("machine", None), tree.origin(field)
     if path is None:
         return None
     if not isinstance(path, str | Path):
-        tree.fail(place, f"must be the path of a file, got {path!r}")
+        tree.fail(field, f"must be the path of a file, got {path!r}")
     folder = Path(origin.source or "").parent if origin.line is not None else Path()
     platform = read_platform(folder / path)
     if platform.exclusive:
         tree.fail(
-            place,
+            field,
             f"{folder / path} has exclusive: true, which only the simulator supports: a live job"
             " runs a process on each of its processors; request whole nodes with -n",
         )
@@ -216,14 +216,14 @@ def _expand_processors(tree: Located) -> None:
     """Replace `processors: 8` by one node; its default is the number of CPUs of this process."""
     if "nodes" in tree.values:
         return
-    place = ("processors",)
+    field = ("processors",)
     value = tree.values.pop("processors", None)
     count = len(os.sched_getaffinity(0)) if value is None else value
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        tree.fail(place, f"must be a whole number >= 0, got {count!r}")
-    origin = tree.origin(place)
+        tree.fail(field, f"must be a whole number >= 0, got {count!r}")
+    origin = tree.origin(field)
     if count >= 2**31:
-        tree.fail(place, f"must be below 2**31, got {count}")
+        tree.fail(field, f"must be below 2**31, got {count}")
     nodes = [{"name": LOCAL, "processors": count}] if count else []
     tree.override(("nodes",), nodes, origin)
 
@@ -237,8 +237,8 @@ def _read_durations(tree: Located) -> None:
         for queue in named
         for name in ("max_walltime_s", "default_walltime_s")
     ]
-    for place in (*_DURATIONS, *limits):
-        value = tree.get(place)
+    for field in (*_DURATIONS, *limits):
+        value = tree.get(field)
         if isinstance(value, str):
             try:
                 seconds = float(value)
@@ -246,13 +246,13 @@ def _read_durations(tree: Located) -> None:
                 try:
                     seconds = parse_duration(value)
                 except ValueError as error:
-                    tree.fail(place, f"{error}, or a number of seconds")
-            tree.override(place, seconds, tree.origin(place))
+                    tree.fail(field, f"{error}, or a number of seconds")
+            tree.override(field, seconds, tree.origin(field))
 
 
 def _check_parameters(tree: Located, above: FieldPath) -> None:
     """Check that the parameters below a path have dotted names, and one value each."""
-    place = (*above, "parameters")
+    parameters = (*above, "parameters")
     if not above and "redirection" in tree.values:
         tree.fail(
             ("redirection",),
@@ -264,14 +264,14 @@ def _check_parameters(tree: Located, above: FieldPath) -> None:
         return
     given = here["parameters"]
     if not isinstance(given, dict):
-        tree.fail(place, f"must be a mapping of fields to values, got {given!r}")
+        tree.fail(parameters, f"must be a mapping of fields to values, got {given!r}")
     for name, value in given.items():
         if isinstance(value, dict) and value:
             field, inner = next(iter(value.items()))
             tree.fail(
-                (*place, name, field),
+                (*parameters, name, field),
                 f"write the name of the field with dots, as in parameters: {{{name}.{field}:"
                 f" {inner}}}",
             )
         if not isinstance(value, Value):
-            tree.fail((*place, name), f"must be one value, got {value!r}")
+            tree.fail((*parameters, name), f"must be one value, got {value!r}")

@@ -36,7 +36,7 @@ from scheduler.model.events import (
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Order, Reason, Requeue, Start
 from scheduler.policies.redirection import Counted, Counters, Redirection
-from scheduler.text.counts import noun
+from scheduler.text.formats import noun
 
 S = JobState
 

@@ -10,7 +10,7 @@ import msgspec
 
 from reshape.topology import Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
-from scheduler.model.job import ACTIVE, RESIZING, Job, JobState, Resize
+from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
     Continue,
@@ -20,6 +20,7 @@ from scheduler.model.orders import (
     GiveUp,
     Kill,
     Reason,
+    Resize,
     Start,
 )
 from scheduler.model.procset import ProcSet
@@ -30,7 +31,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View, larger_size, topology_fault
-from scheduler.text.counts import noun
+from scheduler.text.formats import noun
 
 #: Called with the event, the policy and its exception; returns a sentence for the reason.
 PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]

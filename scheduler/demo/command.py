@@ -11,14 +11,19 @@ from types import FrameType
 import click
 from rich.console import Console
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError
-from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save
-from scheduler.demo.progress import RunProgress
-from scheduler.demo.report import Results, as_json, failures, print_report, write_json
-from scheduler.demo.run import run_workload
+from scheduler.demo.report import (
+    Results,
+    RunMetrics,
+    as_json,
+    failures,
+    measure,
+    print_report,
+    write_json,
+)
+from scheduler.demo.run import RunProgress, run_workload
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
 from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.messages import JobInfo

@@ -21,12 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from scheduler.demo.metrics import AllocationSpan, allocation_spans, is_committed
+from scheduler import pictures as drawing
+from scheduler.demo.report import AllocationSpan, allocation_spans, is_committed
 from scheduler.model.procset import ProcSet
-from scheduler.pictures import style as drawing
-from scheduler.pictures.hosts import group_by_host
-from scheduler.pictures.steps import steps
-from scheduler.pictures.style import INK
+from scheduler.pictures import INK, group_by_host, steps
 from scheduler.protocol.messages import JobInfo
 
 Box = tuple[float, float, float, float]  # begin, lowest processor, seconds, processors
@@ -184,7 +182,7 @@ def outline(parts: Sequence[AllocationSpan]) -> list[list[tuple[float, float]]]:
 def starting_spans(job: JobInfo) -> list[AllocationSpan]:
     """Return the allocations on which a job did not compute yet because processes were starting."""
     parts = allocation_spans(job)
-    found = []
+    spans = []
     for resize in job.resizes:
         if resize.new <= resize.old:
             continue
@@ -200,8 +198,8 @@ def starting_spans(job: JobInfo) -> list[AllocationSpan]:
         for part in parts:
             if part.begin == at:
                 end = part.end if until is None else min(until, job.ended_at or until)
-                found.append(AllocationSpan(at, end, part.held - before))
-    return found
+                spans.append(AllocationSpan(at, end, part.held - before))
+    return spans
 
 
 def waiting_spans(job: JobInfo) -> list[tuple[float, float]]:
@@ -239,12 +237,12 @@ def _size(box: Box) -> float:
 
 def connected_areas(boxes: Sequence[Box]) -> list[list[Box]]:
     """Partition boxes into connected areas; boxes are connected if they share part of an edge."""
-    found: list[list[Box]] = []
+    areas: list[list[Box]] = []
     for box in boxes:
-        touched = [area for area in found if any(_touch(box, other) for other in area)]
-        found = [area for area in found if area not in touched]
-        found.append([box, *(other for area in touched for other in area)])
-    return found
+        touched = [area for area in areas if any(_touch(box, other) for other in area)]
+        areas = [area for area in areas if area not in touched]
+        areas.append([box, *(other for area in touched for other in area)])
+    return areas
 
 
 def _touch(one: Box, other: Box) -> bool:

@@ -18,13 +18,13 @@ def cores() -> list[list[int]]:
 
     Where the system does not tell which CPUs belong to one core, each CPU counts as a core.
     """
-    found: dict[tuple[int, str], list[int]] = {}
+    by_core: dict[tuple[int, str], list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         folder = Path(_TOPOLOGY.format(cpu=cpu))
         siblings = _read(folder / "thread_siblings_list") or str(cpu)
         socket = int(_read(folder / "physical_package_id") or 0)
-        found.setdefault((socket, siblings), []).append(cpu)
-    return [cpus for _, cpus in sorted((socket, cpus) for (socket, _), cpus in found.items())]
+        by_core.setdefault((socket, siblings), []).append(cpu)
+    return [cpus for _, cpus in sorted((socket, cpus) for (socket, _), cpus in by_core.items())]
 
 
 def cpus_of_processors(cores: Sequence[Sequence[int]], processors: int) -> list[list[int]]:
@@ -46,7 +46,7 @@ def cpus_of_processors(cores: Sequence[Sequence[int]], processors: int) -> list[
 
 def binding_text(cpus: Mapping[int, Sequence[int]]) -> str:
     """Write the CPUs of ranks as the variable RESHAPE_CPUS has them."""
-    return " ".join(f"{rank}:{','.join(map(str, each))}" for rank, each in cpus.items())
+    return " ".join(f"{rank}:{','.join(map(str, own))}" for rank, own in cpus.items())
 
 
 def _read(path: Path) -> str:

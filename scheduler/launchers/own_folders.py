@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def folder_around(path: str, folders: Iterable[str]) -> str:
-    """Return that of some folders in which a path is, "" if it is in none.
+    """Return the folder that contains a path, "" if none of `folders` does.
 
     Folders are compared by device and inode, after all links. A path that does not exist is
     where it would be created.
@@ -29,16 +29,16 @@ def folder_around(path: str, folders: Iterable[str]) -> str:
     own = {}
     for folder in folders:
         try:
-            found = os.stat(folder)
+            status = os.stat(folder)
         except OSError:
             continue
-        own[found.st_dev, found.st_ino] = folder
+        own[status.st_dev, status.st_ino] = folder
     here = os.path.realpath(path)
     while own:
         try:
-            found = os.stat(here)
-            if (found.st_dev, found.st_ino) in own:
-                return own[found.st_dev, found.st_ino]
+            status = os.stat(here)
+            if (status.st_dev, status.st_ino) in own:
+                return own[status.st_dev, status.st_ino]
         except OSError:
             pass
         above = os.path.dirname(here)
@@ -49,7 +49,7 @@ def folder_around(path: str, folders: Iterable[str]) -> str:
 
 
 def folder_with(descriptor: int, folders: Iterable[str]) -> str:
-    """Return that of some folders which has an open file under another name, "" if none has."""
+    """Return the folder that has an open file under another name, "" if none has."""
     opened = os.fstat(descriptor)
     if opened.st_nlink < 2 or not stat.S_ISREG(opened.st_mode):
         return ""
@@ -57,10 +57,10 @@ def folder_with(descriptor: int, folders: Iterable[str]) -> str:
         for where, _, names in os.walk(folder):
             for name in names:
                 try:
-                    found = os.lstat(os.path.join(where, name))
+                    status = os.lstat(os.path.join(where, name))
                 except OSError:
                     continue
-                if (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino):
+                if (status.st_dev, status.st_ino) == (opened.st_dev, opened.st_ino):
                     return folder
     return ""
 
@@ -71,7 +71,7 @@ def in_own_folder(what: str, path: str, folder: str) -> str:
 
 
 def folder_named(path: str, folders: Iterable[str]) -> str:
-    """Return that of some folders in which a path is by its name, "" if it is in none.
+    """Return the folder that contains a path by its name, "" if none of `folders` does.
 
     Links are not followed. A path is in a folder that is the path itself.
 

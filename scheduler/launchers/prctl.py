@@ -1,4 +1,4 @@
-"""Linux process control (prctl(2)): parent death signals and subreapers."""
+"""Control of this process: parent death signals and subreapers (prctl(2)), and SIGHUP."""
 
 from __future__ import annotations
 
@@ -34,3 +34,12 @@ def _prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def survive_hangup() -> None:
+    """Continue after SIGHUP, which a terminal sends when it is closed; call it in the main thread.
+
+    The signal is handled instead of ignored, because programs that this process starts would
+    inherit that it is ignored, and could not be ended by it.
+    """
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)

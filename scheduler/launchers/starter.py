@@ -117,9 +117,9 @@ def open_output(path: str, *, truncate: bool, own: list[str]) -> int:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o644)
     except OSError as error:
         raise refused if error.errno == errno.ENXIO else error from None
-    found = os.fstat(descriptor)
-    is_null = stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
-    if not stat.S_ISREG(found.st_mode) and not is_null:
+    status = os.fstat(descriptor)
+    is_null = stat.S_ISCHR(status.st_mode) and status.st_rdev == os.stat(os.devnull).st_rdev
+    if not stat.S_ISREG(status.st_mode) and not is_null:
         raise refused
     refuse_own(own_folders.folder_with(descriptor, own))
     if truncate and not is_null:

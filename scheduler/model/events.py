@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.topology import Topology
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.model.resources import checked
 
 

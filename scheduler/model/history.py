@@ -22,8 +22,8 @@ from statistics import median, median_low
 import msgspec
 
 from reshape.speedup import speedup_by
-from reshape.wire.outcome import ResizeTimes
-from scheduler.text.counts import counted
+from reshape.wire.messages import ResizeTimes
+from scheduler.text.formats import counted
 
 KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
 #: Longest pause after a resize that failed, s.

@@ -19,13 +19,13 @@ those of Slurm.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from reshape.topology import Topology
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobSpec
 from scheduler.model.history import History
-from scheduler.model.orders import Reason
+from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.model.selection import leaving_groups
@@ -69,26 +69,6 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     S.COMPLETING: FINAL | {S.PENDING},
     **dict.fromkeys(FINAL, frozenset[JobState]()),
 }
-
-
-class Resize(NamedTuple):
-    """A resize under way.
-
-    `group` is the one that joins (expansion, with its processors), `leaving` those that leave.
-    """
-
-    serial: int
-    at: float
-    old: int
-    new: int
-    reason: Reason
-    group: int | None = None
-    leaving: tuple[int, ...] = ()
-
-    @property
-    def expands(self) -> bool:
-        """Whether the job grows."""
-        return self.new > self.old
 
 
 class Job:

@@ -8,7 +8,8 @@ from typing import Protocol
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
 from scheduler.model.history import Moves
-from scheduler.model.job import JobState, Resize
+from scheduler.model.job import JobState
+from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
 
 

@@ -1,4 +1,4 @@
-"""Orders: what the core tells its driver to do, each with its reason."""
+"""Orders: what the core tells its driver to do, each with its reason; and the resize it begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.model.procset import ProcSet
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 Facts: TypeAlias = Mapping[str, int | float | str]
 #: Facts that are times of the driver's clock, s.
@@ -57,6 +57,26 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         """The sentence, then the rule in brackets."""
         return f"{self.sentence} [{self.rule}]" if self.text else f"[{self.rule}]"
+
+
+class Resize(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resize of a job under way.
+
+    `group` is the one that joins (expansion, with its processors), `leaving` those that leave.
+    """
+
+    serial: int
+    at: float
+    old: int
+    new: int
+    reason: Reason
+    group: int | None = None
+    leaving: tuple[int, ...] = ()
+
+    @property
+    def expands(self) -> bool:
+        """Whether the job grows."""
+        return self.new > self.old
 
 
 class Start(msgspec.Struct, frozen=True, tag=True, gc=False):

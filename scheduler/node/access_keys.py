@@ -21,8 +21,7 @@ import msgspec
 import zmq
 
 from reshape.errors import ReshapeError
-from reshape.wire.access import key_fault, read_private, write_private
-from reshape.wire.access_file import AccessFile, AccessRole
+from reshape.wire.access import AccessFile, AccessRole, key_fault, read_private, write_private
 
 log = logging.getLogger(__name__)
 
@@ -172,8 +171,8 @@ class AccessKeys:
         The list is read again when it has changed. A list that cannot be read grants nothing.
         """
         try:
-            found = os.stat(self._list)
-            state = (found.st_mtime_ns, found.st_ino, found.st_size)
+            status = os.stat(self._list)
+            state = (status.st_mtime_ns, status.st_ino, status.st_size)
         except OSError:
             return None
         if state != self._read_state:

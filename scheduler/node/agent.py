@@ -37,9 +37,9 @@ from scheduler.node.groups.node_groups import NodeGroups
 from scheduler.node.groups.processes import wake_on_child
 from scheduler.node.groups.stand_ins import STAND_IN_S
 from scheduler.node.host_place import HostPlace
-from scheduler.node.logs import RefusalLog
+from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode, is_other_release, start_of
+from scheduler.protocol.messages import decode, is_other_release, start_of
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Agent:
         self._loses_host, self._silence_s = loses_host, silence_s
         self._secret = directory.read_secret()
         self._heard = time.monotonic()
-        self._refusals = RefusalLog(log)
+        self._refusals = BoundedLog(log, burst=1, per_second=0.1)
         self._other_release = False
         self._reported = 0.0
         make_private(directory.memory)
@@ -239,7 +239,7 @@ class Agent:
 
     def _refuse(self, frames: list[bytes], why: str) -> None:
         jobs = self._groups.running_jobs()
-        self._refusals.add(f"{why}; jobs {jobs} continue" if jobs else why)
+        self._refusals.error("refused: %s", f"{why}; jobs {jobs} continue" if jobs else why)
         self._other_release = is_other_release(frames)
         if (start := start_of(frames)) is not None:
             end = never_began(f"its agent cannot read the start: {why}", "job")
@@ -268,9 +268,10 @@ class Agent:
             case m.Done():
                 pass
             case m.Failure():
-                self._refusals.add(f"the service answers: {message.message}")
+                self._refusals.error("refused: the service answers: %s", message.message)
             case _:
-                self._refusals.add(f"unexpected message type {type(message).__name__}")
+                kind = type(message).__name__
+                self._refusals.error("refused: unexpected message type %s", kind)
 
     def _remove_memory(self) -> None:
         """Remove all shared memory before this agent ends, except that of jobs that may restart.

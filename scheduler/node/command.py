@@ -11,14 +11,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
-from reshape.wire.access import read_access, write_private
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile, read_access, write_private
+from scheduler.launchers.prctl import survive_hangup
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.hangup import survive_hangup
 from scheduler.node.host_place import arrive, own_address
 from scheduler.node.logs import FORMAT, log_to_file
 
@@ -68,20 +67,20 @@ def main(
         _serve_remote(_read_agent_access(access), node, background, log_file)
 
 
-def _serve_local(place: ServiceDirectory, node: str) -> None:
-    log_to_file(place.log(f"agent-{node}"))
-    with place.agent_lock(node) as locked:
+def _serve_local(directory: ServiceDirectory, node: str) -> None:
+    log_to_file(directory.log(f"agent-{node}"))
+    with directory.agent_lock(node) as locked:
         if not locked:
             log.info("an agent of %s is already running", node)
             return
         log.info("agent of %s pid=%d", node, os.getpid())
-        job_access, address = place.path / "access" / "job.json", ""
+        job_access, address = directory.path / "access" / "job.json", ""
         if job_access.exists():  # jobs may have processes on other hosts, too
-            make_private(place.memory)
+            make_private(directory.memory)
             access = read_access(job_access)
-            write_private(place.job_access, access)
+            write_private(directory.job_access, access)
             address = own_address(access.endpoint)
-        Agent(place, node, address=address).run()
+        Agent(directory, node, address=address).run()
 
 
 def _read_agent_access(name: str) -> AccessFile:
@@ -104,9 +103,9 @@ def _read_agent_access(name: str) -> AccessFile:
 def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Path | None) -> None:
     if log_file is None:
         logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
-    place = arrive(access, node)
+    host = arrive(access, node)
     with ExitStack() as stack:
-        if not stack.enter_context(place.agent_lock(node)):
+        if not stack.enter_context(host.agent_lock(node)):
             raise ReshapeError(f"an agent of {node} already runs on this host")
         if background:
             log_file = (log_file or Path.home() / ".reshape" / f"agent-{node}.log").absolute()
@@ -125,7 +124,7 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         # Slurm sends SIGTERM before it takes the node away.
         in_slurm = "SLURM_JOB_ID" in os.environ
         address = own_address(access.endpoint)
-        Agent(place, node, address=address, loses_host=in_slurm).run()
+        Agent(host, node, address=address, loses_host=in_slurm).run()
 
 
 def _detach(log_file: Path) -> None:

@@ -20,9 +20,8 @@ from urllib.parse import urlsplit
 
 from reshape.errors import ServiceUnavailable
 from reshape.files.private_folder import make_private
-from reshape.wire.access import write_private
-from reshape.wire.access_file import AccessFile
-from scheduler.node.job_folders import MEMORY, JobFolders
+from reshape.wire.access import AccessFile, write_private
+from scheduler.node.directory import MEMORY, JobFolders
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import Client
 
@@ -79,7 +78,7 @@ class HostPlace(JobFolders):
             yield True
 
     def is_shared(self, node: str) -> bool:
-        """Whether another agent of this service, than that of a node, runs on this host."""
+        """Whether an agent of this service other than that of a node runs on this host."""
         own = self.memory / f"agent-{node}.lock"
         return any(_is_held(path) for path in self.memory.glob("agent-*.lock") if path != own)
 
@@ -132,9 +131,9 @@ def own_address(endpoint: str) -> str:
     """Return the address of this host on the network by which it reaches a TCP endpoint."""
     parts = urlsplit(endpoint)
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
-            probe.connect(found[4])  # sends nothing
+        address_info = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(address_info[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(address_info[4])  # sends nothing
             return str(probe.getsockname()[0])
     except OSError:
         return socket.gethostname()

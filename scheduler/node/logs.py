@@ -1,4 +1,4 @@
-"""Log files of bounded size, and log messages at a bounded rate."""
+"""Log files of bounded size, and log lines at a bounded rate."""
 
 from __future__ import annotations
 
@@ -18,27 +18,50 @@ def log_to_file(path: Path) -> None:
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
 
 
-class RefusalLog:
-    """Logs refused messages at a bounded rate: one line in every interval, with a count.
+class BoundedLog:
+    """Writes lines that a peer may cause at any rate, at a bounded rate, and counts the others.
 
     Parameters
     ----------
-    interval_s : least time between two lines, in seconds.
+    log : the logger that gets the lines.
+    burst : lines that may be written at once.
+    per_second : lines a second after that.
+
+    Attributes
+    ----------
+    omitted : number of lines that were left out since the last one.
     """
 
-    def __init__(self, log: logging.Logger, interval_s: float = 10.0) -> None:
-        self.count = 0
-        self._log, self._interval_s = log, interval_s
-        self._unlogged = 0
-        self._logged_at = float("-inf")
+    def __init__(self, log: logging.Logger, burst: int = 20, per_second: float = 1.0) -> None:
+        self.omitted = 0
+        self._log, self._burst, self._per_second = log, burst, per_second
+        self._allowed = float(burst)
+        self._at = time.monotonic()
 
-    def add(self, why: str) -> None:
-        """Count a refused message, and log it unless a line was logged within the interval."""
-        self.count += 1
-        self._unlogged += 1
+    def warning(self, text: str, *values: object) -> None:
+        """Write a warning, if the rate allows it."""
+        if self._take():
+            self._log.warning(text, *values)
+
+    def error(self, text: str, *values: object) -> None:
+        """Write an error, if the rate allows it."""
+        if self._take():
+            self._log.error(text, *values)
+
+    def exception(self, text: str, *values: object) -> None:
+        """Write an error with the traceback of the present exception, if the rate allows it."""
+        if self._take():
+            self._log.exception(text, *values)
+
+    def _take(self) -> bool:
         now = time.monotonic()
-        if now - self._logged_at < self._interval_s:
-            return
-        more = f" ({self._unlogged} messages since the last line)" if self._unlogged > 1 else ""
-        self._log.error("refused: %s%s", why, more)
-        self._logged_at, self._unlogged = now, 0
+        self._allowed = min(self._burst, self._allowed + self._per_second * (now - self._at))
+        self._at = now
+        if self._allowed < 1:
+            self.omitted += 1
+            return False
+        self._allowed -= 1
+        if self.omitted:
+            self._log.warning("%d similar lines were left out", self.omitted)
+            self.omitted = 0
+        return True

@@ -153,12 +153,15 @@ class PoolPolicy:
         """Decide which allocations to submit, to cancel and to release."""
         supply = self._assign(view)
         demanded = frozenset(supply.needed)
-        supply.needed.update(each.number for each in view.allocations if each.held)
+        supply.needed.update(
+            allocation.number for allocation in view.allocations if allocation.held
+        )
         self._keep_least(view, supply)
         unneeded = [
-            each
-            for each in view.allocations
-            if each.number not in supply.needed and each.state is not AllocationState.LEAVING
+            allocation
+            for allocation in view.allocations
+            if allocation.number not in supply.needed
+            and allocation.state is not AllocationState.LEAVING
         ]
         actions, next_at = self._shrink(view.now, unneeded)
         if supply.planned:
@@ -169,7 +172,7 @@ class PoolPolicy:
                 actions += self._submissions(view, supply.planned)
         return PoolAnswer(
             tuple(actions),
-            frozenset(each.number for each in unneeded),
+            frozenset(allocation.number for allocation in unneeded),
             demanded,
             sum(supply.planned),
             min(next_at, supply.next_at),
@@ -180,16 +183,16 @@ class PoolPolicy:
         """Assign the demand of the queue to what there is, and plan allocations for the rest."""
         options, room = self.options, self._room(view)
         idle = [
-            (each.ends_at, each.number, each.idle)
-            for each in view.allocations
-            if each.state is AllocationState.RUNNING and each.idle
+            (allocation.ends_at, allocation.number, allocation.idle)
+            for allocation in view.allocations
+            if allocation.state is AllocationState.RUNNING and allocation.idle
         ]
         if view.free_elsewhere:
             idle.append((inf, ELSEWHERE, view.free_elsewhere))
         coming = [
-            (each.number, each.nodes * options.processors)
-            for each in view.allocations
-            if each.state in AWAITED
+            (allocation.number, allocation.nodes * options.processors)
+            for allocation in view.allocations
+            if allocation.state in AWAITED
         ]
         supply = _Supply(sorted(idle), coming)
         most = options.max_nodes * options.processors + view.elsewhere
@@ -212,10 +215,10 @@ class PoolPolicy:
         ----------
         room : as for `_assign_job`.
         """
-        for each in view.growing:
-            if each.remaining_s <= view.wait_s:
+        for growth in view.growing:
+            if growth.remaining_s <= view.wait_s:
                 continue  # the nodes would come too late
-            left = supply.take_awaited(supply.use_idle(each.processors))
+            left = supply.take_awaited(supply.use_idle(growth.processors))
             missing = self.options.nodes_for(left)
             if left and missing <= room - sum(supply.planned):
                 supply.planned.append(missing)
@@ -254,13 +257,24 @@ class PoolPolicy:
 
         The running ones that last longest are kept first, then the oldest of the others.
         """
-        kept = [each for each in view.allocations if each.state is not AllocationState.LEAVING]
-        nodes = sum(each.nodes for each in kept if each.number in supply.needed)
-        order = sorted(kept, key=lambda each: (each.state in AWAITED, -each.ends_at, each.number))
-        for each in order:
-            if nodes < self.options.min_nodes and each.number not in supply.needed:
-                supply.needed.add(each.number)
-                nodes += each.nodes
+        kept = [
+            allocation
+            for allocation in view.allocations
+            if allocation.state is not AllocationState.LEAVING
+        ]
+        nodes = sum(allocation.nodes for allocation in kept if allocation.number in supply.needed)
+        order = sorted(
+            kept,
+            key=lambda allocation: (
+                allocation.state in AWAITED,
+                -allocation.ends_at,
+                allocation.number,
+            ),
+        )
+        for allocation in order:
+            if nodes < self.options.min_nodes and allocation.number not in supply.needed:
+                supply.needed.add(allocation.number)
+                nodes += allocation.nodes
         if supply.is_blocked:
             return
         planned = sum(supply.planned)
@@ -269,7 +283,9 @@ class PoolPolicy:
 
     def _room(self, view: PoolView) -> int:
         """Nodes that the pool may still ask for."""
-        return max(0, self.options.max_nodes - sum(each.nodes for each in view.allocations))
+        return max(
+            0, self.options.max_nodes - sum(allocation.nodes for allocation in view.allocations)
+        )
 
     def _shrink(
         self, now: float, unneeded: Sequence[AllocationView]
@@ -282,22 +298,26 @@ class PoolPolicy:
         """
         actions: list[PoolAction] = []
         next_at = inf
-        waiting = [each for each in unneeded if each.state in WAITING]
-        for each in reversed(waiting):  # the latest first
-            due = _since(each, now) + self.options.hysteresis_s
+        waiting = [allocation for allocation in unneeded if allocation.state in WAITING]
+        for allocation in reversed(waiting):  # the latest first
+            due = _since(allocation, now) + self.options.hysteresis_s
             if due > now:
                 next_at = min(next_at, due)
-            elif each.state is AllocationState.QUEUED:
-                actions.append(CancelAllocation(each.number))
+            elif allocation.state is AllocationState.QUEUED:
+                actions.append(CancelAllocation(allocation.number))
         if len(actions) < len(waiting):
             return actions, next_at
-        running = [each for each in unneeded if each.state is AllocationState.RUNNING]
-        for each in sorted(running, key=lambda each: (each.ends_at, each.number)):
-            due = _since(each, now) + self.options.idle_timeout_s
+        running = [
+            allocation for allocation in unneeded if allocation.state is AllocationState.RUNNING
+        ]
+        for allocation in sorted(
+            running, key=lambda allocation: (allocation.ends_at, allocation.number)
+        ):
+            due = _since(allocation, now) + self.options.idle_timeout_s
             if due > now:
                 next_at = min(next_at, due)
             else:
-                actions.append(ReleaseAllocation(each.number))
+                actions.append(ReleaseAllocation(allocation.number))
         return actions, next_at
 
     def _submissions(self, view: PoolView, planned: Sequence[int]) -> list[SubmitAllocation]:
@@ -313,7 +333,9 @@ class PoolPolicy:
                 sizes[-1] += nodes
             else:
                 sizes.append(nodes)
-        free = self.options.backlog - sum(each.state in WAITING for each in view.allocations)
+        free = self.options.backlog - sum(
+            allocation.state in WAITING for allocation in view.allocations
+        )
         return [SubmitAllocation(nodes) for nodes in sizes[: max(0, free)]]
 
 

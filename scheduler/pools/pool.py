@@ -144,12 +144,12 @@ class Pool:
     @property
     def node_names(self) -> list[str]:
         """Names of all nodes that the pool may have."""
-        return [f"{self.name}-{place}" for place in range(1, self.options.max_nodes + 1)]
+        return [f"{self.name}-{number}" for number in range(1, self.options.max_nodes + 1)]
 
     @property
     def nodes(self) -> int:
         """Nodes of all allocations that have not ended."""
-        return sum(len(each.nodes) for each in self.record.allocations.values())
+        return sum(len(allocation.nodes) for allocation in self.record.allocations.values())
 
     def consider(
         self, partition: Partition, now: float, *, awaited_elsewhere: int = 0, closing: bool = False
@@ -174,13 +174,13 @@ class Pool:
         self.wanted = answer.wanted
         allocations = self.record.allocations
         for seen in view.allocations:
-            each = allocations[seen.number]
-            each.used = each.used or seen.held > 0
-            each.demanded = seen.number in answer.demanded
+            allocation = allocations[seen.number]
+            allocation.used = allocation.used or seen.held > 0
+            allocation.demanded = seen.number in answer.demanded
             if seen.number not in answer.unneeded:
-                each.unneeded_since = None
-            elif each.unneeded_since is None:
-                each.unneeded_since = now
+                allocation.unneeded_since = None
+            elif allocation.unneeded_since is None:
+                allocation.unneeded_since = now
         submitted: list[PoolAllocation] = []
         cancelled: list[PoolAllocation] = []
         released: list[PoolAllocation] = []
@@ -192,10 +192,12 @@ class Pool:
                     self.record.cancelled_at = now
                     cancelled.append(self._leave(number))
                 case ReleaseAllocation(number):
-                    each = self._leave(number)
-                    each.useless = not each.used and answer.wanted > answer.wanted_to_grow
+                    allocation = self._leave(number)
+                    allocation.useless = (
+                        not allocation.used and answer.wanted > answer.wanted_to_grow
+                    )
                     self.record.idle_unused.update((job.job, job.size) for job in view.growing)
-                    released.append(each)
+                    released.append(allocation)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
 
     def view(self, partition: Partition, now: float, awaited_elsewhere: int = 0) -> PoolView:
@@ -205,10 +207,10 @@ class Pool:
         held = _held_by_node(partition) if machine.draining else None
         views: list[AllocationView] = []
         own = own_idle = 0
-        for each in self.record.allocations.values():
+        for allocation in self.record.allocations.values():
             there = [
                 machine.nodes[name]
-                for name in each.nodes
+                for name in allocation.nodes
                 if name in machine.nodes and machine.nodes[name].up
             ]
             count = sum(len(node.processors) for node in there)
@@ -219,14 +221,14 @@ class Pool:
             own, own_idle = own + count, own_idle + free
             views.append(
                 AllocationView(
-                    each.number,
-                    each.state,
-                    len(each.nodes),
-                    each.submitted_at,
-                    each.ends_at,
+                    allocation.number,
+                    allocation.state,
+                    len(allocation.nodes),
+                    allocation.submitted_at,
+                    allocation.ends_at,
                     free,
                     busy,
-                    each.unneeded_since,
+                    allocation.unneeded_since,
                 )
             )
         return PoolView(
@@ -252,27 +254,27 @@ class Pool:
 
     def queued(self, number: int, batch_id: str) -> None:
         """Note that the batch system has accepted an allocation."""
-        each = self.record.allocations[number]
-        each.id = batch_id
-        if each.state is S.SUBMITTING:
-            each.state = S.QUEUED
+        allocation = self.record.allocations[number]
+        allocation.id = batch_id
+        if allocation.state is S.SUBMITTING:
+            allocation.state = S.QUEUED
 
     def granted(self, number: int, now: float, ends_at: float) -> None:
         """Note that the batch system has started an allocation; its agents have not reported."""
-        each = self.record.allocations[number]
-        each.ends_at = ends_at
-        if each.granted_at is None:
-            each.granted_at = now
-            waits_s = (*self.record.waits_s, max(0.0, now - each.submitted_at))
+        allocation = self.record.allocations[number]
+        allocation.ends_at = ends_at
+        if allocation.granted_at is None:
+            allocation.granted_at = now
+            waits_s = (*self.record.waits_s, max(0.0, now - allocation.submitted_at))
             self.record.waits_s = waits_s[-WAITS:]
-        if each.state in WAITING:
-            each.state = S.STARTING
+        if allocation.state in WAITING:
+            allocation.state = S.STARTING
 
     def joined(self, number: int) -> None:
         """Note that all agents of an allocation have reported."""
-        each = self.record.allocations[number]
-        if each.state is S.STARTING:
-            each.state = S.RUNNING
+        allocation = self.record.allocations[number]
+        if allocation.state is S.STARTING:
+            allocation.state = S.RUNNING
 
     def ended(self, number: int, now: float, why: str = "") -> PoolAllocation:
         """Note that an allocation has ended, and return it.
@@ -284,23 +286,23 @@ class Pool:
         ----------
         why : why it ended, in the batch system's words.
         """
-        each = self.record.allocations.pop(number)
-        by_itself = each.state is not S.LEAVING
-        if by_itself and each.state is not S.RUNNING:
+        allocation = self.record.allocations.pop(number)
+        by_itself = allocation.state is not S.LEAVING
+        if by_itself and allocation.state is not S.RUNNING:
             self._failed(now, why or "an allocation ended before its agents had reported")
-        elif each.useless or (by_itself and each.demanded and not each.used):
+        elif allocation.useless or (by_itself and allocation.demanded and not allocation.used):
             self._failed(now, "no job started in an allocation although jobs waited for its nodes")
-        elif each.used:
+        elif allocation.used:
             self.record.failures, self.record.fault = 0, ""
-        each.state = S.ENDED
-        return each
+        allocation.state = S.ENDED
+        return allocation
 
     def refused(self, number: int, now: float, why: str) -> PoolAllocation:
         """Note that the batch system has refused an allocation, and return it."""
-        each = self.record.allocations.pop(number)
-        each.state = S.ENDED
+        allocation = self.record.allocations.pop(number)
+        allocation.state = S.ENDED
         self._failed(now, why)
-        return each
+        return allocation
 
     def leaves(self, number: int) -> None:
         """Note that an allocation is being given back, as at the removal of the pool."""
@@ -316,18 +318,20 @@ class Pool:
         self.record.failures, self.record.not_before = 0, -inf
 
     def _submit(self, nodes: int, now: float) -> PoolAllocation:
-        taken = {name for each in self.record.allocations.values() for name in each.nodes}
+        taken = {
+            name for allocation in self.record.allocations.values() for name in allocation.nodes
+        }
         free = [name for name in self.node_names if name not in taken]
         self.record.submitted += 1
         number = self.record.submitted
-        each = PoolAllocation(number, tuple(free[:nodes]), S.SUBMITTING, now)
-        self.record.allocations[number] = each
-        return each
+        allocation = PoolAllocation(number, tuple(free[:nodes]), S.SUBMITTING, now)
+        self.record.allocations[number] = allocation
+        return allocation
 
     def _leave(self, number: int) -> PoolAllocation:
-        each = self.record.allocations[number]
-        each.state = S.LEAVING
-        return each
+        allocation = self.record.allocations[number]
+        allocation.state = S.LEAVING
+        return allocation
 
     def _failed(self, now: float, why: str) -> None:
         record = self.record

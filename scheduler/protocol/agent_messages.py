@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from reshape.wire.messages import MessageBase
 
 # ---------------------------------------------------------------- agent -> service
@@ -213,3 +213,19 @@ class SweepJob(MessageBase):
 
 class AgentStop(MessageBase):
     """Kill all groups, remove their shared memory, and end."""
+
+
+AgentMessage: TypeAlias = (
+    AgentHello
+    | AgentArrival
+    | AgentSettings
+    | StartGroup
+    | StartProxy
+    | KillGroup
+    | ForgetGroups
+    | ReportEnd
+    | WatchJoin
+    | CancelAccept
+    | SweepJob
+    | AgentStop
+)

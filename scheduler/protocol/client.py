@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from reshape.wire.codec import MAX_ANSWER_BYTES
 from reshape.wire.connection import Connection, located
-from scheduler.protocol.codec import decode
-from scheduler.protocol.messages import Message
+from scheduler.protocol.messages import Message, decode
 
 #: Requests that `Client.request_all` sends ahead of their answers.
 AHEAD = 64

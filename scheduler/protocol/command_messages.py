@@ -29,7 +29,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     queue : name of a queue; "": the first of the service.
     placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
     bind : whether ranks may be bound to the CPUs of their processors.
-    output : path of the output file, with placeholders (`scheduler.text.output_names`).
+    output : path of the output file, with placeholders (`scheduler.text.job_output`).
     open_mode : whether the first start of the job empties an output file that exists, or appends to
         it; further groups and restarts of the job always append.
     resources : amounts of resources besides processors, by name.
@@ -372,3 +372,26 @@ class Stop(MessageBase):
     """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
 
     kill: bool = False
+
+
+CommandMessage: TypeAlias = (
+    Submit
+    | CheckSubmission
+    | Submitted
+    | ForecastStarts
+    | ForecastJob
+    | RequestQuote
+    | ForecastResult
+    | Cancel
+    | Withdraw
+    | ReadSubmission
+    | RecordedSubmission
+    | ListJobs
+    | JobListing
+    | Explain
+    | Explanation
+    | Wait
+    | ServerInfo
+    | Info
+    | Stop
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -220,3 +220,20 @@ class ChangePool(MessageBase):
     action: Literal["pause", "resume", "remove"]
     why: str = ""
     at_once: bool = False
+
+
+MachineMessage: TypeAlias = (
+    ListNodes
+    | Nodes
+    | ChangeNode
+    | RemoveNode
+    | CreateReservation
+    | CancelReservation
+    | ListReservations
+    | Reservations
+    | AddPool
+    | PoolAdded
+    | ListPools
+    | PoolList
+    | ChangePool
+)

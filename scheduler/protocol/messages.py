@@ -1,6 +1,7 @@
-"""The messages between applications, commands, agents and the service.
+"""The messages between applications, commands, agents and the service, and their decoding.
 
-`reshape.wire.messages` describes those of applications, and what all messages share.
+`reshape.wire.messages` describes those of applications, and what all messages share;
+`reshape.wire.codec` encodes them.
 
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
@@ -15,221 +16,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
-from reshape.wire.messages import (
-    Abandon,
-    AtResizePoint,
-    Connect,
-    Done,
-    Facts,
-    Failure,
-    GroupReady,
-    Hello,
-    Join,
-    JoinPort,
-    Leave,
-    Proceed,
-    ProgramFault,
-    ResizeReport,
-    Welcome,
-)
-from scheduler.protocol.agent_messages import (
-    AgentArrival,
-    AgentHello,
-    AgentSettings,
-    AgentStop,
-    CancelAccept,
-    ForgetGroups,
-    GroupStatus,
-    KillGroup,
-    ReportEnd,
-    StartGroup,
-    StartProxy,
-    SweepJob,
-    WatchJoin,
-)
-from scheduler.protocol.command_messages import (
-    Cancel,
-    CheckSubmission,
-    Explain,
-    Explanation,
-    ForecastJob,
-    ForecastResult,
-    ForecastStarts,
-    Info,
-    JobInfo,
-    JobListing,
-    ListJobs,
-    OpenMode,
-    Placement,
-    RankPlace,
-    ReadSubmission,
-    RecordedSubmission,
-    RequestQuote,
-    ResizeInfo,
-    ServerInfo,
-    Stop,
-    Story,
-    Submission,
-    Submit,
-    Submitted,
-    Wait,
-    Withdraw,
-)
-from scheduler.protocol.machine_messages import (
-    AddPool,
-    AllocationInfo,
-    CancelReservation,
-    ChangeNode,
-    ChangePool,
-    CreateReservation,
-    ListNodes,
-    ListPools,
-    ListReservations,
-    NodeInfo,
-    Nodes,
-    PoolAdded,
-    PoolInfo,
-    PoolList,
-    RemoveNode,
-    ReservationInfo,
-    Reservations,
-)
+import msgspec
 
-Message: TypeAlias = (
-    Hello
-    | AddPool
-    | ChangePool
-    | ListPools
-    | PoolAdded
-    | PoolList
-    | AtResizePoint
-    | JoinPort
-    | ResizeReport
-    | Facts
-    | ProgramFault
-    | GroupReady
-    | Welcome
-    | Proceed
-    | Join
-    | Leave
-    | Connect
-    | Abandon
-    | AgentHello
-    | AgentArrival
-    | AgentSettings
-    | StartGroup
-    | StartProxy
-    | KillGroup
-    | ForgetGroups
-    | ReportEnd
-    | WatchJoin
-    | CancelAccept
-    | SweepJob
-    | AgentStop
-    | Submit
-    | CheckSubmission
-    | Submitted
-    | ForecastStarts
-    | ForecastJob
-    | RequestQuote
-    | ForecastResult
-    | Cancel
-    | Withdraw
-    | ReadSubmission
-    | RecordedSubmission
-    | ListJobs
-    | JobListing
-    | Explain
-    | Explanation
-    | Wait
-    | ServerInfo
-    | Info
-    | ListNodes
-    | Nodes
-    | ChangeNode
-    | RemoveNode
-    | CreateReservation
-    | CancelReservation
-    | ListReservations
-    | Reservations
-    | Stop
-    | Done
-    | Failure
-)
+from reshape.wire.codec import PROTOCOL, MessageDecoder
+from reshape.wire.messages import *
+from scheduler.protocol.agent_messages import *
+from scheduler.protocol.command_messages import *
+from scheduler.protocol.machine_messages import *
 
-__all__ = [
-    "Abandon",
-    "AddPool",
-    "AgentArrival",
-    "AgentHello",
-    "AgentSettings",
-    "AgentStop",
-    "AllocationInfo",
-    "AtResizePoint",
-    "Cancel",
-    "CancelAccept",
-    "CancelReservation",
-    "ChangeNode",
-    "ChangePool",
-    "CheckSubmission",
-    "Connect",
-    "CreateReservation",
-    "Done",
-    "Explain",
-    "Explanation",
-    "Facts",
-    "Failure",
-    "ForecastJob",
-    "ForecastResult",
-    "ForecastStarts",
-    "ForgetGroups",
-    "GroupReady",
-    "GroupStatus",
-    "Hello",
-    "Info",
-    "JobInfo",
-    "JobListing",
-    "Join",
-    "JoinPort",
-    "KillGroup",
-    "Leave",
-    "ListJobs",
-    "ListNodes",
-    "ListPools",
-    "ListReservations",
-    "Message",
-    "NodeInfo",
-    "Nodes",
-    "OpenMode",
-    "Placement",
-    "PoolAdded",
-    "PoolInfo",
-    "PoolList",
-    "Proceed",
-    "ProgramFault",
-    "RankPlace",
-    "ReadSubmission",
-    "RecordedSubmission",
-    "RemoveNode",
-    "ReportEnd",
-    "RequestQuote",
-    "ReservationInfo",
-    "Reservations",
-    "ResizeInfo",
-    "ResizeReport",
-    "ServerInfo",
-    "StartGroup",
-    "StartProxy",
-    "Stop",
-    "Story",
-    "Submission",
-    "Submit",
-    "Submitted",
-    "SweepJob",
-    "Wait",
-    "WatchJoin",
-    "Welcome",
-    "Withdraw",
-]
+Message: TypeAlias = ApplicationMessage | AgentMessage | CommandMessage | MachineMessage
+
+
+class _StartNumbers(msgspec.Struct, tag="StartGroup"):
+    job: int
+    group: int
+
+
+class _Header(msgspec.Struct):
+    """The part of a message that pairs an answer with it."""
+
+    id: int = 0
+
+
+_header_decoder = msgspec.msgpack.Decoder(_Header)
+_start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
+decode = MessageDecoder[Message](Message)
+
+
+def is_other_release(frames: Sequence[bytes]) -> bool:
+    """Whether frames are a message of this protocol in another version."""
+    return len(frames) > 0 and frames[0].startswith(b"reshape/") and frames[0] != PROTOCOL
+
+
+def request_of(frames: Sequence[bytes]) -> int:
+    """Return the number of a request that cannot be decoded, 0 if it cannot be read."""
+    try:
+        return _header_decoder.decode(frames[1]).id
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        return 0
+
+
+def start_of(frames: Sequence[bytes]) -> tuple[int, int] | None:
+    """Job and group that a malformed StartGroup of this version names; None if it names none."""
+    if len(frames) != 2 or frames[0] != PROTOCOL:
+        return None
+    try:
+        start = _start_decoder.decode(frames[1])
+    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError):
+        return None
+    return start.job, start.group

@@ -45,9 +45,7 @@ def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str
                 groups = {}
             case _:
                 continue
-        held = ProcSet()
-        for part in groups.values():
-            held |= part
-        if not history or history[-1][1] != str(held):
-            history.append((at, str(held)))
+        held = str(ProcSet.union(groups.values()))
+        if not history or history[-1][1] != held:
+            history.append((at, held))
     return history

@@ -20,7 +20,8 @@ from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import from_record, scenario, source_digests, to_data
-from scheduler.replay.journal_reader import Batch, encode_order
+from scheduler.replay.journal_format import encode_order
+from scheduler.replay.journal_reader import Batch
 
 _json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)
@@ -157,8 +158,10 @@ def compare(batches: Iterable[Batch]) -> Comparison:
             release = msgspec.json.decode(batch.settings).get("release")
             same_release = release == version("reshape-mpi")
         now = [encode_order(order) for order in orders]
-        if now != batch.orders and (found := _difference(batch, orders, now, numbers=same_release)):
-            return Comparison(events, decisions + found.place, resizes, found)
+        if now != batch.orders and (
+            difference := _difference(batch, orders, now, numbers=same_release)
+        ):
+            return Comparison(events, decisions + difference.place, resizes, difference)
         decisions += len(now)
         resizes += sum(isinstance(order, Expand | Contract) for order in orders)
     return Comparison(events, decisions, resizes)
@@ -170,17 +173,17 @@ def _difference(
     """Find the first order that is another decision; None if there is none."""
     pairs = enumerate(zip(batch.orders, now, strict=False))
     shorter = min(len(batch.orders), len(now))
-    place = next(
+    index = next(
         (i for i, (a, b) in pairs if a != b and not same_decision(a, b, numbers=numbers)), shorter
     )
-    if place == len(batch.orders) == len(now):
+    if index == len(batch.orders) == len(now):
         return None
     return Difference(
         batch.number,
-        place,
+        index,
         batch.events,
-        _order.decode(batch.orders[place]) if place < len(batch.orders) else None,
-        orders[place] if place < len(orders) else None,
+        _order.decode(batch.orders[index]) if index < len(batch.orders) else None,
+        orders[index] if index < len(orders) else None,
     )
 
 
@@ -195,7 +198,7 @@ def same_decision(recorded: bytes, replayed: bytes, *, numbers: bool) -> bool:
         numbers and still decide the same.
     """
     old, new = msgspec.json.decode(recorded), msgspec.json.decode(replayed)
-    reasons = [each.pop("reason", None) or {} for each in (old, new)]
+    reasons = [decision.pop("reason", None) or {} for decision in (old, new)]
     if old != new or not numbers:
         return bool(old == new)
     return _close(*(reason.get("facts", {}) for reason in reasons))

@@ -23,81 +23,39 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire.codec import may_be_non_finite
 from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
-from scheduler.model.orders import Order, Reason, WakeAt
+from scheduler.model.orders import Order
 from scheduler.protocol.messages import Submission
-from scheduler.replay.seals import unseal
+from scheduler.replay.journal_format import (
+    LAST_JOB,
+    MEASURED,
+    READABLE,
+    RECORD,
+    REMOVED,
+    ROUTINE,
+    SEQUENCE,
+    SITE,
+    SUBMISSION,
+    event_decoder,
+    order_decoder,
+    unseal,
+)
 from scheduler.state.records import CoreRecord, decode_core, decode_job
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Format that this release writes, and those that it reads. Format 1 has no records of states,
-#: format 2 no checksums.
-FORMAT = 3
-READABLE = ("1", "2", "3")
-#: What the checksums of records cover besides their bytes, as of `scheduler.replay.seals.seal`.
-SITE, SUBMISSION, RECORD, SUMMARY = "site", "submission {} {}", "record {}", "summary {}"
-#: The most frequent kinds of records, which few questions need; the indices leave them out.
-ROUTINE = "('ResizePoint', 'Continue')"
 #: Orders of one job that `orders_of` returns at most, the latest.
 ORDERS_LIMIT = 10_000
-#: Key in `meta` of the largest job number, for journals of which jobs were removed.
-LAST_JOB = "last job"
-#: Key in `meta` of the identity of the journal, which no other one has.
-IDENTITY = "journal"
-#: Key in `meta` of the number of transactions that the service has written.
-SEQUENCE = "sequence"
-#: Key in `meta` of the batch up to which the records of running jobs hold their measurements.
-MEASURED = "measured"
-#: Key in `meta` of the last batch of which retention has removed something.
-REMOVED = "removed up to batch"
 #: Unreadable records that are listed; further ones are counted in the log alone.
 _LISTED = 20
 
 Facts: TypeAlias = dict[str, bool | int | float | str]
-_encoder = msgspec.json.Encoder()
-_packer = msgspec.msgpack.Encoder()
-_event = msgspec.json.Decoder(Event)
-_order = msgspec.json.Decoder(Order)
 _facts = msgspec.json.Decoder(dict[str, bool | int | float | str | None])
 _submission = msgspec.json.Decoder(Submission)
-
-
-def encode_event(event: Event) -> bytes:
-    """Encode an event (JSON) so that it can be read back.
-
-    Raises
-    ------
-    ValueError : a number in it is not finite, which JSON cannot hold.
-    """
-    blob = _encoder.encode(event)
-    if b"null" in blob and may_be_non_finite(_packer.encode(event)):
-        try:
-            _event.decode(blob)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"{event} cannot be written to a journal: {error}") from None
-    return blob
-
-
-def encode_order(order: Order) -> bytes:
-    """Encode an order (JSON) so that it can be read back.
-
-    If a number of its reason is not finite, the reason is written as its sentence.
-    """
-    blob = _encoder.encode(order)
-    if b"null" not in blob or isinstance(order, WakeAt):
-        return blob
-    try:
-        _order.decode(blob)
-    except msgspec.ValidationError:
-        reason = Reason(order.reason.rule, "{text}", {"text": order.reason.sentence})
-        return _encoder.encode(msgspec.structs.replace(order, reason=reason))
-    return blob
 
 
 class DamagedJournalError(ReshapeError):
@@ -147,10 +105,10 @@ class JournalReader:
         self.unreadable: list[str] = []
         with self._readable():
             row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
-        found = row[0] if row else "none"
-        if found not in READABLE:
+        version = row[0] if row else "none"
+        if version not in READABLE:
             raise ReshapeError(
-                f"{path} has journal format {found}, this release reads {', '.join(READABLE)}: "
+                f"{path} has journal format {version}, this release reads {', '.join(READABLE)}: "
                 "use the release that wrote it"
             )
 
@@ -192,9 +150,11 @@ class JournalReader:
                     decided.append(order[1])
                     order = next(orders, None)
                 if lenient:
-                    happened = list(self._decoded(((f"event {r[1]}", r[2]) for r in rows), _event))
+                    happened = list(
+                        self._decoded(((f"event {r[1]}", r[2]) for r in rows), event_decoder)
+                    )
                 else:
-                    happened = [_event.decode(blob) for _, _, blob in rows]
+                    happened = [event_decoder.decode(blob) for _, _, blob in rows]
                 yield Batch(batch, settings.get(batch), happened, decided)
 
     def _check_complete(self) -> None:
@@ -301,8 +261,8 @@ class JournalReader:
 
     def last_batch(self) -> int:
         """Return the number of the latest batch, 0 if there is none."""
-        found = next(self.rows("SELECT batch FROM events ORDER BY seq DESC LIMIT 1"), None)
-        return 0 if found is None else int(found[0])
+        latest = next(self.rows("SELECT batch FROM events ORDER BY seq DESC LIMIT 1"), None)
+        return 0 if latest is None else int(latest[0])
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
@@ -328,21 +288,23 @@ class JournalReader:
                 return
             first = max(min(last.values()), int(self.meta(MEASURED) or 0))
             rows = self.rows("SELECT batch, kind, event FROM events ORDER BY seq DESC")
-            found = []
+            points = []
             for batch, kind, blob in rows:
                 if batch <= first:
                     break
                 if kind != ResizePoint.__name__:
                     continue
-                for event in self._decoded([(f"a resize point of batch {batch}", blob)], _event):
+                for event in self._decoded(
+                    [(f"a resize point of batch {batch}", blob)], event_decoder
+                ):
                     if isinstance(event, ResizePoint) and batch > last.get(event.job, batch):
-                        found.append(event)
-        yield from reversed(found)
+                        points.append(event)
+        yield from reversed(points)
 
     def latest_event_at(self) -> float:
         """Return the time of the latest event, -inf if there is none."""
         rows = self.rows("SELECT event FROM events ORDER BY seq DESC LIMIT 1")
-        for event in self._decoded((("the latest event", row[0]) for row in rows), _event):
+        for event in self._decoded((("the latest event", row[0]) for row in rows), event_decoder):
             return float(event.at)
         return -inf
 
@@ -351,7 +313,9 @@ class JournalReader:
         rows = self.rows(
             f"SELECT event FROM events WHERE job=? AND kind NOT IN {ROUTINE} ORDER BY seq", job
         )
-        return list(self._decoded(((f"an event of job {job}", row[0]) for row in rows), _event))
+        return list(
+            self._decoded(((f"an event of job {job}", row[0]) for row in rows), event_decoder)
+        )
 
     def orders_of(self, job: int, *, routine: bool = False) -> list[tuple[float, Order]]:
         """Return (time, order) of one job, oldest first; with `routine` also `Continue`.
@@ -363,12 +327,12 @@ class JournalReader:
             f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq DESC LIMIT ?',
             *(job, ORDERS_LIMIT),
         )
-        found = [
+        orders = [
             (at, order)
             for at, blob in rows
-            for order in self._decoded([(f"an order of job {job}", blob)], _order)
+            for order in self._decoded([(f"an order of job {job}", blob)], order_decoder)
         ]
-        return found[::-1]
+        return orders[::-1]
 
     def phases_of(self, job: int) -> list[Phase]:
         """Return the steps of all resizes of one job, oldest first."""

@@ -26,9 +26,8 @@ from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
-from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.components.transactions import Transactions
+from scheduler.service.components.transactions import RestartPorts, Transactions
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
 from scheduler.service.record.clock import Clock, noted_anchor

@@ -24,13 +24,12 @@ from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES
 from scheduler.config.checks import parse_listen
 from scheduler.node.access_keys import AccessKeys, ServerKeys
 from scheduler.node.directory import ServiceDirectory
-from scheduler.service.bounded_log import BoundedLog
+from scheduler.node.logs import BoundedLog
 from scheduler.service.gate.gate_link import BACKLOG, GateLink
 from scheduler.service.gate.gate_process import HANDSHAKE_S
 from scheduler.service.gate.reports import Refusals, Unread
-from scheduler.service.memory_guard import MemoryGuard
+from scheduler.service.limits import MemoryGuard, SpareFiles
 from scheduler.service.permissions import Sender, owner
-from scheduler.service.spare_files import SpareFiles
 
 log = logging.getLogger(__name__)
 

@@ -71,6 +71,7 @@ class Driver:
         self._core, self._journal = components.core, components.journal
         self._clock = components.clock
         self._monitor, self._startup = components.monitor, components.startup
+        self._reports = components.monitor.reports
         self._remap, self._ends = components.remap, components.ends
         self._nodes, self._pools = components.nodes, components.pools
         self._allocation = components.allocation
@@ -127,7 +128,7 @@ class Driver:
         self.decide_pending()
         for act in after:
             act()
-        if not (self.changed_jobs or self._monitor.changed_jobs):
+        if not (self.changed_jobs or self._reports.changed_jobs):
             return set()
         return self._reconcile()
 
@@ -159,7 +160,7 @@ class Driver:
                 self.changed_jobs.add(order.job)
         for event in events:
             if isinstance(event, NodeJoined | NodeLost):
-                self.changed_jobs |= self._core.live.keys() | self._monitor.known_jobs()
+                self.changed_jobs |= self._core.live.keys() | self._reports.known_jobs()
             elif not isinstance(event, CHANGE_NO_PROCESSES):
                 self.changed_jobs.add(event.job)
         return orders
@@ -183,8 +184,8 @@ class Driver:
         recovery takes those that no record holds from the events.
         """
         jobs = self._core.jobs
-        numbers = [getattr(each, "job", None) for each in (*events, *orders)]
-        routine = all(isinstance(each, ROUTINE) for each in (*events, *orders))
+        numbers = [getattr(change, "job", None) for change in (*events, *orders)]
+        routine = all(isinstance(change, ROUTINE) for change in (*events, *orders))
         for number in dict.fromkeys(numbers):
             job = None if number is None else jobs.get(number)
             if job is None:
@@ -266,14 +267,14 @@ class Driver:
     def _reconcile(self) -> set[int]:
         """Report ended processes to the core; start and end processes as its state requires."""
         core = self._core
-        compared = self.changed_jobs | self._monitor.changed_jobs
+        compared = self.changed_jobs | self._reports.changed_jobs
         live = sorted(compared & core.live.keys())
         ended = self._nodes.drain_failing(live, self._clock())
         ended += (event for number in live for event in self._ends.examine(core.live[number]))
         if ended:
             self.decide(ended)
         compared |= self.changed_jobs
-        self.changed_jobs, self._monitor.changed_jobs = set(), set()
+        self.changed_jobs, self._reports.changed_jobs = set(), set()
         for number in sorted(compared):
             if self._arrange(number):
                 self._unsettled.discard(number)
@@ -302,7 +303,7 @@ class Driver:
     def _next_to_recheck(self) -> list[int]:
         """Return the next share of all jobs, so that an undetected difference is found in time."""
         if not self._recheck:
-            known = self._monitor.known_jobs() | self._core.live.keys()
+            known = self._reports.known_jobs() | self._core.live.keys()
             self._recheck = sorted(known, reverse=True)
             self._recheck_share = 1 + len(self._recheck) // RECHECK_TICKS
         share = self._recheck[-self._recheck_share :]

@@ -1,4 +1,4 @@
-"""Who may send which message.
+"""Who may send which message, and log lines about who has changed what.
 
 The identity of a sender comes from its connection, never from a message. The socket of the service
 directory can be reached only by the user who owns the directory (mode 0700), so a connection there
@@ -10,11 +10,15 @@ the service directory (or the key of an agent), and the token of the job.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from reshape.errors import PermissionDenied
-from reshape.wire.access_file import AccessRole
+from reshape.wire.access import AccessRole
 from scheduler.protocol import messages as m
+from scheduler.text.plain import plain
+
+log = logging.getLogger(__name__)
 
 _PEOPLE: frozenset[AccessRole] = frozenset(("administrator", "user"))
 _JOB: frozenset[AccessRole] = frozenset(("job",))
@@ -108,3 +112,36 @@ def check_user(sender: Sender, job: int, user: str) -> None:
             f"job {job} belongs to user {user}, and this connection to user {sender.user}: ask"
             f" {user} or an administrator"
         )
+
+
+def log_change(message: m.Message, sender: Sender, answer: m.Message | None) -> None:
+    """Log a request that is carried out, if it changes nodes, pools, reservations or jobs."""
+    text = _told(message)
+    if text and not isinstance(answer, m.Failure):
+        log.info("%s: by %s, from %s", plain(text), sender.user, sender.origin)
+
+
+def _told(message: m.Message) -> str:
+    """Say what a request changes; empty if it is none of these."""
+    match message:
+        case m.ChangeNode(node=node, drains=True, why=why):
+            return f"node {node} drains ({why or 'no reason given'})"
+        case m.ChangeNode(node=node):
+            return f"node {node} is resumed"
+        case m.RemoveNode(node=node):
+            return f"node {node} is removed"
+        case m.AddPool(name=name):
+            return f"pool {name} is added"
+        case m.ChangePool(name=name, action=action, why=why):
+            return f"pool {name}: {action}{f' ({why})' if why else ''}"
+        case m.CreateReservation(name=name):
+            return f"reservation {name or 'without a name'} is requested"
+        case m.CancelReservation(name=name):
+            return f"reservation {name} is cancelled"
+        case m.Cancel(job=job):
+            return f"job {job} is cancelled"
+        case m.Withdraw(job=job):
+            return f"job {job} is withdrawn"
+        case m.Stop(kill=kill):
+            return f"the service is stopped{', with its jobs' * kill}"
+    return ""

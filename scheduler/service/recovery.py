@@ -95,7 +95,7 @@ def go_on_without(
 
 
 def _report_changes(journal: Journal, core: Core) -> None:
-    """Log in what the release or the policies differ from those of the last run."""
+    """Log how the release and the policies differ from those of the last run."""
     noted = [*journal.settings().values()][-1:]
     if not noted:
         return

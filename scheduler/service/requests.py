@@ -16,32 +16,32 @@ from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
+from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode, request_of
-from scheduler.service import audit
+from scheduler.protocol.messages import decode, request_of
 from scheduler.service.assembly import Components
-from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
+from scheduler.service.later_answers import Reads, Waits
 from scheduler.service.permissions import (
     OF_OWN_JOB,
     Sender,
     check_role,
     check_user,
+    log_change,
 )
 from scheduler.service.pools.answers import answer_pool_message, pool_sentences
-from scheduler.service.reading.forecast_questions import (
+from scheduler.service.reading.questions import (
+    ExplainQuestion,
+    ListQuestion,
     QuoteQuestion,
     StartsQuestion,
     WaitingQuestion,
     spec_of,
 )
-from scheduler.service.reading.questions import ExplainQuestion, ListQuestion
 from scheduler.service.reading.questions import answer as answer_question
 from scheduler.service.reading.reader_link import DirectReader, ReaderLink
-from scheduler.service.reading.reads import Reads
-from scheduler.service.waits import Waits
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class RequestHandler:
             message = decode(frames)
             request = message.id
             answer = self._answer(peer, message, sender)
-            audit.note(message, sender, answer)
+            log_change(message, sender, answer)
         except PermissionDenied as error:
             self._refused["permission"] += 1
             self._refusals.warning("refused a message from %s: %s", sender.origin, error)
@@ -160,7 +160,7 @@ class RequestHandler:
         match message:
             case m.AtResizePoint():
                 job = check(message.job, message.token)
-                if self._components.ends.is_ahead(job, message.epoch):
+                if self._remap.is_ahead(job, message.epoch):
                     return m.Proceed()
                 self._driver.events += self._remap.on_resize_point(job, message)
                 instruct = self._remap.instruction
@@ -389,7 +389,7 @@ class RequestHandler:
         jobs = self._applications.live()
         queued = sum(job.state is JobState.PENDING for job in jobs)
         nodes = [
-            (name, count, "up" if name in self._monitor.agents else "down")
+            (name, count, "up" if name in self._monitor.reports.agents else "down")
             for name, count in self._monitor.nodes.items()
         ]
         return m.Info(

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from reshape.errors import ProtocolError
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.service.permissions import Sender
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class RoomForJournal:
         return None
 
     def held_messages(self) -> list[_Received]:
-        """Return the messages that were held, and hold them no more."""
+        """Return the messages that were held, and stop holding them."""
         held = [*self._hellos.values(), *self._held]
         self._hellos, self._held = {}, []
         return held

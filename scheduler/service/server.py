@@ -28,19 +28,19 @@ from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from reshape.wire.connection import ServerFile
 from scheduler.config.settings import ServeConfig
+from scheduler.launchers.prctl import survive_hangup
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.hangup import survive_hangup
 from scheduler.protocol import messages as m
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
+from scheduler.service.limits import raise_limit
 from scheduler.service.permissions import Sender
 from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
 from scheduler.service.record.opening import JournalFullError
 from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
 from scheduler.service.room import RoomForJournal
-from scheduler.service.spare_files import raise_limit
 
 log = logging.getLogger(__name__)
 

@@ -16,26 +16,14 @@ from typing import Any
 import msgspec
 
 from reshape.topology import Topology
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobSpec
 from scheduler.model.history import History, Moves
-from scheduler.model.job import Job, JobState, Resize
+from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Node
-from scheduler.model.orders import Reason
+from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
 from scheduler.state.exclusions import Exclusion
-
-
-class ResizeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A resize under way as it is stored; see `scheduler.model.job.Resize`."""
-
-    serial: int
-    at: float
-    old: int
-    new: int
-    reason: Reason
-    group: int | None = None
-    leaving: tuple[int, ...] = ()
 
 
 class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,7 +44,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at: float | None = None
     ended_at: float | None = None
     size: int = 0
-    resize: ResizeRecord | None = None
+    resize: Resize | None = None
     resizes: int = 0
     first_group: int = 1
     next_group: int = 1
@@ -81,10 +69,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, job: Job) -> JobRecord:
         """Record a job as it is now."""
-        record = cls(*_values(job))
-        if job.resize is not None:
-            record = msgspec.structs.replace(record, resize=ResizeRecord(*job.resize))
-        return record
+        return cls(*_values(job))
 
     def job(self) -> Job:
         """Make the job that this is the record of."""
@@ -93,16 +78,12 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             setattr(job, name, getattr(self, name))
         if not self.processors:  # the record of an earlier release
             job.processors = self.spec.processors
-        if self.resize is not None:
-            job.resize = Resize(*msgspec.structs.astuple(self.resize))
         if self.history is not None:
             job.recorded_history = self.history
         return job
 
 
-#: Fields that are converted; the others are taken as they are.
-_PARTS = ("history", "resize")
-_PLAIN = tuple(name for name in JobRecord.__struct_fields__ if name not in _PARTS)
+_PLAIN = tuple(name for name in JobRecord.__struct_fields__ if name != "history")
 #: Reads the values of all fields of a record from a job, in order.
 _values = attrgetter(
     *("recorded_history" if name == "history" else name for name in JobRecord.__struct_fields__)

@@ -115,21 +115,21 @@ class Located:
         self,
         loader: yaml.SafeLoader,
         node: yaml.Node,
-        place: FieldPath,
+        field: FieldPath,
         above: tuple[yaml.Node, ...],
     ) -> Any:
         """Convert a YAML node and its descendants to plain values, and record their lines."""
         import yaml
 
         source = self._origins[()].source
-        if place not in self._origins or not place:
-            self._origins[place] = Origin(source, node.start_mark.line + 1)
+        if field not in self._origins or not field:
+            self._origins[field] = Origin(source, node.start_mark.line + 1)
         if any(node is other for other in above):
-            self.fail(place, "refers to itself")
+            self.fail(field, "refers to itself")
         above = (*above, node)
         if isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
-            return [self._to_values(loader, item, (*place, i), above) for i, item in items]
+            return [self._to_values(loader, item, (*field, i), above) for i, item in items]
         if not isinstance(node, yaml.MappingNode):
             return loader.construct_object(node, deep=True)
         values: dict[str, Any] = {}
@@ -141,14 +141,14 @@ class Located:
                     "is given twice; keep one",
                     file=source,
                     line=line,
-                    field=dotted((*place, name)),
+                    field=dotted((*field, name)),
                 )
             # Errors refer to the line of the field name, not to the line on which its value begins.
-            self._origins[*place, name] = Origin(source, key.start_mark.line + 1)
-            values[name] = self._to_values(loader, value, (*place, name), above)
+            self._origins[*field, name] = Origin(source, key.start_mark.line + 1)
+            values[name] = self._to_values(loader, value, (*field, name), above)
         return values
 
-    def override(self, place: FieldPath, value: Any, origin: Origin) -> None:
+    def override(self, field: FieldPath, value: Any, origin: Origin) -> None:
         """Set a value; missing mappings on the path to it are created.
 
         Raises
@@ -156,36 +156,36 @@ class Located:
         ConfigError : a value on the path is not a mapping.
         """
         values = self.values
-        for depth, step in enumerate(place[:-1], 1):
+        for depth, step in enumerate(field[:-1], 1):
             values = values.setdefault(str(step), {})
             if not isinstance(values, dict):
-                self.fail(place[:depth], f"must be a mapping, got {values!r}")
-        values[str(place[-1])] = value
-        for known in [known for known in self._origins if known[: len(place)] == place]:
+                self.fail(field[:depth], f"must be a mapping, got {values!r}")
+        values[str(field[-1])] = value
+        for known in [known for known in self._origins if known[: len(field)] == field]:
             del self._origins[known]
-        self._origins[place] = origin
+        self._origins[field] = origin
 
-    def get(self, place: FieldPath) -> Any:
+    def get(self, field: FieldPath) -> Any:
         """Return the value at a path, or None if there is none."""
         value: Any = self.values
-        for step in place:
+        for step in field:
             try:
                 value = value[step]
             except (KeyError, IndexError, TypeError):
                 return None
         return value
 
-    def origin(self, place: FieldPath) -> Origin:
+    def origin(self, field: FieldPath) -> Origin:
         """Origin of the value at a path, or of its nearest ancestor that has one."""
-        while place not in self._origins:
-            place = place[:-1]
-        return self._origins[place]
+        while field not in self._origins:
+            field = field[:-1]
+        return self._origins[field]
 
-    def fail(self, place: FieldPath, message: str) -> NoReturn:
+    def fail(self, field: FieldPath, message: str) -> NoReturn:
         """Raise a ConfigError that names a path and its origin."""
-        origin = self.origin(place)
+        origin = self.origin(field)
         raise ConfigError(
-            message, file=origin.source, line=origin.line, field=dotted(place) or None
+            message, file=origin.source, line=origin.line, field=dotted(field) or None
         )
 
     def convert(self, kind: type[T], also: tuple[str, ...] = ()) -> T:
@@ -204,29 +204,29 @@ class Located:
             return msgspec.convert(self.values, kind)
         except msgspec.ValidationError as error:
             what, _, where = str(error).partition(" - at `")
-            place = self._place(kind, _STEP.findall(where))
+            field = self._field_of(kind, _STEP.findall(where))
             if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
                 name = unknown[1]
-                known = fields_at(kind, place) + (() if place else also)
-                self.fail((*place, name), f"unknown field{nearest(name, known)}")
+                known = fields_at(kind, field) + (() if field else also)
+                self.fail((*field, name), f"unknown field{nearest(name, known)}")
             if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
-                self.fail((*place, missing[1]), "is missing")
-            choices = kind if "..." in place else _type_at(kind, place)
-            self.fail(place, _fault(what, choices, self.get(place)))
+                self.fail((*field, missing[1]), "is missing")
+            choices = kind if "..." in field else _type_at(kind, field)
+            self.fail(field, _fault(what, choices, self.get(field)))
 
-    def _place(self, kind: Any, steps: list[tuple[str, str]]) -> FieldPath:
+    def _field_of(self, kind: Any, steps: list[tuple[str, str]]) -> FieldPath:
         """Path of an error of msgspec, which writes "..." for any key of a dict."""
-        place: FieldPath = ()
+        field: FieldPath = ()
         for item, name in steps:
             step: str | int = name
             if item == "...":
-                wanted, values = get_args(_without_annotation(kind))[1], self.get(place)
+                wanted, values = get_args(_without_annotation(kind))[1], self.get(field)
                 wrong = (key for key, value in values.items() if not _fits(value, wanted))
                 step = next(wrong, "...")
             elif item:
                 step = int(item)
-            kind, place = _below(kind, step), (*place, step)
-        return place
+            kind, field = _below(kind, step), (*field, step)
+        return field
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -261,19 +261,19 @@ def _without_annotation(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def dotted(place: FieldPath) -> str:
+def dotted(field: FieldPath) -> str:
     """Write a path as ``nodes[0].processors``."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in field)
     return text.removeprefix(".")
 
 
-def fields_at(kind: Any, place: FieldPath) -> tuple[str, ...]:
+def fields_at(kind: Any, field: FieldPath) -> tuple[str, ...]:
     """Names of the fields of the struct at a path below `kind`."""
-    return tuple(_type_at(kind, place).__struct_fields__)
+    return tuple(_type_at(kind, field).__struct_fields__)
 
 
-def _type_at(kind: Any, place: FieldPath) -> Any:
-    for step in place:
+def _type_at(kind: Any, field: FieldPath) -> Any:
+    for step in field:
         kind = _below(kind, step)
     return _without_annotation(kind)
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from scheduler.policies.scenarios import scenario
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.commands.options import seed_option, set_fields
 from simulator.results.schedule import Schedule
 from simulator.run import run

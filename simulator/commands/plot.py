@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
@@ -94,7 +93,7 @@ def plot(
     about = [jobs.workload, policy, f"{size} processors"]
     check_place(target / "gantt.png", make_parent=True)
 
-    from scheduler.pictures.style import encode  # late: matplotlib is slow to load
+    from scheduler.pictures import encode  # late: matplotlib is slow to load
     from simulator.results.pictures import PICTURES, Scene
 
     name = ", ".join(part for part in about if part)

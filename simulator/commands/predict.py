@@ -12,13 +12,13 @@ import click
 import msgspec
 import numpy as np
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.predictions.estimates import UserPredictor
 from scheduler.predictions.predictor import Predictor
-from scheduler.text import json_text
+from scheduler.text.formats import json_text
 from scheduler.text.tables import Table, render
 from simulator.commands.options import (
     first_option,
@@ -106,7 +106,7 @@ def predict(
         _write(out, trace.name, jobs, played, result)
     for name, reason in left_out.items():
         click.echo(f"{name} is left out: {reason}", err=True)
-    click.echo(json_text.dumps(result) if as_json else _table(rows))
+    click.echo(json_text(result) if as_json else _table(rows))
 
 
 def _names(names: Iterable[str]) -> list[str]:
@@ -163,7 +163,7 @@ def _write(
     result: Mapping[str, Any],
 ) -> None:
     """Write accuracy.json, errors.csv and errors.png."""
-    from scheduler.pictures.style import encode  # late: matplotlib is slow to load
+    from scheduler.pictures import encode  # late: matplotlib is slow to load
     from simulator.predictions.pictures import draw_errors
 
     text = io.StringIO()
@@ -173,7 +173,7 @@ def _write(
     writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
     replace_all(
         {
-            out / "accuracy.json": (json_text.dumps(result, indent=2) + "\n").encode(),
+            out / "accuracy.json": (json_text(result, indent=2) + "\n").encode(),
             out / "errors.csv": text.getvalue().encode(),
             out / "errors.png": encode(draw_errors(played, about), "png"),
         }

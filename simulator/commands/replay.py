@@ -12,14 +12,13 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import Comparison, compare
 from scheduler.replay.journal_reader import Batch, reading
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.commands.options import json_option, scenario_of, set_fields
 from simulator.engine.costs import Costs
 from simulator.live_runs import recorded

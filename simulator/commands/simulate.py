@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.collection import no_collection
-from scheduler.text import json_text
+from scheduler.text.formats import json_text
 from scheduler.text.tables import Table, render
 from simulator.commands.simulate_options import described, given, options_named, simulate_options
 from simulator.commands.statistics_options import (
@@ -80,13 +80,13 @@ def simulate(trace: Path, **options: Any) -> None:
         results.append(_written(run, options))
     if len(results) == 1:
         result = results[0] | usage.so_far(jobs)
-        click.echo(json_text.dumps(result) if options["as_json"] else _as_text(result, run))
+        click.echo(json_text(result) if options["as_json"] else _as_text(result, run))
         for note in run.notes:
             click.echo(f"reshape: {note}", err=True)
         return
     if options["as_json"]:
         whole = {**run.head, "pools": results, **usage.so_far(jobs)}
-        click.echo(json_text.dumps(whole))
+        click.echo(json_text(whole))
         return
     rows = [
         [*(format(result[key], form) for key, form in _COLUMNS.values()), result["pool"]]

@@ -14,10 +14,9 @@ from typing import Any, cast
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.study.runner import (
     RUNS,
     InlineExecutor,

@@ -13,10 +13,8 @@ import click
 import msgspec
 import numpy as np
 
-from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange, WholeRange
-from scheduler.text import json_text
-from scheduler.text.counts import counted
+from reshape.cli.options import FiniteRange, WholeRange, example
+from scheduler.text.formats import counted, json_text
 from simulator.commands.generate import generate
 from simulator.commands.options import (
     json_option,
@@ -84,7 +82,7 @@ def info(
     drawn = {"pictures": [str(path) for path in files]} if files else {}
     if as_json:
         result = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}
-        click.echo(json_text.dumps(result | drawn))
+        click.echo(json_text(result | drawn))
         return
     click.echo("\n".join([_text(read, report, facts), *drawn.get("pictures", [])]))
 
@@ -188,12 +186,12 @@ def weeks(
         for week in choice.weeks
     }
     report = msgspec.to_builtins(choice) | {"trace": read.path, "seed": seed}
-    files[out / "weeks.json"] = (json_text.dumps(report, indent=2) + "\n").encode()
+    files[out / "weeks.json"] = (json_text(report, indent=2) + "\n").encode()
     for path in files:
         check_place(path, make_parent=True)
     replace_all(files)
     if as_json:
-        click.echo(json_text.dumps(report))
+        click.echo(json_text(report))
         return
     click.echo(choice.sentence)
     if len(choice.weeks) < count:
@@ -332,7 +330,7 @@ def _pictures(
     trace: swf.Trace, jobs: TraceJobs, processors: int, folder: Path
 ) -> dict[Path, bytes]:
     """Pictures of the jobs of a trace, as PNG and SVG."""
-    from scheduler.pictures.style import FORMATS, encode  # late: matplotlib is slow to load
+    from scheduler.pictures import FORMATS, encode  # late: matplotlib is slow to load
     from simulator.traces import pictures
 
     name = Path(trace.path).name.removesuffix(".gz").removesuffix(".swf")

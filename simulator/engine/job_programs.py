@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start

@@ -13,7 +13,7 @@ import numpy as np
 from scheduler.model.selection import Selection
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
-from scheduler.text import json_text
+from scheduler.text.formats import json_text
 from simulator.experiment import tables
 from simulator.experiment.tables import Columns
 from simulator.many_centres import schedule as many_centres
@@ -183,7 +183,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             began = 0 if self.trace is None else self.trace.declared("UnixStartTime") or 0
             began += int(schedule.jobs.submitted[0])
             found |= paraver.encode(JobTable.of(schedule, self.name), schedule.processors, began)
-        found[METRICS] = (json_text.dumps(summary or self.summary, indent=2) + "\n").encode()
+        found[METRICS] = (json_text(summary or self.summary, indent=2) + "\n").encode()
         return found
 
     def swf(self) -> bytes:
@@ -220,7 +220,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         ------
         ReshapeError : it cannot be written.
         """
-        from scheduler.pictures.style import encode
+        from scheduler.pictures import encode
         from simulator.results.pictures import PICTURES
 
         path = Path(path)

@@ -29,8 +29,8 @@ from scheduler.model.events import (
     ResizeFailed,
     ResizePoint,
 )
-from scheduler.model.job import FINAL, Job, Resize
-from scheduler.model.orders import Contract, Expand
+from scheduler.model.job import FINAL, Job
+from scheduler.model.orders import Contract, Expand, Resize
 from scheduler.policies.scenario import Scenario
 from scheduler.protocol.messages import Submission
 from scheduler.replay.compare import initial_core, replay

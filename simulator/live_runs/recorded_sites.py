@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.client.sites.metrics import metric_of
-from scheduler.client.sites.sites_file import SiteDescription, SitesFile
+from scheduler.client.sites.sites_file import SiteDescription, SitesFile, metric_of
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.job import FINAL, Job
@@ -122,7 +121,7 @@ def compare_choices(run: RecordedSites, metric: str) -> list[ComparedChoice]:
 
     Parameters
     ----------
-    metric : a name of `scheduler.client.sites.metrics.METRICS`, or ``module:Class``.
+    metric : a name of `scheduler.client.sites.sites_file.METRICS`, or ``module:Class``.
 
     Raises
     ------

@@ -10,7 +10,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.client.sites.sites_file import read_sites
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from scheduler.text.tables import Table, render
 from simulator.live_runs.recorded_sites import (
     ComparedChoice,

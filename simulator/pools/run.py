@@ -17,8 +17,7 @@ from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolRecord
-from scheduler.text.counts import counted
-from scheduler.text.times import format_time
+from scheduler.text.formats import counted, format_time
 from simulator.engine.engine import Engine
 from simulator.pools.pooled_site import EndedAllocation, PooledSite
 from simulator.pools.waits import BatchWaits

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from scheduler.pictures.style import INK, WAITING, new_figure, reduce_frame
+from scheduler.pictures import INK, WAITING, new_figure, reduce_frame
 from simulator.predictions.accuracy import PlayedTrace
 
 #: Number of spans of jobs over which medians are drawn.

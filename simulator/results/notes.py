@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from scheduler.policies.scenario import Scenario
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.results.schedule import Schedule
 
 #: Jobs that could not start and are named.

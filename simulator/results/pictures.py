@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from scheduler import pictures as drawing
 from scheduler.model.procset import ProcSet
-from scheduler.pictures import style as drawing
-from scheduler.pictures.hosts import group_by_host
+from scheduler.pictures import group_by_host
 from simulator.results import raster, series
 from simulator.results.jobs_csv import JobTable
 from simulator.results.series import Series

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.pictures.steps import steps
+from scheduler.pictures import steps
 from simulator.results.jobs_csv import JobTable
 
 Floats: TypeAlias = NDArray[np.float64]

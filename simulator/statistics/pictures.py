@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from scheduler.pictures import style as drawing
+from scheduler import pictures as drawing
 from simulator.statistics.tables import Columns
 
 DAY_S: Final = 86400.0

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from scheduler.pictures.steps import steps
-from scheduler.text.counts import grouped
+from scheduler.pictures import steps
+from scheduler.text.formats import grouped
 from simulator.results.schedule import Schedule
 from simulator.results.series import Series
 from simulator.statistics.job_variables import JobValues

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from scheduler.text.counts import counted
-from scheduler.text.times import format_time
+from scheduler.text.formats import counted, format_time
 
 PLAIN_EVERY_S = 30.0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.traces.normalise import machine_size
 from simulator.traces.plain_lines import Column
 from simulator.traces.swf import FIELDS, Oddities, Trace

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.model.events import JobSpec
-from scheduler.text.counts import counted, grouped
+from scheduler.text.formats import counted, grouped
 from simulator.traces.swf import RESOURCE, SHARED, Trace
 
 Ints: TypeAlias = NDArray[np.int64]

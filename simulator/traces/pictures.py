@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from scheduler.pictures import style as drawing
+from scheduler import pictures as drawing
 from simulator.traces.normalise import TraceJobs
 from simulator.traces.swf import Trace
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from reshape.errors import ReshapeError
 from reshape.key_values import amounts
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.traces.files import replace_all
 from simulator.traces.plain_lines import LARGEST, Column, columns_of, whole
 

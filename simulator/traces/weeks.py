@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from scheduler.text.counts import counted
+from scheduler.text.formats import counted
 from simulator.traces.plain_lines import Column
 from simulator.traces.swf import Trace
 

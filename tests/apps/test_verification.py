@@ -26,7 +26,7 @@ FAULTS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "no sweep": ("jacobi --n 20", "apps.jacobi.sweep", lambda right: lambda comm, u: None),
     "rows are not swapped": (
         "lu --n 40 --block 8",
-        "apps.factor.swap_rows",
+        "apps.lu.swap_rows",
         lambda right: lambda *_: None,
     ),
     "data has changed": (

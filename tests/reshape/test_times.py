@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reshape.cli.options import Seconds
 from reshape.times import parse_duration, seconds_of
-from scheduler.text.times import format_time
+from scheduler.text.formats import format_time
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from reshape.doctor.checks import check_names
 from reshape.user_modules import user_module
 
 
@@ -47,3 +49,59 @@ def test_a_current_folder_that_was_deleted(folder: Path, monkeypatch: pytest.Mon
     gone.rmdir()
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         user_module("nowhere")
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def write(folder: Path, name: str) -> Path:
+    """Write a module, or a package if the name ends with a slash."""
+    path = folder / f"{name}__init__.py" if name.endswith("/") else folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    return path
+
+
+@pytest.mark.parametrize("name", ["redistribution.py", "redistribution/"])
+def test_a_program_beside_a_file_that_hides_ours(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path, name)
+    (tmp_path / "program.py").write_text("import reshape; reshape.application()")
+    done = python(tmp_path, "program.py")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"reshape.errors.ReshapeError: {file} hides the package 'redistribution'"
+    )
+
+
+@pytest.mark.parametrize("name", ["redistribution.py", "scheduler/", "simulator.py"])
+def test_a_command_in_a_folder_with_a_file_that_hides_ours(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path, name)
+    done = python(tmp_path, "-m", "reshape", "queue", "--help")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"reshape: error: {file} hides the package")
+    assert done.stderr.count("\n") == 1
+
+
+def test_other_files_do_not_matter(tmp_path: Path) -> None:
+    """Nor do folders without modules, and names that a program of this kind does not use."""
+    (tmp_path / "redistribution").mkdir()
+    write(tmp_path, "scheduler/")
+    (tmp_path / "program.py").write_text("import reshape; reshape.application()")
+    assert python(tmp_path, "program.py").returncode == 0
+
+
+def test_doctor_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert check_names().status == "ok"
+    file = write(tmp_path, "apps/")
+    check = check_names()
+    assert (check.status, check.result) == ("fault", str(file))

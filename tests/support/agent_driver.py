@@ -19,7 +19,7 @@ from waiting import LIMIT_S
 from reshape.wire.codec import encode
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 
 _SCRIPT = """
 import sys

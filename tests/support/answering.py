@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import zmq
 
-from scheduler.protocol.codec import decode
-from scheduler.protocol.messages import Message
+from scheduler.protocol.messages import Message, decode
 
 Answer = Callable[[Message], list[list[bytes]]]  # a request in, frames out
 

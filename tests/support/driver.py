@@ -23,7 +23,7 @@ from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
 from scheduler.node.groups import mpi_memory
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 
 JOB, TOKEN = 7, "secret"
 TIMEOUT_S = 60.0

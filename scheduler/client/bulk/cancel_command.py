@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from reshape.cli.helptext import example
 from reshape.cli.lazy_group import FAILED
+from reshape.cli.options import example
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask_all, list_jobs, number_of
@@ -96,7 +96,7 @@ def cancel(
         raise click.UsageError(f"{chosen[0]} addresses one service: leave --sites out")
     if jobs:
         flat = [job for group in jobs for job in group]
-        by_site = {job.site: [each for each in flat if each.site == job.site] for job in flat}
+        by_site = {job.site: [other for other in flat if other.site == job.site] for job in flat}
         done = [_cancel_ranges(directory, sites, site, jobs) for site, jobs in by_site.items()]
     else:
         own = _user_of(directory) if everything else user
@@ -114,14 +114,14 @@ def _user_of(service: Path) -> str | None:
 def _cancel_ranges(
     directory: Path, sites: Path | None, site: str, jobs: Sequence[JobRange]
 ) -> bool:
-    place = place_of(directory, sites, SiteJob(site, jobs[0].first))
-    named = [number_of(place, job.first) for job in jobs if job.last is None]
+    service = place_of(directory, sites, SiteJob(site, jobs[0].first))
+    named = [number_of(service, job.first) for job in jobs if job.last is None]
     spans = [(job.first, job.last) for job in jobs if job.last is not None]
-    return _cancel_at(place, site, named, _matching(place, spans) if spans else [])
+    return _cancel_at(service, site, named, _matching(service, spans) if spans else [])
 
 
 def _matching(
-    place: Path,
+    service: Path,
     spans: Sequence[tuple[int, float]] = ((1, inf),),
     *,
     user: str | None = None,
@@ -130,14 +130,14 @@ def _matching(
     """Numbers of the queued and running jobs within spans, of a user and a name if given."""
     return [
         job.job
-        for job in list_jobs(place).jobs
+        for job in list_jobs(service).jobs
         if any(first <= job.job <= last for first, last in spans)
         and user in (None, job.user)
         and name in (None, job.name)
     ]
 
 
-def _cancel_at(place: Path, site: str, named: Sequence[int], matching: Sequence[int]) -> bool:
+def _cancel_at(service: Path, site: str, named: Sequence[int], matching: Sequence[int]) -> bool:
     """Cancel jobs of one service; return whether none of them goes on.
 
     Parameters
@@ -151,13 +151,13 @@ def _cancel_at(place: Path, site: str, named: Sequence[int], matching: Sequence[
         return True
     refused = {}
     requests = (m.Cancel(job=number) for number in numbers)
-    for number, answer in zip(numbers, ask_all(place, requests), strict=True):
+    for number, answer in zip(numbers, ask_all(service, requests), strict=True):
         if isinstance(answer, m.Failure):
             refused[number] = answer.message
         else:
             click.echo(f"cancelled job {SiteJob(site, number)}")
     if refused.keys() - named:
-        live = set(_matching(place))
+        live = set(_matching(service))
         refused = {job: why for job, why in refused.items() if job in named or job in live}
     for message in refused.values():
         click.echo(f"reshape: error: {message}", err=True)

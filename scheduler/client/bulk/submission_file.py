@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
-from reshape.cli.suggestions import unknown_word
+from reshape.cli.lazy_group import unknown_word
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask_all
 from scheduler.client.submission import check_places
 from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m
-from scheduler.text.counts import counted, noun
+from scheduler.text.formats import counted, noun
 
 #: Errors that one message quotes.
 SHOWN = 20

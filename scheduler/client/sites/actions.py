@@ -79,12 +79,12 @@ def place_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
         if job.site:
             raise ReshapeError(f"{job}: give --sites FILE, which names the site {job.site}")
         return directory
-    found = read_sites(sites)
+    known = read_sites(sites)
     if not job.site:
         raise ReshapeError(f"{job.job}: with --sites write SITE:JOB")
-    site = found.named(job.site)
+    site = known.named(job.site)
     if site is None:
-        names = [each.name for each in found.sites]
+        names = [other.name for other in known.sites]
         raise ReshapeError(f"{sites} has no site {job.site!r}{nearest(job.site, names)}")
     return site.place
 
@@ -207,19 +207,21 @@ def _in(name: str, rows: Sequence[SiteAnswers]) -> bool:
 def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
     """List the jobs of all sites; those that are away get a note."""
     sites: SitesFile = read_sites(file)
-    found, failed = at_once(
+    listings, failed = at_once(
         sites.sites, lambda site: list_jobs(site.place, ended=ended), sites.deadline_s
     )
     if as_json:
         data = {
-            "sites": {name: {"now": each.now, "jobs": each.jobs} for name, each in found.items()},
+            "sites": {
+                name: {"now": jobs.now, "jobs": jobs.jobs} for name, jobs in listings.items()
+            },
             "passed_over": failed,
         }
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
     rows: list[Sequence[str]] = []
     head: Sequence[str] = tables.queue_table([], 0.0).headings
-    for name, listing in found.items():
+    for name, listing in listings.items():
         rows += [(name, *row) for row in tables.queue_table(listing.jobs, listing.now).rows]
     left = tables.queue_table([], 0.0).left | {"SITE"}
     click.echo(render(Table(("SITE", *head), rows, left=left), parsable))

@@ -111,8 +111,10 @@ def collect(
     answers of the sites that can run the job, in their order; name of each other site -> why it is
     passed over
     """
-    found, failed = at_once(sites, lambda site: _answers(site, submission, deadline_s), deadline_s)
-    return list(found.values()), failed
+    answers, failed = at_once(
+        sites, lambda site: _answers(site, submission, deadline_s), deadline_s
+    )
+    return list(answers.values()), failed
 
 
 def at_once(

@@ -63,8 +63,8 @@ def submission_of(record: SubmissionRecord, cpu_factor: float, timeout_s: float)
     """
     answer = ask_site(record.place, m.ReadSubmission(job=record.job), timeout_s)
     assert isinstance(answer, m.RecordedSubmission)
-    found = answer.submission
-    return msgspec.structs.replace(found, walltime_s=found.walltime_s / cpu_factor)
+    submission = answer.submission
+    return msgspec.structs.replace(submission, walltime_s=submission.walltime_s / cpu_factor)
 
 
 def move(

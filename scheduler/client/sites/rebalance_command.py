@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange, WholeRange
+from reshape.cli.options import FiniteRange, WholeRange, example
 from scheduler.client.forecasting import duration
 from scheduler.client.options import Walltime, json_option
 from scheduler.client.sites.actions import NOT_KNOWN
@@ -19,8 +18,8 @@ from scheduler.client.sites.rebalancing import Pass
 from scheduler.client.sites.rebalancing import rebalance as examine
 from scheduler.client.sites.sites_file import read_sites
 from scheduler.policies.assignment.moves import MoveRules
+from scheduler.text.formats import format_moment
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment
 
 
 @click.command()
@@ -84,9 +83,9 @@ def rebalance(
     site has a job, or no site takes it; the next 'reshape rebalance' continues.
     """
     rules = MoveRules(gain=gain, least_s=least, rest_s=rest, depth=depth, may_end_later=False)
-    found = read_sites(sites)
+    known = read_sites(sites)
     while True:
-        result = examine(found, rules, dry_run=dry_run)
+        result = examine(known, rules, dry_run=dry_run)
         if as_json:
             data = msgspec.json.encode(result)
             click.echo(data if every is not None else msgspec.json.format(data, indent=2))

@@ -117,10 +117,10 @@ class _Rebalance:
     def run(self) -> Iterator[Examined]:
         """Complete unfinished moves, then examine the waiting jobs."""
         records.remove_old()
-        found = records.read_all()
-        yield from (self._finished(record) for record in found if is_unfinished(record))
-        found = records.read_all()
-        accepted = [record for record in found if record.job]
+        all_records = records.read_all()
+        yield from (self._finished(record) for record in all_records if is_unfinished(record))
+        all_records = records.read_all()
+        accepted = [record for record in all_records if record.job]
         self._ask_queues([site for site in self._sites.sites if _has_job(accepted, site)])
         for site in self._sites.sites:
             yield from self._examine_site(site, [r for r in accepted if _is_at(r, site)])
@@ -153,12 +153,12 @@ class _Rebalance:
             return
         queue = self._queues[site.name]
         by_number = {record.job: record for record in accepted}
-        waiting = [by_number[each.job] for each in queue.starts if each.job in by_number]
+        waiting = [by_number[start.job] for start in queue.starts if start.job in by_number]
         for record in waiting[: self._rules.depth]:
             if site.name not in self._queues:  # a move has changed it
                 self._ask_queues([site])
             queue = self._queues.get(site.name, _SiteQueue(time.time(), {}, ()))
-            forecast = next((each for each in queue.starts if each.job == record.job), None)
+            forecast = next((start for start in queue.starts if start.job == record.job), None)
             if forecast is not None and _may_leave(queue.queued[record.job]):
                 yield self._examine(record, site, queue.now, forecast)
 
@@ -181,14 +181,14 @@ class _Rebalance:
         if not order:
             why = "; ".join(f"{name}: {reason}" for name, reason in without.items())
             return _outcome(record, "stays", why or "there is no other site", present)
-        quoted = [_expectation(each) for each in order]
+        quoted = [_expectation(answer) for answer in order]
         chosen = self._rules.choice(present, quoted)
         if chosen is None:
             return _outcome(record, "stays", "", present, order[0])
         best = order.pop(chosen)
         if self._dry_run:
             return _outcome(record, "would move", "", present, best)
-        targets = [each.description for each in (best, *order)] + [site]
+        targets = [answer.description for answer in (best, *order)] + [site]
         try:
             moved = move(record, submission, targets, self._sites.deadline_s)
         except ReshapeError as error:
@@ -206,7 +206,7 @@ class _Rebalance:
         -------
         the answers, and name of each other site -> why it is left out
         """
-        others = [each for each in self._sites.sites if each.name != site.name]
+        others = [other for other in self._sites.sites if other.name != site.name]
         answers, failed = collect(others, submission, self._sites.deadline_s)
         limit = inf if record.max_cost is None else record.max_cost
         order, left_out = ranked("wait", request_of(submission, limit), answers)
@@ -218,7 +218,7 @@ def _queue_of(site: SiteDescription) -> _SiteQueue:
     listing = list_jobs(site.place)
     queued = {job.job: job for job in listing.jobs if job.state == JobState.PENDING.name}
     starts = expected_starts(site.place) if queued else []
-    return _SiteQueue(listing.now, queued, [each for each in starts if each.job in queued])
+    return _SiteQueue(listing.now, queued, [start for start in starts if start.job in queued])
 
 
 def _is_at(record: SubmissionRecord, site: SiteDescription) -> bool:
@@ -267,6 +267,6 @@ def _outcome(
     )
 
 
-def _moved(found: Examined, moved: AcceptedJob) -> Examined:
-    note = "" if moved.site == found.to else f"{found.to} did not take it"
-    return msgspec.structs.replace(found, to=moved.site, new_job=moved.job, note=note)
+def _moved(examined: Examined, moved: AcceptedJob) -> Examined:
+    note = "" if moved.site == examined.to else f"{examined.to} did not take it"
+    return msgspec.structs.replace(examined, to=moved.site, new_job=moved.job, note=note)

@@ -162,7 +162,7 @@ def read_all() -> list[SubmissionRecord]:
     ReshapeError : one is damaged.
     """
     keys = sorted(path.stem for path in folder().glob("*.json"))
-    return [found for key in keys if (found := read(key)) is not None]
+    return [record for key in keys if (record := read(key)) is not None]
 
 
 def remove_old(now: float | None = None) -> None:
@@ -177,8 +177,8 @@ def remove_old(now: float | None = None) -> None:
     for path in folder().glob("*.json"):
         with contextlib.suppress(FileNotFoundError, ReshapeError):  # removed meanwhile, or damaged
             if path.stat().st_mtime < before:
-                found = read(path.stem)
-                if found is not None and found.job:
+                record = read(path.stem)
+                if record is not None and record.job:
                     path.unlink()
 
 

@@ -13,7 +13,8 @@
         max_walltime: 1-0
       - {name: right, access: right.json}     # access file of a service on TCP
 
-Relative paths are relative to the folder of the file.
+Relative paths are relative to the folder of the file. The user chooses by a metric, which stands
+for a task assignment policy.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import Annotated
 import msgspec
 
 from reshape.times import seconds_of
+from scheduler.policies.assignment.interface import Assignment
+from scheduler.policies.registry import find
 from scheduler.text.located import Located
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -97,33 +100,57 @@ def read_sites(file: Path) -> SitesFile:
     """
     tree = Located.read(file)
     fields = tree.convert(SitesFields)
-    found: list[SiteDescription] = []
-    for i, each in enumerate(fields.sites):
-        place = ("sites", i)
-        if any(each.name == other.name for other in found):
-            tree.fail((*place, "name"), f"two sites are named {each.name!r}; rename one")
-        given = [text for text in (each.directory, each.access) if text]
+    descriptions: list[SiteDescription] = []
+    for i, site in enumerate(fields.sites):
+        field = ("sites", i)
+        if any(site.name == other.name for other in descriptions):
+            tree.fail((*field, "name"), f"two sites are named {site.name!r}; rename one")
+        given = [text for text in (site.directory, site.access) if text]
         if len(given) != 1:
-            tree.fail(place, "needs one of directory and access")
+            tree.fail(field, "needs one of directory and access")
         path = file.parent / Path(given[0]).expanduser()
-        if each.access and not path.is_file():
-            tree.fail((*place, "access"), f"there is no access file {path}")
-        if any(path == other.place for other in found):
-            tree.fail(place, f"the service of {path} is named twice; remove one")
+        if site.access and not path.is_file():
+            tree.fail((*field, "access"), f"there is no access file {path}")
+        if any(path == other.place for other in descriptions):
+            tree.fail(field, f"the service of {path} is named twice; remove one")
         longest = inf
-        if each.max_walltime is not None:
+        if site.max_walltime is not None:
             try:
-                longest = seconds_of(each.max_walltime)
+                longest = seconds_of(site.max_walltime)
             except ValueError as error:
-                tree.fail((*place, "max_walltime"), str(error))
-        found.append(
+                tree.fail((*field, "max_walltime"), str(error))
+        descriptions.append(
             SiteDescription(
-                each.name,
+                site.name,
                 path,
-                each.cpu_factor,
-                each.units_per_hour * each.cost_per_unit,
-                inf if each.max_processors is None else each.max_processors,
+                site.cpu_factor,
+                site.units_per_hour * site.cost_per_unit,
+                inf if site.max_processors is None else site.max_processors,
                 longest,
             )
         )
-    return SitesFile(found, fields.deadline_s)
+    return SitesFile(descriptions, fields.deadline_s)
+
+
+#: Name of a metric -> registered name of its task assignment policy.
+METRICS = {
+    "wait": "less-waittime",
+    "turnaround": "less-turnaround",
+    "slowdown": "less-slowdown",
+    "cost": "less-cost-sld",
+    "work": "less-workleft",
+    "queue": "less-jobsinqueue",
+}
+#: Metrics for which a site must quote a start.
+QUOTED = ("wait", "turnaround", "slowdown", "cost")
+
+
+def metric_of(name: str) -> Assignment:
+    """Task assignment policy of a metric, or of ``module:Class``.
+
+    Raises
+    ------
+    ConfigError : there is no such policy.
+    """
+    policy: Assignment = find("assignment", METRICS.get(name, name))()
+    return policy

@@ -25,8 +25,8 @@ import msgspec
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
-from scheduler.client.sites.metrics import QUOTED, metric_of
 from scheduler.client.sites.records import RecordError, SubmissionRecord
+from scheduler.client.sites.sites_file import QUOTED, metric_of
 from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost
@@ -195,7 +195,7 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
     return AcceptedJob(record.site, Path(record.place), answer.job, record.key)
 
 
-def ask_site(place: str, message: m.Message, timeout_s: float) -> m.Message:
+def ask_site(service: str, message: m.Message, timeout_s: float) -> m.Message:
     """Send one message to a site, and tell apart what its failure means.
 
     Raises
@@ -205,7 +205,7 @@ def ask_site(place: str, message: m.Message, timeout_s: float) -> m.Message:
     ReshapeError : the site has refused.
     """
     try:
-        client = connect(place)
+        client = connect(service)
     except ReshapeError as error:
         raise NotReachedError(str(error)) from None
     with client:

@@ -21,7 +21,7 @@ MOST_ENDED = 10_000
 
 
 class EndedJobs:
-    """How jobs ended whose end the service has recorded already.
+    """The ends of jobs that the service has recorded already.
 
     The end of a job is known by the order that started its first group, because a job that was
     queued again has one for each of its starts, and the last one by the token of the job.

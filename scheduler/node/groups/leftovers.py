@@ -51,7 +51,7 @@ def end_processes(agent: str) -> None:
 
 
 def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
-    """Remove the remains of killed agents from the host of a service of which all jobs have ended.
+    """Remove what killed agents have left on the host of a service whose jobs have all ended.
 
     An agent that ended by itself has left nothing.
 

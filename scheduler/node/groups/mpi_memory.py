@@ -75,8 +75,8 @@ def _remove_unused(path: Path) -> bool:
     except OSError:
         return True  # it does not exist, or it belongs to another user
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
             return True
         # The kernel would announce another process that opens the file by SIGIO, which ends this
         # one; by default SIGURG is ignored.
@@ -103,14 +103,14 @@ def check_room(processes: int) -> None:
     OSError : shared memory is nearly full.
     ValueError : it would not suffice if it were empty.
     """
-    found = os.statvfs(FOLDER)
-    free, needed = found.f_bavail * found.f_frsize, processes * BYTES_PER_PROCESS
-    if not found.f_blocks or free >= needed:  # without blocks: no limit
+    space = os.statvfs(FOLDER)
+    free, needed = space.f_bavail * space.f_frsize, processes * BYTES_PER_PROCESS
+    if not space.f_blocks or free >= needed:  # without blocks: no limit
         return
     lack = (
         f"{FOLDER} has {free >> 20} MiB free, and MPI needs {needed >> 20} MiB to start"
         f" {processes} process{'' if processes == 1 else 'es'}: "
     )
-    if found.f_blocks * found.f_frsize < needed:
+    if space.f_blocks * space.f_frsize < needed:
         raise ValueError(f"{lack}enlarge it")
     raise OSError(f"{lack}remove files from {FOLDER}, or enlarge it")

@@ -27,6 +27,7 @@ from scheduler.launchers.local import (
     start_spanning_mpiexec,
 )
 from scheduler.launchers.rank_reports import RankReports
+from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
 from scheduler.node.groups.group_ends import GroupEnd, failed_start, never_began
@@ -35,7 +36,6 @@ from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
 from scheduler.node.groups.stand_ins import StandIns
-from scheduler.node.job_folders import JobFolders
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class NodeGroups:
         return [group.report() for group in self._groups.values()]
 
     def restart_points(self, jobs: list[int]) -> list[int]:
-        """Return those of some jobs that have a restart point on this host."""
+        """Return which of some jobs have a restart point on this host."""
         return [job for job in jobs if has_restart_point(self._folders.shm(job))]
 
     def max_memory_mib(self) -> dict[int, int]:
@@ -97,7 +97,7 @@ class NodeGroups:
         return any(not group.gone for group in self._groups.values())
 
     def running_jobs(self) -> list[int]:
-        """Return the numbers of the jobs of which a group runs."""
+        """Return the numbers of the jobs that have a running group."""
         return sorted({job for (job, _), group in self._groups.items() if not group.gone})
 
     def wait_ms(self) -> int:
@@ -192,7 +192,7 @@ class NodeGroups:
         self.changed = True
 
     def watch_join(self, order: m.WatchJoin) -> None:
-        """Kill a job that is still within a resize at a deadline; 0: do so no more."""
+        """Kill a job that is still within a resize at a deadline; 0 removes the deadline."""
         if order.deadline_s > 0:
             self._watches[order.job] = (order.serial, time.monotonic() + order.deadline_s)
         else:
@@ -215,7 +215,7 @@ class NodeGroups:
         shutil.rmtree(self._folders.shm(job), ignore_errors=True)
 
     def stop(self, why: str) -> None:
-        """End all groups, and start none any more."""
+        """End all groups, and start no further ones."""
         self.stopping = True
         for group in self._groups.values():
             self._kill(group, 0.5, why)

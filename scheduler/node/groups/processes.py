@@ -96,16 +96,18 @@ class ProcessTree:
         self.looked, looked_at = time.monotonic(), time.time()
         if self.start is None or self.status is not None:
             return
-        found: list[psutil.Process] = []
+        descendants: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
-            found = psutil.Process(self.pid).children(recursive=True)
+            descendants = psutil.Process(self.pid).children(recursive=True)
         # The parents of the programs are no part of the job.
         parents = set(self.start.ranks.begun.values())
         stats = {
-            process.pid: stat_of(process.pid) for process in found if process.pid not in parents
+            process.pid: stat_of(process.pid)
+            for process in descendants
+            if process.pid not in parents
         }
         self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
-        for process in found:
+        for process in descendants:
             self.seen.setdefault(process.pid, process)
         self.mpi_files |= mpi_memory.mapped_by(self.seen)
         self.looked_at = looked_at
@@ -148,7 +150,7 @@ class ProcessTree:
         """
         below = {self.pid}
         with contextlib.suppress(psutil.Error):
-            below.update(each.pid for each in psutil.Process(self.pid).children(recursive=True))
+            below.update(child.pid for child in psutil.Process(self.pid).children(recursive=True))
         return self._kill([process for process in self._living() if process.pid not in below])
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
@@ -169,11 +171,11 @@ class ProcessTree:
         Those whose parents have died are children of the agent. Their environment tells to which
         tree they belong; if a program has cleared its environment, its session does.
         """
-        found = dict(self.seen)
+        processes = dict(self.seen)
         for process in psutil.Process().children(recursive=True):
-            if process.pid != self.pid and process.pid not in found and self._owns(process):
-                found[process.pid] = process
-        return [process for process in found.values() if is_alive(process)]
+            if process.pid != self.pid and process.pid not in processes and self._owns(process):
+                processes[process.pid] = process
+        return [process for process in processes.values() if is_alive(process)]
 
     def _owns(self, process: psutil.Process) -> bool:
         try:

@@ -20,9 +20,9 @@ from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.protocol.messages import Submission
-from scheduler.text.output_names import check_output_name
+from scheduler.text.formats import format_time
+from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text
-from scheduler.text.times import format_time
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
@@ -67,7 +67,7 @@ class Admission:
             self._processors += processors
 
     def remove_nodes(self, names: Iterable[str]) -> None:
-        """Take account of nodes that can join no more."""
+        """Take account of nodes that can no longer join."""
         for name in names:
             self._processors -= self._machine.nodes[name].count
             self._machine.lose(name)

@@ -13,7 +13,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.explanations import because
 from scheduler.state.exclusions import Exclusion, Exclusions
-from scheduler.text.times import format_moment, format_time
+from scheduler.text.formats import format_moment, format_time
 
 #: Characters of the name of a reservation, at most.
 LONGEST_NAME = 64
@@ -105,36 +105,43 @@ class AdvanceReservations:
     def table(self) -> m.Reservations:
         """Return all reservations that have not ended, in order of their begins."""
         now = self._clock()
-        found = [each for each in self._core.exclusions if each.admits and each.end > now]
-        found.sort(key=lambda each: (each.begin, each.name))
-        return self._described(found)
+        present = [
+            exclusion
+            for exclusion in self._core.exclusions
+            if exclusion.admits and exclusion.end > now
+        ]
+        present.sort(key=lambda exclusion: (exclusion.begin, exclusion.name))
+        return self._described(present)
 
     def _described(self, reservations: list[Exclusion]) -> m.Reservations:
         """Describe reservations with the jobs that name them."""
         naming: dict[str, list[int]] = {}
         for job in self._core.jobs.values() if reservations else ():
             naming.setdefault(job.spec.reservation, []).append(job.id)
-        found = [self._info(each, naming.get(each.name, [])) for each in reservations]
-        return m.Reservations(now=self._clock.wall(), reservations=found)
+        infos = [
+            self._info(reservation, naming.get(reservation.name, []))
+            for reservation in reservations
+        ]
+        return m.Reservations(now=self._clock.wall(), reservations=infos)
 
     def _of(self, name: str) -> Exclusion:
-        found = self._core.exclusions.get(name)
-        if found is None or not found.admits:
+        reservation = self._core.exclusions.get(name)
+        if reservation is None or not reservation.admits:
             raise no_reservation(name, self._core.exclusions)
-        return found
+        return reservation
 
-    def _info(self, each: Exclusion, jobs: list[int]) -> m.ReservationInfo:
+    def _info(self, reservation: Exclusion, jobs: list[int]) -> m.ReservationInfo:
         """Describe a reservation and the jobs that name it."""
         core = self._core
         return m.ReservationInfo(
-            name=each.name,
-            state="ACTIVE" if each.begin <= self._clock() < each.end else "INACTIVE",
-            begin=each.begin + self._clock.ahead_s,
-            end=each.end + self._clock.ahead_s,
-            processors=each.processors.count(),
-            nodes=list(core.machine.by_node(each.processors)),
-            numbers=str(each.processors),
-            users=list(each.users),
+            name=reservation.name,
+            state="ACTIVE" if reservation.begin <= self._clock() < reservation.end else "INACTIVE",
+            begin=reservation.begin + self._clock.ahead_s,
+            end=reservation.end + self._clock.ahead_s,
+            processors=reservation.processors.count(),
+            nodes=list(core.machine.by_node(reservation.processors)),
+            numbers=str(reservation.processors),
+            users=list(reservation.users),
             running=[job for job in jobs if job in core.live],
             queued=[job for job in jobs if core.jobs[job].state is JobState.PENDING],
         )
@@ -142,7 +149,7 @@ class AdvanceReservations:
 
 def no_reservation(name: str, exclusions: Exclusions) -> ReshapeError:
     """Error for a reservation that does not exist."""
-    known = [each.name for each in exclusions if each.admits]
+    known = [exclusion.name for exclusion in exclusions if exclusion.admits]
     return ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
 
 

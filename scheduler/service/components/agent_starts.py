@@ -87,7 +87,7 @@ class AgentStarts:
         return node in self._nodes and self._nodes[node].launcher == "local"
 
     def is_gone(self, node: str) -> bool:
-        """Whether a node is local and no agent of it runs; of other hosts nothing is known."""
+        """Whether a node is local and no agent of it runs; nothing is known of other hosts."""
         return self.is_local(node) and not self._is_held(node)
 
     def keep_started(self, node: str, *, is_silent: bool) -> None:

@@ -274,9 +274,7 @@ class ApplicationScheduler:
     def _describe(self, job: Job) -> m.JobInfo:
         progress = self._remap.progress.get(job.id, ReportedProgress())
         launch = self._launches.get(job.id)
-        processors = ProcSet()
-        for part in job.groups.values():
-            processors |= part
+        processors = ProcSet.union(job.groups.values())
         return describe(
             job,
             self._journal,

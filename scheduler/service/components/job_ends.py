@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from scheduler.core.core import Core
 from scheduler.launchers.starter import CANNOT_START
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
-from scheduler.model.job import FINAL, RESIZING, Job, JobState
+from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.text.output_lines import error_line, last_lines
+from scheduler.text.job_output import error_line, last_lines
 
 log = logging.getLogger(__name__)
 
@@ -51,24 +51,24 @@ class JobEnds:
         checkpoint_of: Callable[[int], int],
     ) -> None:
         self._core, self._monitor, self._startup = core, monitor, startup
+        self._reports = monitor.reports
         self._remap, self._clock, self._checkpoint_of = remap, clock, checkpoint_of
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
-        self._ahead: set[int] = set()  # jobs with resizes that the journal does not have
         self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
         self._asked: dict[tuple[int, int], float] = {}  # job, group -> when its end was asked for
         # What the agents of jobs in the journal have reported before is not known any more.
         for job in core.live.values():
-            monitor.started.update((job.id, group) for group in job.groups)
+            monitor.reports.started.update((job.id, group) for group in job.groups)
 
     def forget(self, job: int) -> None:
         """Drop what is kept of a job that has ended."""
         self._culprits.pop(job, None)
-        self._ahead.discard(job)
+        self._remap.ahead.discard(job)
         self._ending_since.pop(job, None)
         self._startup.forget_faults(job)
         for key in [key for key in self._asked if key[0] == job]:
             del self._asked[key]
-        started = self._monitor.started
+        started = self._reports.started
         started.difference_update([key for key in started if key[0] == job])
 
     def examine(self, job: Job) -> list[Event]:
@@ -87,32 +87,15 @@ class JobEnds:
             return events + self._on_all_gone(job, gone)
         return events + self._on_some_gone(job, gone)
 
-    def is_ahead(self, job: Job, serial: int) -> bool:
-        """Whether a job has committed a resize that it never got by the journal.
-
-        Then an older journal was restored, and the job is ended as soon as its agents report: its
-        size and its groups are not those that the core decides on.
-
-        Parameters
-        ----------
-        serial : number of the resize that the job has committed last.
-        """
-        if serial <= job.resizes:
-            return False
-        if job.id not in self._ahead and job.state not in FINAL:
-            log.warning("job=%d has done resize %d, which the journal lacks", job.id, serial)
-            self._ahead.add(job.id)
-        return True
-
     def _end_if_newer(self, job: Job) -> None:
-        """End a job with a group or a resize that it never got by the journal.
+        """End a job that has a group or a resize which the journal does not have.
 
         The groups of the job communicate with that group, so they cannot continue without it.
         """
         if job.state is JobState.COMPLETING or job.id in self._culprits:
             return
-        is_ahead = job.id in self._ahead
-        for _, status in self._monitor.statuses(job.id):
+        is_ahead = job.id in self._remap.ahead
+        for _, status in self._reports.statuses(job.id):
             if status.group >= job.next_group or (is_ahead and status.alive):
                 lacks = "the last resize" if is_ahead else "this group"
                 why = f"the journal does not have {lacks}: a part of the journal was lost"
@@ -133,13 +116,13 @@ class JobEnds:
 
         Their agents have not reported since the service started, and they are not lost yet.
         """
-        nodes, agents = self._core.machine.nodes, self._monitor.agents
+        nodes, agents = self._core.machine.nodes, self._reports.agents
         awaited: set[str] = set()
         if len(agents) == len(self._monitor.nodes):
             return []
         for number in set(hello.folders) - set(hello.restart_points):
             job = self._core.live.get(number)
-            if job is None or job.state not in RESIZING or self._monitor.has_restart_point(number):
+            if job is None or job.state not in RESIZING or self._reports.has_restart_point(number):
                 continue
             there = {node for group in job.groups for node in self._startup.nodes_of(job, group)}
             awaited |= {node for node in there if nodes[node].up and node not in agents}
@@ -155,7 +138,7 @@ class JobEnds:
         if self._core.machine.nodes[node].up:
             joins = job.resize is not None and job.resize.group == group
             awaited = job.state is JobState.STARTING or (joins and self._remap.is_starting(job))
-            agent = self._monitor.agents.get(node)
+            agent = self._reports.agents.get(node)
             if awaited or agent is None or self._startup.starts(job, group):
                 return None
             if agent.served_before and job.state is not JobState.COMPLETING:
@@ -165,7 +148,7 @@ class JobEnds:
         return m.GroupStatus(job=job.id, group=group, alive=False, signal=9, why=why)
 
     def _ask_end(self, job: Job, group: int) -> bool:
-        """Ask the agent how a group ended whose end the journal has lost.
+        """Ask the agent how a group ended if the journal has lost its end.
 
         Returns
         -------
@@ -236,7 +219,7 @@ class JobEnds:
         culprit = self._culprits.pop(job.id, None)
         culprit = culprit or next((status for status in own if not _succeeded(status)), None)
         self._ending_since.pop(job.id, None)
-        within_resize = job.state in RESIZING and self._monitor.has_restart_point(job.id)
+        within_resize = job.state in RESIZING and self._reports.has_restart_point(job.id)
         obstacle = self._obstacle_to_restart(job, own) if within_resize else ""
         if within_resize and job.resize is not None and not obstacle:
             why = self._how(job, culprit) if culprit else "its processes ended within the resize"
@@ -276,7 +259,7 @@ class JobEnds:
 
     def _has_begun(self, job: Job) -> bool:
         """Whether a program of a job has begun, or may have, since the job was queued last."""
-        started = [group for group in job.groups if (job.id, group) in self._monitor.started]
+        started = [group for group in job.groups if (job.id, group) in self._reports.started]
         return job.restarts > 0 or not all(
             self._startup.never_began(job, group) for group in started
         )
@@ -297,8 +280,8 @@ class JobEnds:
         ----------
         groups : the groups that have its data.
         """
-        nodes = {node for each in groups for node in self._startup.nodes_of(job, each.group)}
-        lost = sorted(nodes - set(self._monitor.nodes_with_folder(job.id)))
+        nodes = {node for group in groups for node in self._startup.nodes_of(job, group.group)}
+        lost = sorted(nodes - set(self._reports.nodes_with_folder(job.id)))
         return f"its data on {', '.join(lost)} is lost" if lost else ""
 
 

@@ -73,6 +73,7 @@ class JobStartup:
         kill_wait_s: float = GRACE_S,
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
+        self._reports = monitor.reports
         self._launches = launches
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, binding)
@@ -93,7 +94,7 @@ class JobStartup:
         """Return the host whose agent starts the mpiexec of a job's first group; "": none yet."""
         if not job.groups:
             return ""
-        agent = self._monitor.agents.get(self.node_of(job, min(job.groups)))
+        agent = self._reports.agents.get(self.node_of(job, min(job.groups)))
         return "" if agent is None else agent.host or socket.gethostname()
 
     def nodes_of(self, job: Job, group: int) -> list[str]:
@@ -106,9 +107,9 @@ class JobStartup:
         A group on several hosts is alive as long as processes of it are alive on any of them.
         """
         first, *others = self.nodes_of(job, group)
-        status = self._monitor.status(first, job.id, group)
+        status = self._reports.status(first, job.id, group)
         if others and (status is None or not status.alive):
-            parts = [self._monitor.status(node, job.id, group) for node in others]
+            parts = [self._reports.status(node, job.id, group) for node in others]
             there = [part for part in parts if part is not None]
             status = next((part for part in there if part.alive), status)
             if status is not None and not status.alive:
@@ -121,14 +122,14 @@ class JobStartup:
     def never_began(self, job: Job, group: int) -> bool:
         """Whether all agents of a group say that none of its programs has begun."""
         nodes = self.nodes_of(job, group)
-        parts = [self._monitor.status(node, job.id, group) for node in nodes]
+        parts = [self._reports.status(node, job.id, group) for node in nodes]
         ended = (part is None or not (part.alive or part.began) for part in parts)
-        return any(parts) and all(node in self._monitor.agents for node in nodes) and all(ended)
+        return any(parts) and all(node in self._reports.agents for node in nodes) and all(ended)
 
     def node_at_fault(self, job: Job, group: int) -> str:
         """Return the node that could not start a group; empty if no agent reports its end."""
         parts = {
-            node: self._monitor.status(node, job.id, group) for node in self.nodes_of(job, group)
+            node: self._reports.status(node, job.id, group) for node in self.nodes_of(job, group)
         }
         ended = {node: s for node, s in parts.items() if s is not None and not s.alive}
         return next((n for n, s in ended.items() if _could_not_start(s)), next(iter(ended), ""))
@@ -154,7 +155,7 @@ class JobStartup:
             self.remove_remains(job.id, job.why)
             return self.is_removed(job.id)
         wanted = {} if job.state is JobState.COMPLETING else job.groups
-        known = self._monitor.statuses(job.id)
+        known = self._reports.statuses(job.id)
         before = self._nodes_of_earlier_life(job)
         # The job starts again when every agent has removed what the earlier start left.
         for group in wanted if not before else ():
@@ -183,10 +184,10 @@ class JobStartup:
     def _arrange_hosts(self, job: Job, group: int) -> None:
         """Start the processes of a group on its further hosts, and end all if some are missing."""
         first, *others = self.nodes_of(job, group)
-        status = self._monitor.status(first, job.id, group)
+        status = self._reports.status(first, job.id, group)
         is_lost = status is None and not self._core.machine.nodes[first].up
         for number, node in enumerate(others):
-            part = self._monitor.status(node, job.id, group)
+            part = self._reports.status(node, job.id, group)
             if status is not None and status.alive:
                 if part is None and status.proxies:
                     self._start_proxy(job, group, node, status.proxies[number])
@@ -223,21 +224,21 @@ class JobStartup:
         """
         if job.first_group == 1:
             return set()
-        known = self._monitor.statuses(job.id)
+        known = self._reports.statuses(job.id)
         nodes = {node for node, status in known if status.group < job.first_group}
         if job.state is JobState.PENDING:
-            nodes.update(self._monitor.nodes_with_folder(job.id))
+            nodes.update(self._reports.nodes_with_folder(job.id))
         return nodes
 
     def remove_remains(self, job: int, why: str = "") -> None:
         """End what an ended job still runs, and let the agents remove what it left."""
-        known = self._monitor.statuses(job)
+        known = self._reports.statuses(job)
         for node, status in known:
             if status.alive:
                 why = why or "the job does not have this group any more"
                 self.kill(node, job, status.group, why)
         # A new agent reports what the agent before it has left.
-        nodes = {node for node, _ in known} | set(self._monitor.nodes_with_folder(job))
+        nodes = {node for node, _ in known} | set(self._reports.nodes_with_folder(job))
         self._sweep(job, nodes, known)
 
     def _sweep(self, job: int, nodes: set[str], known: list[tuple[str, m.GroupStatus]]) -> None:
@@ -263,14 +264,14 @@ class JobStartup:
         in_use.update(host_of(node) for node, status in known if status.alive)
         if None in in_use:
             return False
-        folders = self._monitor.nodes_with_folder(job.id)
+        folders = self._reports.nodes_with_folder(job.id)
         left = {node for node in folders if host_of(node) not in in_use}
         self._sweep(job.id, left, [])
         return not left
 
     def is_removed(self, job: int) -> bool:
         """Whether no agent reports a process or a folder of a job."""
-        return not self._monitor.statuses(job) and not self._monitor.nodes_with_folder(job)
+        return not self._reports.statuses(job) and not self._reports.nodes_with_folder(job)
 
     def _forget_ended(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> None:
         """Let agents drop the groups that left in earlier resizes, so that reports stay short."""
@@ -290,12 +291,12 @@ class JobStartup:
         self._kill_wait_s = min(self._kill_wait_s, GRACE_S)
 
     def let_end(self, job: Job, group: int) -> None:
-        """Allow a group that was sent SIGTERM `REPEAT_S` to end before it is killed."""
+        """Give a group that was sent SIGTERM `REPEAT_S` seconds to end before it is killed."""
         self._sent_at[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
 
     def kill_all(self, job: Job, why: str) -> None:
         """Let the agents end every group of a job."""
-        for node, status in self._monitor.statuses(job.id):
+        for node, status in self._reports.statuses(job.id):
             if status.alive:
                 self.kill(node, job.id, status.group, why)
 
@@ -306,7 +307,7 @@ class JobStartup:
     def _start(self, job: Job, group: int, role: str) -> None:
         hosts = self.nodes_of(job, group)
         spans = len(hosts) > 1
-        if spans and not all(node in self._monitor.agents for node in hosts):
+        if spans and not all(node in self._reports.agents for node in hosts):
             return  # again when all agents report
         for key in [key for key in self._sent_at if key[1:] == (job.id, -1)]:
             del self._sent_at[key]  # what this start leaves is removed immediately, too
@@ -342,7 +343,7 @@ class JobStartup:
             rank_hosts=self.placements.rank_hosts(job, group, launch.submission.placement)
             if spans
             else [],
-            address=self._monitor.agents[hosts[0]].address if spans else "",
+            address=self._reports.agents[hosts[0]].address if spans else "",
             truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
             cpus=cpus.get(hosts[0], {}),
             own_folders=[str(self._directory.path)],
@@ -378,7 +379,7 @@ def _could_not_start(part: m.GroupStatus) -> bool:
 
 
 def _joint_end(parts: list[m.GroupStatus]) -> m.GroupStatus:
-    """Return the end of a group on several hosts from its ends on each of them, the first first.
+    """Return the end of a group on several hosts from its ends on each of them, in their order.
 
     SIGKILL counts less than other ends, because hydra ends the other ranks by it after a failure.
     """

@@ -21,7 +21,7 @@ from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
-from scheduler.text.counts import listed
+from scheduler.text.formats import listed
 from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class NodeStates:
 
     def _info(self, name: str, jobs: dict[int, int]) -> m.NodeInfo:
         node = self._core.machine.nodes.get(name)
-        agent = self._monitor.agents.get(name)
+        agent = self._monitor.reports.agents.get(name)
         count = self._monitor.nodes[name]
         held = sum(jobs.values())
         drains = node is not None and node.is_left
@@ -91,7 +91,7 @@ class NodeStates:
         return events
 
     def drain_failing(self, jobs: Iterable[int], now: float) -> list[Event]:
-        """Return the events by which nodes drain that have failed to start several jobs.
+        """Return the events that drain the nodes which have failed to start several jobs.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class NodeStates:
             return {}
         failed = {
             node: status
-            for node, status in self._monitor.statuses(number)
+            for node, status in self._monitor.reports.statuses(number)
             if status.group in job.groups
             and not (status.alive or status.began)
             and status.fault != "order"
@@ -182,7 +182,7 @@ class NodeStates:
         return self._core.machine.nodes[name]
 
     def follow_removals(self, now: float) -> list[NodeLost]:
-        """Stop to serve removed nodes that no job holds any more; serve those that were resumed.
+        """Stop serving removed nodes that no job holds any more; serve those that were resumed.
 
         Returns
         -------

@@ -30,6 +30,7 @@ class Placements:
 
     def __init__(self, core: Core, monitor: SystemMonitor, binding: Binding = "none") -> None:
         self._core, self._monitor, self._binding = core, monitor, binding
+        self._reports = monitor.reports
 
     @property
     def has_hosts(self) -> bool:
@@ -44,10 +45,10 @@ class Placements:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
         if not self.has_hosts:
             return [self.node_of(job, group)]
-        found: dict[str, str] = {}  # host -> its first node
+        first_nodes: dict[str, str] = {}  # host -> its first node
         for node in self._core.machine.by_node(job.groups[group]):
-            found.setdefault(self.host_of(node), node)
-        return list(found.values())
+            first_nodes.setdefault(self.host_of(node), node)
+        return list(first_nodes.values())
 
     def ranks(self, job: Job, group: int, placement: m.Placement) -> list[tuple[str, int]]:
         """Return (node, processor) of each rank of a group.
@@ -75,15 +76,15 @@ class Placements:
     def table(self, job: Job, placement: m.Placement) -> list[m.RankPlace]:
         """Describe where each rank of each group of a job is."""
         numbers = self._numbers()
-        found = []
+        places = []
         for group in job.groups:
             nodes = self.nodes_of(job, group)
-            parts = [self._monitor.status(node, job.id, group) for node in nodes]
+            parts = [self._reports.status(node, job.id, group) for node in nodes]
             bound = {rank: c for part in parts if part is not None for rank, c in part.cpus.items()}
             for rank, (node, processor) in enumerate(self.ranks(job, group, placement)):
                 core = numbers[node].index(processor)
-                found.append(m.RankPlace(group, rank, node, core, bound.get(rank, [])))
-        return found
+                places.append(m.RankPlace(group, rank, node, core, bound.get(rank, [])))
+        return places
 
     def cpus(
         self, job: Job, group: int, submission: m.Submission
@@ -92,13 +93,13 @@ class Placements:
         if self._binding == "none" or not submission.bind:
             return {}
         numbers = self._numbers()
-        found: dict[str, dict[int, list[int]]] = {}
+        by_starter: dict[str, dict[int, list[int]]] = {}
         starters = {self.host_of(node): node for node in self.nodes_of(job, group)}
         for rank, (node, processor) in enumerate(self.ranks(job, group, submission.placement)):
             if cpus := self._cpus_of(node):
                 own = cpus[numbers[node].index(processor)]
-                found.setdefault(starters[self.host_of(node)], {})[rank] = own
-        return found
+                by_starter.setdefault(starters[self.host_of(node)], {})[rank] = own
+        return by_starter
 
     def unbound(self, job: Job, submission: m.Submission) -> dict[str, str]:
         """Say why ranks of a job are not bound, by node; empty where binding is off."""
@@ -108,7 +109,7 @@ class Placements:
         return {node: why for node in sorted(nodes) if (why := self._why_unbound(node))}
 
     def _why_unbound(self, node: str) -> str:
-        agent = self._monitor.agents.get(node)
+        agent = self._reports.agents.get(node)
         if agent is None or not self._binds(node) or self._cpus_of(node):
             return ""
         cpus, processors = sum(map(len, agent.cores)), sum(self._on_host(node).values())
@@ -126,11 +127,13 @@ class Placements:
         if self._monitor.is_remote(node):
             return {node: self._monitor.configured[node].processors}
         there = self._monitor.configured.items()
-        return {name: each.processors for name, each in there if not self._monitor.is_remote(name)}
+        return {
+            name: config.processors for name, config in there if not self._monitor.is_remote(name)
+        }
 
     def _cpus_of(self, node: str) -> list[list[int]]:
         """Return the CPUs of each processor of a node; empty if its ranks are not bound."""
-        agent = self._monitor.agents.get(node)
+        agent = self._reports.agents.get(node)
         if agent is None or not self._binds(node):
             return []
         there = self._on_host(node)

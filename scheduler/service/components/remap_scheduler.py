@@ -20,16 +20,15 @@ from math import inf
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
-from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.components.transactions import Transaction, Transactions
+from scheduler.service.components.transactions import RestartPorts, Transaction, Transactions
 from scheduler.text.plain import LONGEST_REASON
 
 log = logging.getLogger(__name__)
@@ -68,8 +67,26 @@ class RemapScheduler:
     clock: Callable[[], float]
     restart_ports: RestartPorts
     progress: dict[int, ReportedProgress] = field(default_factory=dict)
+    ahead: set[int] = field(default_factory=set)  # jobs with resizes that the journal lacks
 
     # ------------------------------------------------------------------ from the application
+
+    def is_ahead(self, job: Job, serial: int) -> bool:
+        """Whether a job has committed a resize that the journal does not have.
+
+        Then an older journal was restored, and the job is ended as soon as its agents report: its
+        size and its groups are not those that the core decides on.
+
+        Parameters
+        ----------
+        serial : number of the resize that the job has committed last.
+        """
+        if serial <= job.resizes:
+            return False
+        if job.id not in self.ahead and job.state not in FINAL:
+            log.warning("job=%d has done resize %d, which the journal lacks", job.id, serial)
+            self.ahead.add(job.id)
+        return True
 
     def on_resize_point(self, job: Job, message: m.AtResizePoint) -> list[Event]:
         """Return the events of a resize point, a commit whose report was lost included.
@@ -271,7 +288,7 @@ class RemapScheduler:
             return []
         if now - (transaction.cancelled or transaction.died) <= CANCEL_S:
             return []
-        if transaction.port or self.monitor.has_restart_point(job.id):
+        if transaction.port or self.monitor.reports.has_restart_point(job.id):
             # The job hangs: within the join (then it restarts), or after a commit (then it fails).
             self.startup.kill_all(job, f"{why} within the join")
             return []

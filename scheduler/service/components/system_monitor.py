@@ -1,7 +1,8 @@
 """The system monitor: agents, nodes, and the status of every group (PRIO 2, System Monitor).
 
-It keeps the latest report of every agent and has missing ones started. What follows from the end of
-a group is decided in :mod:`scheduler.service.components.job_ends`.
+It judges from the reports of agents (:mod:`scheduler.service.components.agent_reports`) which nodes
+join and which are lost, and has missing agents started. What follows from the end of a group is
+decided in :mod:`scheduler.service.components.job_ends`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import inf
 
 from reshape.errors import ReshapeError
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.service.components.agent_reports import (
+    AgentReports,
+    AgentState,
+    HeldBackAgents,
+    agent_name,
+)
 from scheduler.service.components.agent_starts import AgentStarts
-from scheduler.service.components.held_back_agents import HeldBackAgents
-from scheduler.service.record.clock import boot_id
 from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -35,31 +39,8 @@ STOP_S = 5.0
 GIVE_BACK_S = 5.0
 
 
-@dataclass
-class AgentState:
-    """The latest report of an agent; `groups` is by job, then by group.
-
-    `heard_at` is a reading of the monitor's listening time. `name` identifies the agent among all
-    that the node ever had; `host` and `address` are empty on the host of the service.
-    `served_before` says whether the journal had it as the agent of the node when it first reported.
-    """
-
-    identity: bytes
-    pid: int
-    heard_at: float
-    name: str = ""
-    host: str = ""
-    address: str = ""
-    groups: dict[int, dict[int, m.GroupStatus]] = field(default_factory=dict)
-    restart_points: set[int] = field(default_factory=set)
-    folders: set[int] = field(default_factory=set)
-    max_memory_mib: dict[int, int] = field(default_factory=dict)
-    cores: list[list[int]] = field(default_factory=list)
-    served_before: bool = False
-
-
 class SystemMonitor:
-    """Keeps what the agents report.
+    """Serves the nodes: takes the reports of their agents, and has missing ones started.
 
     Parameters
     ----------
@@ -74,8 +55,7 @@ class SystemMonitor:
     nodes : number of processors of each node that is served, in the order of the configuration.
     pool_nodes : names of the nodes that elastic pools may have, granted or not.
     has_hosts : whether a node was ever on another host than the service.
-    changed_jobs : jobs whose groups have changed in reports that the driver has not taken yet.
-    started : (job, group) of groups that were ever reported as alive.
+    reports : what the agents have reported last.
     """
 
     def __init__(
@@ -96,9 +76,7 @@ class SystemMonitor:
         self._node_lost_s, self._heartbeat_s = deadlines.node_lost_s, deadlines.heartbeat_s
         self._nodes = {node.name: node for node in nodes}
         self.nodes = {node.name: node.processors for node in self._nodes.values()}
-        self.agents: dict[str, AgentState] = {}
-        self.changed_jobs: set[int] = set()
-        self.started: set[tuple[int, int]] = set()
+        self.reports = AgentReports(journal)
         self._listened_s = 0.0  # time in which the service was able to receive reports
         self._ticked_at = time.monotonic()
         self._starts = AgentStarts(directory, self._nodes.values(), ssh)
@@ -125,7 +103,7 @@ class SystemMonitor:
 
         Parameters
         ----------
-        unwanted : living groups of the report that the core does not have (any more). A node that
+        unwanted : living groups of the report that the core does not have. A node that
             joins does so only after they have ended, because its processors are not free before.
         awaited : nodes whose agents have not reported yet and may have the restart points of jobs
             that were on the node. If the agent has replaced another one, the node stays down until
@@ -138,7 +116,7 @@ class SystemMonitor:
         """
         self._check(identity, hello, is_remote=is_remote)
         events: list[Event] = []
-        known, name = self.agents.get(hello.node), agent_name(hello)
+        known, name = self.reports.agents.get(hello.node), agent_name(hello)
         served_before = False
         if known is not None:
             replaced, served_before = known.name != name, known.served_before
@@ -152,7 +130,7 @@ class SystemMonitor:
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
             events.append(self._replaced(hello, now))
-            self.agents.pop(hello.node, None)
+            self.reports.agents.pop(hello.node, None)
             known, served_before = None, False
         if known is None:
             for status in unwanted:
@@ -165,7 +143,7 @@ class SystemMonitor:
                 return events
             log.info("agent reports node=%s host=%s pid=%d", hello.node, hello.host, hello.pid)
             events.append(self.joined_event(hello.node, now))
-        self._note(identity, hello, known, served_before)
+        self.reports.note(identity, hello, self._listened_s, served_before=served_before)
         if hello.ends:
             log.info("agent ends node=%s", hello.node)
             # The next agent reports the restart points, if it comes in time.
@@ -187,14 +165,14 @@ class SystemMonitor:
         on another one of them.
         """
         restart = set(hello.restart_points)
-        restart.update(job for job in hello.folders if self.has_restart_point(job))
+        restart.update(job for job in hello.folders if self.reports.has_restart_point(job))
         return NodeLost(now, hello.node, tuple(sorted(restart)))
 
     def _hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
         """Return the loss of a node whose jobs are judged when other agents have reported."""
         if not self._held_back.hold(hello.node, agent_name(hello), self._listened_s):
             return []
-        self.agents.pop(hello.node, None)
+        self.reports.agents.pop(hello.node, None)
         log.warning(
             "agent replaced node=%s pid=%d: the node stays down until %s reports or is lost",
             *(hello.node, hello.pid, ", ".join(awaited)),
@@ -269,8 +247,8 @@ class SystemMonitor:
         """Stop serving nodes that `put_nodes` added, and send their agents AgentStop."""
         for name in names:
             self.send_to(name, m.AgentStop())
-            if name in self.agents:
-                self.changed_jobs |= self.agents.pop(name).groups.keys()
+            if name in self.reports.agents:
+                self.reports.drop(name)
             self.nodes.pop(name, None)
             self._nodes.pop(name, None)
             self._starts.remove(name)
@@ -279,13 +257,13 @@ class SystemMonitor:
         """Stop serving a node: its agent ends, and another one is refused."""
         del self.nodes[node]
         log.info("node removed node=%s", node)
-        if node not in self.agents:
+        if node not in self.reports.agents:
             return []
         self.send_to(node, m.AgentStop())
         return [self._lose(node, now, ())]
 
     def serve_again(self, node: str) -> None:
-        """Serve a node again that was dismissed."""
+        """Serve a dismissed node again."""
         served = {*self.nodes, node}
         self.nodes = {name: n.processors for name, n in self._nodes.items() if name in served}
         self._missing_since[node] = self._listened_s
@@ -305,7 +283,7 @@ class SystemMonitor:
         """
         if not self.is_remote(node):
             return ""
-        agent = self.agents.get(node)
+        agent = self.reports.agents.get(node)
         return None if agent is None else f"{agent.host} {agent.address}"
 
     def launcher_of(self, node: str) -> str:
@@ -321,54 +299,8 @@ class SystemMonitor:
         return {
             name: self.fault_of(name)
             for name, node in self._nodes.items()
-            if node.launcher != "none" and name in self.nodes and name not in self.agents
+            if node.launcher != "none" and name in self.nodes and name not in self.reports.agents
         }
-
-    def _note(
-        self, identity: bytes, hello: m.AgentHello, known: AgentState | None, served_before: bool
-    ) -> None:
-        groups: dict[int, dict[int, m.GroupStatus]] = {}
-        for status in hello.groups:
-            groups.setdefault(status.job, {})[status.group] = status
-            if status.alive or status.began:
-                self.started.add((status.job, status.group))
-        restart_points = set(hello.restart_points)
-        before = AgentState(identity, hello.pid, 0.0) if known is None else known
-        folders = set(hello.folders)
-        self.changed_jobs |= restart_points ^ before.restart_points
-        self.changed_jobs |= folders ^ before.folders
-        self.changed_jobs.update(
-            job
-            for job in groups.keys() | before.groups.keys()
-            if groups.get(job) != before.groups.get(job)
-        )
-        self.agents[hello.node] = AgentState(
-            identity,
-            hello.pid,
-            self._listened_s,
-            agent_name(hello),
-            hello.host,
-            hello.address,
-            groups,
-            restart_points,
-            folders,
-            hello.max_memory_mib,
-            hello.cores,
-            served_before,
-        )
-        if hello.max_memory_mib != before.max_memory_mib:
-            self._note_memory(before.max_memory_mib, hello.max_memory_mib)
-
-    def _note_memory(self, before: Mapping[int, int], now: Mapping[int, int]) -> None:
-        """Note the largest memory of the jobs of which an agent reports another amount.
-
-        The amounts of several nodes are added. What an earlier agent reported is not lost.
-        """
-        for job in now:
-            if now[job] != before.get(job):
-                mib = sum(agent.max_memory_mib.get(job, 0) for agent in self.agents.values())
-                if mib > self._journal.max_memory_mib(job):
-                    self._journal.note_memory(job, mib)
 
     def joined_event(self, node: str, now: float) -> NodeJoined:
         """Return the event of a configured node that is up."""
@@ -395,7 +327,7 @@ class SystemMonitor:
         # After a stall, the thread of ZeroMQ may not have handed over what has arrived.
         heard_all = heard_all and since_s <= STEP_S
         for node in self.nodes:
-            agent = self.agents.get(node)
+            agent = self.reports.agents.get(node)
             if agent is not None:
                 silent_s, gone = self._silent_s(agent), self._starts.is_gone(node)
                 if heard_all and (silent_s >= self._node_lost_s or gone):
@@ -410,12 +342,14 @@ class SystemMonitor:
                 self._missing_since[node] = inf
                 events.append(NodeLost(now, node))
             if start_agents:
-                is_heard = node in self.agents or self._held_back.is_heard(node, self._listened_s)
+                is_heard = node in self.reports.agents or self._held_back.is_heard(
+                    node, self._listened_s
+                )
                 self._starts.keep_started(node, is_silent=not is_heard)
         return events
 
     def _lose(self, node: str, now: float, restart_points: tuple[int, ...] | None) -> NodeLost:
-        self.changed_jobs |= self.agents.pop(node).groups.keys()
+        self.reports.drop(node)
         self._missing_since[node] = self._listened_s
         return NodeLost(now, node, restart_points)
 
@@ -430,7 +364,7 @@ class SystemMonitor:
         if self._stopping_since is None:
             self._stopping_since = moment
         overdue = moment - self._stopping_since > STOP_S
-        remote = [node for node in self.agents if self.is_remote(node)]
+        remote = [node for node in self.reports.agents if self.is_remote(node)]
         if overdue:
             self._starts.give_up()
         ended = self._starts.all_ended() and (overdue or not remote)
@@ -440,42 +374,13 @@ class SystemMonitor:
 
     def send_to(self, node: str, message: m.Message) -> None:
         """Send a message to the agent of a node, if there is one."""
-        if node in self.agents:
-            self._send(self.agents[node].identity, message)
+        if node in self.reports.agents:
+            self._send(self.reports.agents[node].identity, message)
 
     def send_to_all(self, message: m.Message) -> None:
         """Send a message to every agent."""
-        for node in self.agents:
+        for node in self.reports.agents:
             self.send_to(node, message)
-
-    # ------------------------------------------------------------------ groups
-
-    def status(self, node: str, job: int, group: int) -> m.GroupStatus | None:
-        """Return the status of a group as the agent of a node reports it, None if it does not."""
-        agent = self.agents.get(node)
-        return agent.groups.get(job, {}).get(group) if agent else None
-
-    def statuses(self, job: int) -> list[tuple[str, m.GroupStatus]]:
-        """Return (node, status) of every group of a job that an agent reports."""
-        return [
-            (node, status)
-            for node, agent in self.agents.items()
-            for status in agent.groups.get(job, {}).values()
-        ]
-
-    def nodes_with_folder(self, job: int) -> list[str]:
-        """Nodes that hold shared memory of a job."""
-        return [node for node, agent in self.agents.items() if job in agent.folders]
-
-    def has_restart_point(self, job: int) -> bool:
-        """Whether an agent reports a restart point of this job."""
-        return any(job in agent.restart_points for agent in self.agents.values())
-
-    def known_jobs(self) -> set[int]:
-        """Return the jobs of which an agent reports a group or a folder."""
-        return {
-            job for agent in self.agents.values() for job in agent.groups.keys() | agent.folders
-        }
 
 
 def given_back_at(node: NodeConfig, now: float) -> float | None:
@@ -483,8 +388,3 @@ def given_back_at(node: NodeConfig, now: float) -> float | None:
     if node.until is None:
         return None
     return now + node.until - time.time() - GIVE_BACK_S
-
-
-def agent_name(hello: m.AgentHello) -> str:
-    """Name that identifies an agent among all that its node ever had."""
-    return hello.incarnation or f"{hello.pid} {boot_id()}"

@@ -12,17 +12,22 @@
 A service that starts again continues each transaction in the phase that the journal has. The port
 is part of that: without it, the service could not release a job that waits for a group which ended
 while there was no service.
+
+The groups of a job that restarts connect to each other. They may be on different hosts, so they
+find each other through the service. A group reports that it waits (`GroupReady`) until it is given
+the port that the earlier groups have opened for it (`JoinPort` with its number).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from reshape.wire.outcome import ResizeTimes
-from scheduler.model.job import Job
+from reshape.wire.messages import ResizeTimes
+from scheduler.model.job import FINAL, Job
+from scheduler.protocol import messages as m
 from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -86,13 +91,13 @@ class Transactions:
         if resize is None:
             self.close(job.id)
             return None
-        found = self._by_job.get(job.id)
-        if found is None or found.serial != resize.serial:
+        transaction = self._by_job.get(job.id)
+        if transaction is None or transaction.serial != resize.serial:
             now = time.monotonic()
             phase = "starting" if resize.expands else "leaving"
-            found = self._by_job[job.id] = Transaction(resize.serial, phase, now, now)
-            self._restore(job, found)
-        return found
+            transaction = self._by_job[job.id] = Transaction(resize.serial, phase, now, now)
+            self._restore(job, transaction)
+        return transaction
 
     def _restore(self, job: Job, transaction: Transaction) -> None:
         """Continue where an earlier service stood; note the first phase if there was none."""
@@ -112,10 +117,74 @@ class Transactions:
         log.info("resize job=%d serial=%d %s", job.id, transaction.serial, phase)
 
     def set_port(self, job: Job, transaction: Transaction, port: str) -> None:
-        """Note on which port the job accepts, "" if it does not accept (any more)."""
+        """Note on which port the job accepts; "" if it does not accept."""
         if transaction.port != port:
             transaction.port = port
             self._note(job, transaction, "accepting", port)
 
     def _note(self, job: Job, transaction: Transaction, phase: str, detail: str = "") -> None:
         self._journal.add_phase(job.id, transaction.serial, self._clock(), phase, detail)
+
+
+#: Phase of the journal with the number of a group and its port.
+_PHASE = "reconnecting"
+
+
+class RestartPorts:
+    """Gives each group of a restarted job the port on which the earlier groups accept it.
+
+    Parameters
+    ----------
+    send : queues a message for a peer, named by its socket identity.
+    clock : the service's clock, Unix seconds.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        send: Callable[[bytes, m.Message], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._journal, self._send, self._clock = journal, send, clock
+        self._ports: dict[tuple[int, int], str] = {}  # by job and group
+        self._waiting: dict[tuple[int, int], tuple[bytes, int]] = {}  # peer and request
+
+    def concerns(self, job: Job, group: int) -> bool:
+        """Whether a group belongs to a job that has restarted, and does not join it in a resize."""
+        joining = None if job.resize is None else job.resize.group
+        is_own = group in job.groups and group != joining
+        return is_own and job.restarts > 0 and job.state not in FINAL
+
+    def on_port(self, job: Job, group: int, port: str) -> None:
+        """Note the port on which a group is accepted, and send it if the group waits."""
+        key = job.id, group
+        if self._ports.get(key) != port:
+            self._ports[key] = port
+            self._journal.add_phase(job.id, job.resizes, self._clock(), _PHASE, f"{group} {port}")
+        if key in self._waiting:
+            peer, request = self._waiting.pop(key)
+            self._send(peer, m.Connect(id=request, port=port))
+
+    def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Connect | None:
+        """Return the port for a group; None as long as there is none."""
+        key = job.id, message.group
+        port = self._ports.get(key) or self._noted(job, message.group)
+        if port:
+            self._waiting.pop(key, None)
+            return m.Connect(id=message.id, port=port)
+        self._waiting[key] = peer, message.id
+        return None
+
+    def keep_only(self, jobs: Container[int]) -> None:
+        """Forget the ports of other jobs."""
+        self._ports = {key: port for key, port in self._ports.items() if key[0] in jobs}
+        self._waiting = {key: peer for key, peer in self._waiting.items() if key[0] in jobs}
+
+    def _noted(self, job: Job, group: int) -> str:
+        """Port that an earlier run of the service has noted; empty if there is none."""
+        port = ""
+        for phase in self._journal.phases_of(job.id):
+            number, _, name = phase.detail.partition(" ")
+            if phase.phase == _PHASE and number == str(group):
+                port = name
+        return port

@@ -23,8 +23,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from scheduler.service.gate.handshake import MOST_BYTES, Handshake, HandshakeResult
-from scheduler.service.gate.peers import Peer, Side
+from scheduler.service.gate.handshake import MOST_BYTES, Handshake, HandshakeResult, Peer, Side
 from scheduler.service.gate.reports import Refusals, Report, Unread, Verifying, encode_report
 from scheduler.service.gate.unproven import Limits, Unproven
 
@@ -304,7 +303,7 @@ class Gate:
         self._advance(peer, handshake)
 
     def _verify(self) -> None:
-        """Let the service verify the next keys, after it has been told of whom they are."""
+        """Let the service verify the next keys, after it has been told whose they are."""
         self._unannounced += self._unproven.verify()
         while self._unannounced:
             peer = self._unannounced[0]

@@ -191,7 +191,7 @@ class Unproven(Generic[PeerT]):
             self._completed -= 1
 
     def expired(self, now: float) -> list[PeerT]:
-        """Return the connections of which the client has not done its part in time."""
+        """Return the connections whose clients have not done their part in time."""
 
         def is_late(peer: PeerT) -> bool:
             return now - peer.since > self._patience_s

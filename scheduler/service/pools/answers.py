@@ -14,10 +14,9 @@ from scheduler.pools.view import AllocationState
 from scheduler.protocol import messages as m
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
-from scheduler.service.record.wall_times import moved_time
-from scheduler.text.counts import counted
+from scheduler.service.record.clock import moved_time
+from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import LONGEST_REASON, check_text
-from scheduler.text.times import format_moment, format_time
 
 
 def answer_pool_message(
@@ -70,16 +69,16 @@ def describe(pools: LivePools, live: LivePool) -> m.PoolInfo:
         arguments=list(live.record.arguments),
         allocations=[
             m.AllocationInfo(
-                number=each.number,
-                id=each.id,
-                state=each.state.value,
-                nodes=list(each.nodes),
-                submitted_at=each.submitted_at + ahead_s,
-                started_at=moved_time(each.granted_at, ahead_s),
-                ends_at=None if each.ends_at == inf else each.ends_at + ahead_s,
-                idle=pools.idle(each),
+                number=allocation.number,
+                id=allocation.id,
+                state=allocation.state.value,
+                nodes=list(allocation.nodes),
+                submitted_at=allocation.submitted_at + ahead_s,
+                started_at=moved_time(allocation.granted_at, ahead_s),
+                ends_at=None if allocation.ends_at == inf else allocation.ends_at + ahead_s,
+                idle=pools.idle(allocation),
             )
-            for each in record.allocations.values()
+            for allocation in record.allocations.values()
         ],
     )
 
@@ -105,9 +104,9 @@ def pool_sentences(pools: LivePools, job: Job) -> list[str]:
         state, reason = state_of(pools, live)
         text = f"pool {live.name} is {state}" + (f" ({reason})" if reason else "")
         coming = sum(
-            len(each.nodes)
-            for each in live.pool.allocations
-            if each.state not in (AllocationState.RUNNING, AllocationState.LEAVING)
+            len(allocation.nodes)
+            for allocation in live.pool.allocations
+            if allocation.state not in (AllocationState.RUNNING, AllocationState.LEAVING)
         )
         if coming:
             text += f"; it has requested {counted(coming, 'node')}"

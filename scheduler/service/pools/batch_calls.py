@@ -156,12 +156,12 @@ class BatchCalls:
 
     def results(self) -> list[CallResult]:
         """Take the results that have arrived."""
-        found: list[CallResult] = []
+        results: list[CallResult] = []
         while True:
             try:
-                found.append(self._results.get_nowait())
+                results.append(self._results.get_nowait())
             except queue.Empty:
-                return found
+                return results
 
     def close(self, wait_s: float) -> None:
         """Accept no further calls, and wait for the requested ones for `wait_s` at most."""

@@ -122,8 +122,8 @@ class BatchJobs:
         return [
             result
             for system, calls in self._calls.items()
-            for each in calls.results()
-            for result in self._results_of(system, each)
+            for called in calls.results()
+            for result in self._results_of(system, called)
         ]
 
     def close(self) -> None:
@@ -171,13 +171,13 @@ class BatchJobs:
             case _:
                 yield result
 
-    def _settle(self, names: Iterable[str], found: Mapping[str, str]) -> Iterable[BatchResult]:
+    def _settle(self, names: Iterable[str], ids: Mapping[str, str]) -> Iterable[BatchResult]:
         """Decide on the submissions in doubt that were looked for."""
         for name in names:
             doubt = self._doubts.get(name)
-            if name in found:
+            if name in ids:
                 self._doubts.pop(name, None)
-                yield Accepted(name, found[name])
+                yield Accepted(name, ids[name])
             elif doubt is not None and doubt.until < time.monotonic():
                 del self._doubts[name]
                 yield NeverSubmitted(name, doubt.why)

@@ -1,18 +1,106 @@
-"""One pool of a live service: its record in the journal and its batch jobs."""
+"""One pool of a live service: its record in the journal and its batch jobs.
+
+The batch job of an allocation is a script that starts an agent on each of its nodes. Under Slurm
+srun starts the agents. Other batch systems differ in how a script starts processes on its further
+nodes; there each allocation has one node, on which the script becomes the agent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 
 import msgspec
 
-from scheduler.batch_systems.interface import BatchState, BatchStatus
+from scheduler.batch_systems.interface import BatchRequest, BatchState, BatchStatus
+from scheduler.batch_systems.slurm import Slurm
+from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
 from scheduler.pools.view import WAITING, AllocationState
 from scheduler.service.components.system_monitor import GIVE_BACK_S
-from scheduler.service.pools.payload import batch_job_name
+
+_SCRIPT = """#!/bin/sh
+# An allocation of pool {pool} of the service in {directory}: an agent on each node.
+set -- {nodes}
+exec srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --cpus-per-task={processors} --cpu-bind=none \\
+  --mpi=none --kill-on-bad-exit=0 --wait=0 --job-name=reshape-agent --quiet \\
+  sh -c 'shift "$SLURM_PROCID"; exec {agent} --node "$1"' sh "$@"
+"""
+_SCRIPT_OF_ONE = """#!/bin/sh
+# An allocation of pool {pool} of the service in {directory}: an agent on its node.
+exec {agent} --node {node}
+"""
+
+
+def starts_on_all_nodes(system: str) -> bool:
+    """Whether the script of a batch job of a batch system can start agents on several nodes."""
+    return system == Slurm.name
+
+
+def batch_job_name(service: str, pool: str, number: int) -> str:
+    """Name of the batch job of an allocation, by which it is found again.
+
+    Parameters
+    ----------
+    service : name of the service that no other service has.
+    """
+    return f"{service}.{pool}.{number}"
+
+
+def batch_request(
+    directory: Path,
+    system: str,
+    name: str,
+    pool: str,
+    options: PoolOptions,
+    nodes: Sequence[str],
+    arguments: Sequence[str],
+) -> BatchRequest:
+    """Describe the batch job of an allocation.
+
+    Parameters
+    ----------
+    directory : of the service; the nodes must share it.
+    system : name of the batch system.
+    name : see `batch_job_name`.
+    nodes : names of the nodes in the service; one unless `starts_on_all_nodes`.
+    arguments : further options of the batch system, which precede those that the pool determines.
+    """
+    access = directory / "access" / "agent.json"
+    agent = [sys.executable, "-m", "reshape", "agent", "--connect", str(access)]
+    request = BatchRequest(
+        script="",
+        nodes=len(nodes),
+        time_limit_s=options.time_limit_s,
+        name=name,
+        directory=Path(os.sep),
+        output=directory / f"pool-{pool}.log",
+        options=tuple(arguments),
+        processors=options.processors,
+    )
+    if not starts_on_all_nodes(system):
+        (node,) = nodes
+        script = _SCRIPT_OF_ONE.format(
+            pool=pool, directory=directory, agent=shlex.join(agent), node=node
+        )
+        return replace(request, script=script)
+    script = _SCRIPT.format(
+        pool=pool,
+        directory=directory,
+        nodes=shlex.join(nodes),
+        processors=options.processors,
+        agent=shlex.join(agent).replace("'", "'\"'\"'"),
+    )
+    own = ("--ntasks-per-node=1", f"--cpus-per-task={options.processors}", "--no-requeue")
+    return replace(
+        request, script=script, options=(*own, "--open-mode=append", *arguments), processors=0
+    )
+
 
 S = AllocationState
 #: Look-ups in a row that do not name a batch job, after which it counts as ended.
@@ -122,9 +210,9 @@ class LivePool:
                 return number
         return None
 
-    def sighting(self, each: PoolAllocation, now: float) -> _Sighting:
+    def sighting(self, allocation: PoolAllocation, now: float) -> _Sighting:
         """What was last seen of the batch job of an allocation."""
-        return self.sightings.setdefault(each.number, _Sighting(now))
+        return self.sightings.setdefault(allocation.number, _Sighting(now))
 
     def see(
         self, statuses: Mapping[str, BatchStatus], now: float, age_s: float, offset_s: float
@@ -141,11 +229,11 @@ class LivePool:
         allocations whose end was not known so far, or differs from what was assumed
         """
         changed: set[int] = set()
-        for each in self.pool.allocations:
-            status = statuses.get(each.id)
+        for allocation in self.pool.allocations:
+            status = statuses.get(allocation.id)
             if status is None:
                 continue
-            sighting = self.sighting(each, now)
+            sighting = self.sighting(allocation, now)
             known = status.state is not BatchState.UNKNOWN
             sighting.unknown = 0 if known else sighting.unknown + 1
             if known:
@@ -153,26 +241,26 @@ class LivePool:
             if status.state is BatchState.QUEUED:
                 sighting.queued_at = now - age_s
             elif status.state is BatchState.RUNNING:
-                ends_at = self._end_of(each, status, offset_s)
-                if each.state in WAITING:
+                ends_at = self._end_of(allocation, status, offset_s)
+                if allocation.state in WAITING:
                     started = now if status.start is None else min(now, status.start + offset_s)
-                    self.grant(each, started, ends_at, now)
-                elif abs(each.ends_at + GIVE_BACK_S - ends_at) > SAME_END_S:
-                    each.ends_at = ends_at - GIVE_BACK_S
+                    self.grant(allocation, started, ends_at, now)
+                elif abs(allocation.ends_at + GIVE_BACK_S - ends_at) > SAME_END_S:
+                    allocation.ends_at = ends_at - GIVE_BACK_S
                 else:
                     continue
-                changed.add(each.number)
+                changed.add(allocation.number)
         return changed
 
-    def _end_of(self, each: PoolAllocation, status: BatchStatus, offset_s: float) -> float:
+    def _end_of(self, allocation: PoolAllocation, status: BatchStatus, offset_s: float) -> float:
         """Time at which a running batch job ends, as exactly as it is known, seconds."""
         if status.end is not None:
             return status.end + offset_s
         if status.start is not None:
             return status.start + offset_s + self.pool.options.time_limit_s
-        return self.least_end(each)
+        return self.least_end(allocation)
 
-    def grant(self, each: PoolAllocation, started: float, ends_at: float, now: float) -> None:
+    def grant(self, allocation: PoolAllocation, started: float, ends_at: float, now: float) -> None:
         """Note that the batch system has started an allocation, which ends at a time (s).
 
         A time that has passed is that of an allocation that waited while the service was down;
@@ -180,30 +268,30 @@ class LivePool:
         """
         if ends_at <= now:
             ends_at = inf
-        status = self.sighting(each, now).status
-        self.pool.granted(each.number, started, ends_at - GIVE_BACK_S)
-        self.sightings[each.number] = _Sighting(now, status=status)
+        status = self.sighting(allocation, now).status
+        self.pool.granted(allocation.number, started, ends_at - GIVE_BACK_S)
+        self.sightings[allocation.number] = _Sighting(now, status=status)
 
-    def has_ended(self, each: PoolAllocation, now: float) -> bool:
+    def has_ended(self, allocation: PoolAllocation, now: float) -> bool:
         """Whether the batch system says that a batch job is over, or does not know it any more.
 
         An unknown batch job may be one whose id the batch system has forgotten, so it counts as
         ended only after several answers.
         """
-        sighting = self.sighting(each, now)
+        sighting = self.sighting(allocation, now)
         if sighting.unknown >= MOST_UNKNOWN:
             return True
         return sighting.status is not None and sighting.status.state is BatchState.ENDED
 
-    def overdue(self, each: PoolAllocation, now: float, *, has_nodes: bool) -> str:
+    def overdue(self, allocation: PoolAllocation, now: float, *, has_nodes: bool) -> str:
         """Say why the batch job of an allocation is to be cancelled; empty if it is not.
 
         Parameters
         ----------
         has_nodes : whether a node of the allocation is not lost.
         """
-        sighting = self.sighting(each, now)
-        if has_nodes or each.state not in (S.RUNNING, S.LEAVING):
+        sighting = self.sighting(allocation, now)
+        if has_nodes or allocation.state not in (S.RUNNING, S.LEAVING):
             sighting.empty_since = None
         elif sighting.empty_since is None:
             sighting.empty_since = now
@@ -211,26 +299,26 @@ class LivePool:
             is_late = now - sighting.cancelled_at > CANCEL_AGAIN_S
             return f"it has not ended {CANCEL_AGAIN_S:g} s after it was cancelled" * is_late
         waited_s = now - sighting.since
-        if each.state is S.STARTING and not has_nodes and waited_s > AGENTS_START_S:
+        if allocation.state is S.STARTING and not has_nodes and waited_s > AGENTS_START_S:
             return f"no agent has reported {AGENTS_START_S:g} s after its start"
-        if each.state is S.LEAVING and has_nodes and waited_s > AGENTS_END_S:
+        if allocation.state is S.LEAVING and has_nodes and waited_s > AGENTS_END_S:
             return f"its agents have not ended after {AGENTS_END_S:g} s"
         if sighting.empty_since is not None and now - sighting.empty_since > AGENTS_END_S:
             return f"it has not ended {AGENTS_END_S:g} s after its agents"
         return ""
 
-    def why_ended(self, each: PoolAllocation) -> str:
+    def why_ended(self, allocation: PoolAllocation) -> str:
         """Why a batch job ended, in the batch system's words."""
-        sighting = self.sightings.get(each.number)
+        sighting = self.sightings.get(allocation.number)
         if sighting is None or sighting.status is None or sighting.unknown:
-            return f"{self.record.system} does not know batch job {each.id} any more"
+            return f"{self.record.system} does not know batch job {allocation.id} any more"
         words = [word for word in (sighting.status.word, sighting.status.reason) if word]
-        return f"batch job {each.id} ended before its agents reported: {', '.join(words)}"
+        return f"batch job {allocation.id} ended before its agents reported: {', '.join(words)}"
 
-    def least_end(self, each: PoolAllocation) -> float:
+    def least_end(self, allocation: PoolAllocation) -> float:
         """Time at which the batch job ends at the earliest, as far as that is known, seconds."""
-        if each.ends_at < inf:
-            return each.ends_at + GIVE_BACK_S
-        sighting = self.sightings.get(each.number)
-        queued_at = each.submitted_at if sighting is None else sighting.queued_at
-        return max(each.submitted_at, queued_at) + self.pool.options.time_limit_s
+        if allocation.ends_at < inf:
+            return allocation.ends_at + GIVE_BACK_S
+        sighting = self.sightings.get(allocation.number)
+        queued_at = allocation.submitted_at if sighting is None else sighting.queued_at
+        return max(allocation.submitted_at, queued_at) + self.pool.options.time_limit_s

@@ -27,8 +27,12 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_calls import Accepted, Checked, LookedUp
 from scheduler.service.pools.batch_jobs import BatchJobs, BatchResult, NeverSubmitted
-from scheduler.service.pools.live_pool import LivePool, LivePoolRecord
-from scheduler.service.pools.payload import batch_request, starts_on_all_nodes
+from scheduler.service.pools.live_pool import (
+    LivePool,
+    LivePoolRecord,
+    batch_request,
+    starts_on_all_nodes,
+)
 from scheduler.service.pools.pool_nodes import PoolNodes
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
@@ -88,10 +92,10 @@ class LivePools:
                 continue
             self._noted[name] = data
             self._install(live)
-            for each in live.pool.allocations:
-                self._nodes.serve(live, each)
-                if not each.id:
-                    self._jobs.doubt(live.record.system, live.batch_name(each.number))
+            for allocation in live.pool.allocations:
+                self._nodes.serve(live, allocation)
+                if not allocation.id:
+                    self._jobs.doubt(live.record.system, live.batch_name(allocation.number))
 
     def _install(self, live: LivePool) -> None:
         """Take account of the nodes that a pool may have."""
@@ -131,7 +135,7 @@ class LivePools:
         live = LivePool(record, self._service)
         if name in self.pools or live.batch_name(0) in self._checks:
             raise ReshapeError(f"there is a pool {name}: remove it first, or choose another --name")
-        taken = [each for each in live.pool.node_names if each in self._monitor.configured]
+        taken = [node for node in live.pool.node_names if node in self._monitor.configured]
         if taken:
             raise ReshapeError(f"there is a node {taken[0]}: choose another --name for the pool")
         self._checks[live.batch_name(0)] = record, answer
@@ -139,7 +143,7 @@ class LivePools:
         self._jobs.try_out(system, self._request(live, 0, names))
 
     def pause(self, name: str, why: str) -> None:
-        """Let a pool submit nothing until it is resumed.
+        """Stop a pool from submitting until it is resumed.
 
         Raises
         ------
@@ -172,9 +176,9 @@ class LivePools:
         live.record.removing = True
         live.pool.pause(REMOVING)
         if at_once:
-            for each in live.pool.allocations:
-                live.pool.leaves(each.number)
-                self._cancel(live, each)
+            for allocation in live.pool.allocations:
+                live.pool.leaves(allocation.number)
+                self._cancel(live, allocation)
 
     def get(self, name: str) -> LivePool:
         """Return the pool of a name.
@@ -194,9 +198,9 @@ class LivePools:
             raise ReshapeError(f"pool {name} is being removed")
         return live
 
-    def idle(self, each: PoolAllocation) -> int:
+    def idle(self, allocation: PoolAllocation) -> int:
         """Count the processors of an allocation that a job may get now."""
-        return self._nodes.idle(each)
+        return self._nodes.idle(allocation)
 
     def fault_of(self, live: LivePool) -> str:
         """Why the batch system of a pool does not answer, or what failed last; may be empty."""
@@ -219,17 +223,19 @@ class LivePools:
             events += self._decide(live, now, awaited)
             self._note(live)
             awaited += live.pool.options.processors * sum(
-                len(each.nodes) for each in live.pool.allocations if each.state in AWAITED
+                len(allocation.nodes)
+                for allocation in live.pool.allocations
+                if allocation.state in AWAITED
             )
         return events
 
     def give_all_back(self) -> None:
         """Cancel all batch jobs; their agents have received AgentStop."""
         for live in self.pools.values():
-            for each in live.pool.allocations:
-                if each.state is not S.LEAVING:
-                    live.pool.leaves(each.number)
-                self._cancel(live, each)
+            for allocation in live.pool.allocations:
+                if allocation.state is not S.LEAVING:
+                    live.pool.leaves(allocation.number)
+                self._cancel(live, allocation)
             self._note(live)
 
     def close(self) -> None:
@@ -239,11 +245,11 @@ class LivePools:
     def _ids(self, system: str) -> Sequence[str]:
         """Ids of all batch jobs of a batch system."""
         return [
-            each.id
+            allocation.id
             for live in self.pools.values()
             if live.record.system == system
-            for each in live.pool.allocations
-            if each.id
+            for allocation in live.pool.allocations
+            if allocation.id
         ]
 
     def _on_result(self, result: BatchResult, now: float) -> list[Event]:
@@ -270,11 +276,11 @@ class LivePools:
         """Note what the batch system says about a pool."""
         changed = live.see(statuses, now, age_s, now - time.time())
         events: list[Event] = []
-        for each in live.pool.allocations:
-            if each.state in AWAITED or each.number in changed:
-                self._nodes.serve(live, each)
-            if each.number in changed:
-                events += self._nodes.expire_later(each, now)
+        for allocation in live.pool.allocations:
+            if allocation.state in AWAITED or allocation.number in changed:
+                self._nodes.serve(live, allocation)
+            if allocation.number in changed:
+                events += self._nodes.expire_later(allocation, now)
         return events
 
     def _on_submission(
@@ -284,16 +290,16 @@ class LivePools:
         if isinstance(result, Accepted):
             log.info("pool=%s allocation=%d is batch job %s", live.name, number, result.id)
             live.pool.queued(number, result.id)
-            each = live.record.pool.allocations[number]
-            if each.state is S.LEAVING:  # it was given back meanwhile
-                self._cancel(live, each)
+            allocation = live.record.pool.allocations[number]
+            if allocation.state is S.LEAVING:  # it was given back meanwhile
+                self._cancel(live, allocation)
             return []
         log.error("pool=%s allocation=%d was not submitted: %s", live.name, number, result.why)
         if result.why:
-            each = live.pool.refused(number, now, result.why)
+            allocation = live.pool.refused(number, now, result.why)
         else:  # the service ended before it was submitted
-            each = live.record.pool.allocations.pop(number)
-        return self._withdraw(live, each, now)
+            allocation = live.record.pool.allocations.pop(number)
+        return self._withdraw(live, allocation, now)
 
     def _on_checked(self, result: Checked, now: float) -> list[Event]:
         """Answer the command that adds a pool, and add the pool if it may be."""
@@ -306,39 +312,41 @@ class LivePools:
         self._note(live)
         answer(m.PoolAdded(name=live.name, said=result.answer))
         names, processors = live.pool.node_names, live.pool.options.processors
-        joined: list[Event] = [NodeJoined(now, each, processors) for each in names]
-        return [*joined, *(NodeLost(now, each) for each in names)]  # down until agents report
+        joined: list[Event] = [NodeJoined(now, name, processors) for name in names]
+        return [*joined, *(NodeLost(now, name) for name in names)]  # down until agents report
 
     def _follow_agents(self, live: LivePool, now: float) -> list[Event]:
         """Compare the allocations of a pool with the reports of agents."""
         events: list[Event] = []
-        for each in live.pool.allocations:
-            reporting = self._nodes.reporting(each)
-            if reporting and each.state in WAITING:  # it has started since the last look-up
-                live.grant(each, now, live.least_end(each), now)
-            if reporting == len(each.nodes):
-                live.pool.joined(each.number)
-            self._follow_expiry(live, each, now)
-            present = self._nodes.present(each)
-            if not present and live.has_ended(each, now):
-                log.info("pool=%s allocation=%d has ended", live.name, each.number)
-                live.pool.ended(each.number, now, live.why_ended(each))
-                events += self._withdraw(live, each, now)
-            elif why := live.overdue(each, now, has_nodes=present > 0):
-                self._cancel(live, each, why)
+        for allocation in live.pool.allocations:
+            reporting = self._nodes.reporting(allocation)
+            if reporting and allocation.state in WAITING:  # it has started since the last look-up
+                live.grant(allocation, now, live.least_end(allocation), now)
+            if reporting == len(allocation.nodes):
+                live.pool.joined(allocation.number)
+            self._follow_expiry(live, allocation, now)
+            present = self._nodes.present(allocation)
+            if not present and live.has_ended(allocation, now):
+                log.info("pool=%s allocation=%d has ended", live.name, allocation.number)
+                live.pool.ended(allocation.number, now, live.why_ended(allocation))
+                events += self._withdraw(live, allocation, now)
+            elif why := live.overdue(allocation, now, has_nodes=present > 0):
+                self._cancel(live, allocation, why)
         return events
 
-    def _follow_expiry(self, live: LivePool, each: PoolAllocation, now: float) -> None:
+    def _follow_expiry(self, live: LivePool, allocation: PoolAllocation, now: float) -> None:
         """Note that the nodes of an allocation expire, which ends its agents and its batch job.
 
-        The nodes have expired if they are not served any more, too: their time is computed anew at
-        every tick and may be reached slightly earlier.
+        They have also expired if they are not served any more, because their time is computed anew
+        at every tick and may be reached slightly earlier.
         """
-        expires = now >= each.ends_at or not any(name in self._monitor.nodes for name in each.nodes)
-        if each.state is S.RUNNING and expires:
-            log.info("pool=%s allocation=%d expires", live.name, each.number)
-            live.pool.leaves(each.number)
-            live.sighting(each, now).since = now
+        expires = now >= allocation.ends_at or not any(
+            name in self._monitor.nodes for name in allocation.nodes
+        )
+        if allocation.state is S.RUNNING and expires:
+            log.info("pool=%s allocation=%d expires", live.name, allocation.number)
+            live.pool.leaves(allocation.number)
+            live.sighting(allocation, now).since = now
 
     def _decide(self, live: LivePool, now: float, awaited: int) -> list[Event]:
         """Ask the policy of a pool, and carry its decision out.
@@ -354,35 +362,40 @@ class LivePools:
 
     def _carry_out(self, live: LivePool, steps: PoolSteps, now: float) -> list[Event]:
         events: list[Event] = []
-        for each in steps.submitted:
-            log.info("submit pool=%s allocation=%d nodes=%s", live.name, each.number, each.nodes)
-            self._nodes.serve(live, each)
-            request = self._request(live, each.number, each.nodes)
+        for allocation in steps.submitted:
+            log.info(
+                "submit pool=%s allocation=%d nodes=%s",
+                live.name,
+                allocation.number,
+                allocation.nodes,
+            )
+            self._nodes.serve(live, allocation)
+            request = self._request(live, allocation.number, allocation.nodes)
             self._jobs.submit(live.record.system, request)
-        for each in steps.cancelled:
-            log.info("cancel pool=%s allocation=%d", live.name, each.number)
-            self._cancel(live, each)
-        for each in steps.released:
-            log.info("release pool=%s allocation=%d", live.name, each.number)
-            events += self._release(live, each, now)
+        for allocation in steps.cancelled:
+            log.info("cancel pool=%s allocation=%d", live.name, allocation.number)
+            self._cancel(live, allocation)
+        for allocation in steps.released:
+            log.info("release pool=%s allocation=%d", live.name, allocation.number)
+            events += self._release(live, allocation, now)
         return events
 
     def _empty(self, live: LivePool, now: float) -> list[Event]:
         """Give back what a pool that is being removed still has; forget it after that."""
         events: list[Event] = []
         held = {view.number: view.held for view in live.pool.view(self._partition, now).allocations}
-        for each in live.pool.allocations:
-            if each.state is S.LEAVING:
+        for allocation in live.pool.allocations:
+            if allocation.state is S.LEAVING:
                 continue
-            if each.state is S.RUNNING and held[each.number]:
-                events += self._nodes.drain(each, now, f"pool {live.name} is being removed")
+            if allocation.state is S.RUNNING and held[allocation.number]:
+                events += self._nodes.drain(allocation, now, f"pool {live.name} is being removed")
                 continue
-            is_running = each.state is S.RUNNING
-            live.pool.leaves(each.number)
+            is_running = allocation.state is S.RUNNING
+            live.pool.leaves(allocation.number)
             if is_running:
-                events += self._release(live, each, now)
+                events += self._release(live, allocation, now)
             else:
-                self._cancel(live, each)
+                self._cancel(live, allocation)
         if live.pool.allocations:
             return events
         log.info("removed pool=%s", live.name)
@@ -394,30 +407,30 @@ class LivePools:
         self._monitor.pool_nodes.difference_update(names)
         return [*events, *(NodeRemoved(now, name) for name in names)]
 
-    def _release(self, live: LivePool, each: PoolAllocation, now: float) -> list[Event]:
+    def _release(self, live: LivePool, allocation: PoolAllocation, now: float) -> list[Event]:
         """End the agents of an idle allocation; nothing starts on its nodes from now on."""
-        live.sighting(each, now).since = now
-        self._nodes.end_agents(each)
-        return self._nodes.drain(each, now, f"pool {live.name} gives it back")
+        live.sighting(allocation, now).since = now
+        self._nodes.end_agents(allocation)
+        return self._nodes.drain(allocation, now, f"pool {live.name} gives it back")
 
-    def _withdraw(self, live: LivePool, each: PoolAllocation, now: float) -> list[Event]:
+    def _withdraw(self, live: LivePool, allocation: PoolAllocation, now: float) -> list[Event]:
         """Forget an allocation that has ended; return the events of its nodes."""
-        live.sightings.pop(each.number, None)
-        return self._nodes.withdraw(each, now)
+        live.sightings.pop(allocation.number, None)
+        return self._nodes.withdraw(allocation, now)
 
-    def _cancel(self, live: LivePool, each: PoolAllocation, why: str = "") -> None:
+    def _cancel(self, live: LivePool, allocation: PoolAllocation, why: str = "") -> None:
         """Cancel the batch job of an allocation, once without a reason; log a reason."""
         now = self.clock()
-        sighting = live.sighting(each, now)
-        if not each.id or (sighting.cancelled_at is not None and not why):
+        sighting = live.sighting(allocation, now)
+        if not allocation.id or (sighting.cancelled_at is not None and not why):
             return
         sighting.cancelled_at = now
         if why:
             log.warning(
                 "pool=%s allocation=%d: batch job %s is cancelled: %s",
-                *(live.name, each.number, each.id, why),
+                *(live.name, allocation.number, allocation.id, why),
             )
-        self._jobs.cancel(live.record.system, each.id)
+        self._jobs.cancel(live.record.system, allocation.id)
 
     def _request(self, live: LivePool, number: int, nodes: Sequence[str]) -> BatchRequest:
         return batch_request(

@@ -15,7 +15,7 @@ from scheduler.model.events import Event
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.service.pools.batch_calls import BatchCalls, LookedUp
 from scheduler.service.pools.live_pool import SAME_END_S
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ LOOK_UP_S = 10.0
 
 
 class ServiceAllocation:
-    """Keeps the time at which the nodes of the allocation are given back that of Slurm.
+    """Keeps the time at which nodes are given back equal to the end that Slurm reports.
 
     Parameters
     ----------

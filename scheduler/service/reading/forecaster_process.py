@@ -7,32 +7,33 @@ first question.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import encode
 from scheduler.forecasts.forecast import JobForecast, forecast
-from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
+from scheduler.forecasts.futures import Spread
+from scheduler.forecasts.quotes import Quote, Waiting, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
-from scheduler.service.reading.forecast_questions import (
+from scheduler.service.reading.questions import (
     ForecastQuestion,
     StartsQuestion,
     WaitingQuestion,
 )
-from scheduler.service.reading.forecast_times import Answer, by_wall_clock
 from scheduler.service.reading.reader_process import answer_questions
-from scheduler.service.record.clock import noted_ahead_s
+from scheduler.service.record.clock import moved_time, noted_ahead_s
 
 #: Added to the niceness, because a forecast takes all of a processor.
 NICENESS = 10
@@ -59,9 +60,9 @@ class Forecaster:
     def answer(self, request: int, question: ForecastQuestion) -> list[bytes]:
         """Answer a question with the frames of a message; an error is answered with `Failure`."""
         try:
-            found = self._answer(question, self._recorded_state(question.now))
-            found = by_wall_clock(found, noted_ahead_s(self._journal))
-            return encode(m.ForecastResult(id=request, found=msgspec.to_builtins(found)))
+            result = self._answer(question, self._recorded_state(question.now))
+            result = by_wall_clock(result, noted_ahead_s(self._journal))
+            return encode(m.ForecastResult(id=request, found=msgspec.to_builtins(result)))
         except (ReshapeError, ProtocolError) as error:
             return encode(m.Failure(id=request, message=str(error)))
 
@@ -97,7 +98,7 @@ class Forecaster:
         if self._state is None or batch != self._batch:
             self._state, self._batch = RecordedState.of_journal(self._journal, now), batch
             self._trajectory, self._tried = None, False
-        return replace(self._state, now=max(now, self._state.now))
+        return dataclasses.replace(self._state, now=max(now, self._state.now))
 
     def _kept_trajectory(self, state: RecordedState, limit_s: float) -> Trajectory | None:
         """Trajectory from the recorded state; the first question computes it if there can be one.
@@ -125,11 +126,11 @@ def expected_starts(
     if trajectory is not None and (
         trajectory.limit_s >= LIMIT_S or not trajectory.forecast.time_is_over
     ):
-        found = trajectory.forecast
+        forecasts = trajectory.forecast
     else:
-        found = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
+        forecasts = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
     queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
-    return sorted(map(found.of, queued), key=lambda job: (found.start(job.job), job.job))
+    return sorted(map(forecasts.of, queued), key=lambda job: (forecasts.start(job.job), job.job))
 
 
 def _check_draws(query: m.ForecastJob | m.RequestQuote) -> None:
@@ -178,3 +179,55 @@ def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
 if __name__ == "__main__":
     os.nice(NICENESS)
     answer_questions(_answers)
+
+
+#: What the forecaster answers with.
+Answer: TypeAlias = Quote | Waiting | list[JobForecast]
+
+
+def by_wall_clock(answer: Answer, ahead_s: float) -> Answer:
+    """Move all times of an answer to the wall clock, which is ahead by some seconds."""
+    if ahead_s == 0:
+        return answer
+    if isinstance(answer, Quote):
+        return _moved_quote(answer, ahead_s)
+    if isinstance(answer, Waiting):
+        return _moved_waiting(answer, ahead_s)
+    return [_moved_forecast(job, ahead_s) for job in answer]
+
+
+def _moved_forecast(answer: JobForecast, by_s: float) -> JobForecast:
+    return replace(
+        answer,
+        start=moved_time(answer.start, by_s),
+        end=moved_time(answer.end, by_s),
+        sizes=tuple((at + by_s, size) for at, size in answer.sizes),
+    )
+
+
+def _moved_quote(answer: Quote, by_s: float) -> Quote:
+    return replace(
+        answer,
+        now=answer.now + by_s,
+        start=moved_time(answer.start, by_s),
+        end=moved_time(answer.end, by_s),
+        sizes=tuple((at + by_s, size) for at, size in answer.sizes),
+        start_quantiles=_moved_spread(answer.start_quantiles, by_s),
+        end_quantiles=_moved_spread(answer.end_quantiles, by_s),
+    )
+
+
+def _moved_waiting(answer: Waiting, by_s: float) -> Waiting:
+    return replace(
+        answer,
+        now=answer.now + by_s,
+        forecast=_moved_forecast(answer.forecast, by_s),
+        start_quantiles=_moved_spread(answer.start_quantiles, by_s),
+        changes=[replace(other, start=moved_time(other.start, by_s)) for other in answer.changes],
+    )
+
+
+def _moved_spread(answer: Spread | None, by_s: float) -> Spread | None:
+    if answer is None:
+        return None
+    return Spread(*(moved_time(at, by_s) for at in (answer.p10, answer.p50, answer.p90)))

@@ -1,7 +1,9 @@
-"""Questions that only read the journal, and their answers.
+"""Questions to the processes that read the journal, and the answers of the reader.
 
-The reader answers them (`scheduler.service.reading.reader_process`). What only the process that
-decides can contribute, the jobs that have not ended and why they wait, is a part of the question.
+The reader answers those that only read it (`scheduler.service.reading.reader_process`). What only
+the process that decides can contribute, the jobs that have not ended and why they wait, is a part
+of the question. The forecaster answers those for forecasts
+(`scheduler.service.reading.forecaster_process`).
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ import msgspec
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import PROTOCOL, encode
+from scheduler.model.events import JobSpec
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
-from scheduler.service.record.clock import noted_ahead_s
+from scheduler.service.record.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.service.record.ended_jobs import page, recorded_job
 from scheduler.service.record.explanations import explanation_lines
 from scheduler.service.record.retention import removed_lines
-from scheduler.service.record.wall_times import ahead_of_job_s
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -67,11 +69,11 @@ def answer(journal: JournalReader, request: int, question: Question) -> list[byt
 
 def _listing(journal: JournalReader, request: int, question: ListQuestion) -> _Jobs:
     query = question.query
-    found, before = dict(question.live), None
+    jobs, before = dict(question.live), None
     if query.ended:
         ended = page(journal, query)
-        found, before = ended.jobs | found, ended.before
-    return _Jobs(request, question.now, [found[number] for number in sorted(found)], before)
+        jobs, before = ended.jobs | jobs, ended.before
+    return _Jobs(request, question.now, [jobs[number] for number in sorted(jobs)], before)
 
 
 def _explanation(journal: JournalReader, request: int, question: ExplainQuestion) -> m.Explanation:
@@ -87,3 +89,50 @@ def _explanation(journal: JournalReader, request: int, question: ExplainQuestion
     lines += removed_lines(journal, number, ahead_s)
     lines.sort(key=lambda line: line.at)
     return m.Explanation(id=request, job=number, lines=[*lines, *question.present])
+
+
+class StartsQuestion(msgspec.Struct, tag=True):
+    """When the queued jobs start; `now` is the time of the service, Unix seconds."""
+
+    query: m.ForecastStarts
+    now: float
+
+
+class WaitingQuestion(msgspec.Struct, tag=True):
+    """What a queued job waits for, and what would change that."""
+
+    query: m.ForecastJob
+    now: float
+
+
+class QuoteQuestion(msgspec.Struct, tag=True):
+    """When a job would start.
+
+    Attributes
+    ----------
+    spec : its request; None if the submission holds none.
+    refusal : why the service refuses the submission; "" if it accepts it.
+    """
+
+    query: m.RequestQuote
+    now: float
+    spec: JobSpec | None
+    refusal: str = ""
+
+
+ForecastQuestion: TypeAlias = StartsQuestion | WaitingQuestion | QuoteQuestion
+
+
+def spec_of(submission: m.Submission) -> JobSpec | None:
+    """Return the request of a submission that is refused; None if it holds none."""
+    try:
+        return JobSpec(
+            submission.processors,
+            submission.walltime_s,
+            submission.max_processors,
+            submission.topology,
+            resources={name: amount for name, amount in submission.resources.items() if amount},
+            reservation=submission.reservation,
+        )
+    except ValueError:
+        return None

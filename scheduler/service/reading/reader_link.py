@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from scheduler.protocol import messages as m
-from scheduler.service.reading.forecast_questions import ForecastQuestion
-from scheduler.service.reading.questions import Question
+from scheduler.service.reading.questions import ForecastQuestion, Question
 from scheduler.service.reading.reader_process import ANSWER, READY
 
 log = logging.getLogger(__name__)

@@ -10,17 +10,22 @@ import msgspec
 
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
-from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
+from scheduler.service.record.clock import ahead_of_job_s, moved_info
 from scheduler.service.record.explanations import resizes
-from scheduler.service.record.wall_times import ahead_of_job_s, moved_info
-from scheduler.text.output_names import output_name
+from scheduler.text.job_output import output_name
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
+#: Fields of a description that are those of the job, and of its request.
+_OF_JOB = (
+    *("size", "submitted_at", "started_at", "ended_at", "redirected_at"),
+    *("exit_code", "signal", "restarts", "requeues"),
+)
+_OF_SPEC = ("name", "user", "max_processors", "walltime_s", "queue", "priority")
 
 
 def encode_summary(info: m.JobInfo) -> bytes:
@@ -62,35 +67,22 @@ def describe(
     host : that of its first group, "" if it has none.
     iteration, iteration_s : its progress as it reported it last.
     """
-    events: list[Event] = []
-    orders: list[tuple[float, Order]] = []
-    if job.started_at is not None or job.first_group > 1:
-        events, orders = journal.events_of(job.id), journal.orders_of(job.id)
+    is_started = job.started_at is not None or job.first_group > 1
+    events = journal.events_of(job.id) if is_started else []
+    orders = journal.orders_of(job.id) if is_started else []
     held = allocation(events, orders)
     by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
-    processors = ProcSet()
-    for part in job.groups.values():
-        processors |= part
     history = job.recorded_history
     info = m.JobInfo(
+        **{name: getattr(job, name) for name in _OF_JOB},
+        **{name: getattr(job.spec, name) for name in _OF_SPEC},
         job=job.id,
-        name=job.spec.name,
-        user=job.spec.user,
         state=job.state.name,
         code=job.state.value,
         requested=job.spec.processors,
-        max_processors=job.spec.max_processors,
-        size=job.size,
-        walltime_s=job.spec.walltime_s,
-        submitted_at=job.submitted_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        processors=str(processors),
+        processors=str(ProcSet.union(job.groups.values())),
         nodes=",".join(nodes),
         reason=reason,
-        exit_code=job.exit_code,
-        signal=job.signal,
-        restarts=job.restarts,
         iteration=iteration,
         iteration_s=iteration_s,
         sizes=list(job.sizes),
@@ -99,16 +91,12 @@ def describe(
         facts=journal.facts(job.id),
         output=output_path(job.id, submission, host),
         argv=submission.argv,
-        redirected_at=job.redirected_at,
-        queue=job.spec.queue,
-        priority=job.spec.priority,
         resources=dict(job.spec.resources),
         processor_seconds=sum(by_size.values()),
         processor_seconds_by_size=sorted(by_size.items()),
         resize_count=len(job.times),
         pause_s=sum(times.pause_s for times in job.times),
         max_memory_mib=journal.max_memory_mib(job.id),
-        requeues=job.requeues,
         shared=dict(job.spec.shared),
         last_lines=_last_lines(events) if job.state in FINAL else "",
         failed_resizes="" if history is None else history.failures_text(),
@@ -119,8 +107,8 @@ def describe(
 def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
     """Describe an ended job for which the journal has no description."""
     assert job.ended_at is not None
-    found = [submission for _, _, submission in journal.jobs([job.id])]
-    submission = found[0] if found else lost_submission()
+    submissions = [submission for _, _, submission in journal.jobs([job.id])]
+    submission = submissions[0] if submissions else lost_submission()
     ahead_s = ahead_of_job_s(journal, job)
     return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
 
@@ -146,15 +134,15 @@ def processor_seconds(
         (until, None, None),
     ]
     changes.sort(key=lambda change: change[0])
-    found: dict[int, float] = {}
+    by_size: dict[int, float] = {}
     count = size = 0
     for (begin, new_count, new_size), (end, _, _) in pairwise(changes):
         count = count if new_count is None else new_count
         size = size if new_size is None else new_size
         if count and begin < end <= until:
             computing = size or count  # before its first size was committed
-            found[computing] = found.get(computing, 0.0) + count * (end - begin)
-    return found
+            by_size[computing] = by_size.get(computing, 0.0) + count * (end - begin)
+    return by_size
 
 
 def _last_lines(events: Sequence[Event]) -> str:

@@ -13,8 +13,8 @@ import msgspec
 from reshape.errors import ReshapeError
 from scheduler.model.job import FINAL, Job
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import RECORD, SUMMARY, JournalReader
-from scheduler.replay.seals import unseal
+from scheduler.replay.journal_format import RECORD, SUMMARY, unseal
+from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.record.descriptions import decode_summary, describe_ended
 from scheduler.state.records import decode_job
 
@@ -85,13 +85,13 @@ def page(journal: JournalReader, query: m.ListJobs) -> Page:
     if limit < 1:
         raise ReshapeError(f"the limit must be at least 1, got {limit}")
     rows = list(_matching(journal, query, limit + 1))
-    found = {}
+    jobs = {}
     for number, summary in rows[:limit]:
         if summary is not None and (plain := _readable(journal, number, summary)) is not None:
-            found[number] = msgspec.Raw(plain)
+            jobs[number] = msgspec.Raw(plain)
         elif (job := recorded_job(journal, number)) is not None:
-            found[number] = msgspec.Raw(msgspec.msgpack.encode(describe_ended(job, journal)))
-    return Page(found, rows[limit - 1][0] if len(rows) > limit else None)
+            jobs[number] = msgspec.Raw(msgspec.msgpack.encode(describe_ended(job, journal)))
+    return Page(jobs, rows[limit - 1][0] if len(rows) > limit else None)
 
 
 def _matching(

@@ -29,7 +29,7 @@ from scheduler.model.orders import (
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
-from scheduler.text.counts import noun
+from scheduler.text.formats import noun
 
 
 def because(reason: Reason, ahead_s: float) -> str:
@@ -146,12 +146,12 @@ def resizes(
     """
     ends = {e.serial: e for e in events if isinstance(e, ResizeDone | ResizeFailed)}
     size = job.spec.processors
-    found: list[m.ResizeInfo] = []
+    infos: list[m.ResizeInfo] = []
     for at, order in orders:
         if isinstance(order, Start) and not order.restart:
             size = len(order.processors)  # also at the start of a job that was queued again
-        elif isinstance(order, Requeue) and found and found[-1].serial not in ends:
-            found[-1].outcome = "ended before the job was queued again"
+        elif isinstance(order, Requeue) and infos and infos[-1].serial not in ends:
+            infos[-1].outcome = "ended before the job was queued again"
         if not isinstance(order, Expand | Contract):
             continue
         info = m.ResizeInfo(
@@ -170,5 +170,5 @@ def resizes(
                 info.moved_bytes = times.moved_bytes
             case ResizeFailed(why=why, restart=restart):
                 info.outcome = f"{'restarted' if restart else 'rolled back'}: {why}"
-        found.append(info)
-    return found
+        infos.append(info)
+    return infos

@@ -26,7 +26,7 @@ from scheduler.model.events import Event
 from scheduler.model.job import Job
 from scheduler.model.orders import Order
 from scheduler.protocol.messages import Submission
-from scheduler.replay.journal_reader import (
+from scheduler.replay.journal_format import (
     IDENTITY,
     MEASURED,
     RECORD,
@@ -34,12 +34,11 @@ from scheduler.replay.journal_reader import (
     SITE,
     SUBMISSION,
     SUMMARY,
-    Facts,
-    JournalReader,
     encode_event,
     encode_order,
+    seal,
 )
-from scheduler.replay.seals import seal
+from scheduler.replay.journal_reader import Facts, JournalReader
 from scheduler.service.record.clock import ClockAnchor, noted_ahead_s
 from scheduler.service.record.high_water_mark import HighWaterMark
 from scheduler.service.record.opening import (

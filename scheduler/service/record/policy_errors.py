@@ -32,14 +32,14 @@ class PolicyErrors:
 
     def __call__(self, point: ResizePoint, policy: Resizing, error: Exception) -> str:
         """Describe the failure in a sentence; log the traceback of each kind of error once."""
-        name, place = name_of("resizing", policy), _place(policy, error)
+        name, line = name_of("resizing", policy), _line_of(policy, error)
         kind, text = type(error).__name__, _error_text(error)
-        why = f"the policy {name} failed with {text} ({place}); the job keeps its size"
-        if (name, kind, place) not in self._logged:
-            self._logged.add((name, kind, place))
+        why = f"the policy {name} failed with {text} ({line}); the job keeps its size"
+        if (name, kind, line) not in self._logged:
+            self._logged.add((name, kind, line))
             log.error(
                 "policy %s: %s at %s, first for job %d; jobs keep their sizes where it fails",
-                *(name, kind, place, point.job),
+                *(name, kind, line, point.job),
                 exc_info=error,
             )
         self._failed[id(point)] = why
@@ -47,12 +47,12 @@ class PolicyErrors:
 
     def report(self, kind: str, policy: object, method: str, error: Exception) -> str:
         """Return a sentence on an error of another policy; log each kind of error and line once."""
-        sentence, place = description(kind, policy, method, error), _place(policy, error, method)
-        key = kind, type(error).__name__, place
+        sentence, line = description(kind, policy, method, error), _line_of(policy, error, method)
+        key = kind, type(error).__name__, line
         if key not in self._logged:
             self._logged.add(key)
-            log.error("%s (%s); its fallback decides instead", sentence, place, exc_info=error)
-        return f"{sentence} ({place})"
+            log.error("%s (%s); its fallback decides instead", sentence, line, exc_info=error)
+        return f"{sentence} ({line})"
 
     def noted(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return the events with their failures added, as the journal holds them."""
@@ -73,7 +73,7 @@ def _error_text(error: Exception) -> str:
     return " ".join(words).encode(errors="replace").decode()
 
 
-def _place(policy: object, error: Exception, method: str = "decide") -> str:
+def _line_of(policy: object, error: Exception, method: str = "decide") -> str:
     """Find ``file:line`` of the policy's code where it was raised; of the method if elsewhere.
 
     The innermost line of the policy's own file counts, not that of a library it calls.

@@ -19,14 +19,15 @@ import msgspec
 
 from scheduler.config.settings import JournalConfig
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import LAST_JOB, REMOVED, JournalReader
+from scheduler.replay.journal_format import LAST_JOB, REMOVED
+from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.record.descriptions import describe_ended, encode_summary
 from scheduler.service.record.ended_jobs import (
     recorded_job,
     without_description,
 )
 from scheduler.service.record.journal import Journal
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 #: Seconds that one step may take.
 STEP_S = 0.006
@@ -148,8 +149,8 @@ class Retention:
                 job = recorded_job(self._journal, point.job)
                 sizes[point.job] = () if job is None else job.sizes
             history = sizes[point.job]
-            place = bisect_right(history, point.at, key=lambda change: change[0])
-            key = point.job, history[place - 1][1] if place else 0
+            index = bisect_right(history, point.at, key=lambda change: change[0])
+            key = point.job, history[index - 1][1] if index else 0
             count, seconds, _ = sums.get(key, (0, 0.0, 0.0))
             sums[key] = count + 1, seconds + (point.iteration_s or 0.0), point.at
         for (number, size), values in sums.items():

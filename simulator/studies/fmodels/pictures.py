@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from scheduler.pictures import style as drawing
+from scheduler import pictures as drawing
 from simulator.predictions.fake import QUALITATIVE
 from simulator.studies.fmodels.results import Cell, ErrorResults
 from simulator.studies.fmodels.runs import POLICIES

@@ -89,7 +89,7 @@ def _table(points: Sequence[GainPoint], metric: str) -> str:
 
 def _pictures(points: Sequence[GainPoint]) -> dict[str, bytes]:
     """Figures 2 and 3, as PNG and SVG."""
-    from scheduler.pictures.style import (
+    from scheduler.pictures import (
         FORMATS,
         encode,
     )  # imported here: matplotlib is slow to load
@@ -102,7 +102,7 @@ def _pictures(points: Sequence[GainPoint]) -> dict[str, bytes]:
 
 
 def _picture(points: Sequence[GainPoint], metric: str) -> Any:
-    from scheduler.pictures.style import INK, new_figure, reduce_frame
+    from scheduler.pictures import INK, new_figure, reduce_frame
 
     laws, ks = (list(dict.fromkeys(getattr(p, name) for p in points)) for name in ("law", "k"))
     queues = sorted({p.queue for p in points})

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from scheduler.pictures import style as drawing
+from scheduler import pictures as drawing
 from simulator.studies.loc.curves import NAMES, TOTAL, WAIT, Curve, Curves
 
 ANYWHERE, CONTIGUOUS = "#8a8f96", "#1f6fb2"

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reshape.speedup import Prio
-from scheduler.pictures.style import INK, encode, new_figure, reduce_frame
+from scheduler.pictures import INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import Interval
 from simulator.studies.prio import paper
 from simulator.studies.prio.claims import COMPLETION, EXECUTION, RESIZED, UTILIZATION, WAIT

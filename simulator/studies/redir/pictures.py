@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from scheduler.pictures.style import FORMATS, INK, encode, new_figure, reduce_frame
+from scheduler.pictures import FORMATS, INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import mean
 from simulator.studies.redir.ratios import MAX, MEAN, TraceRatios
 

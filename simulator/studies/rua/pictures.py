@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from scheduler.pictures import style as drawing
+from scheduler import pictures as drawing
 from simulator.studies.rua.paper import TABLES
 from simulator.studies.rua.results import RuaResults, centre
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler.pictures.style import FORMATS, encode, new_figure, reduce_frame
+from scheduler.pictures import FORMATS, encode, new_figure, reduce_frame
 from simulator.studies.sites.runs import QUEUE_EVERY_S
 
 DAY_S = 86400.0

@@ -15,7 +15,7 @@ from redistribution import BlockCyclic, Cuts, Plan, checksum
 from redistribution.copies import buffers
 from redistribution.copies.regions import array_region
 from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES
-from redistribution.messages.datatypes import send_from_array
+from redistribution.messages.exchange import send_from_array
 from redistribution.tuning import tuning
 
 #: As in some containers: MPI then transfers messages in small portions.
@@ -389,3 +389,17 @@ def test_arguments_that_differ_between_ranks_are_an_error_on_all(comm):
     copy = np.ones_like(good)
     plan.run(comm, good, copy)
     np.testing.assert_array_equal(copy, good)
+
+
+@pytest.mark.parametrize("to_host", [False, True])
+@pytest.mark.parametrize(("block", "ranges"), [(512, 1), (256, 2)])
+def test_only_one_range_is_sent_to_another_host_directly(block, ranges, to_host):
+    """From one process to two, by columns: it sends `ranges` blocks of columns to the second."""
+    plan = Plan(*(BlockCyclic((1024, 1024), (1024, block), (1, p)) for p in (1, 2)))
+    (sent,) = (transfer for transfer in plan.outgoing(0) if transfer.peer == 1)
+    part = np.zeros(plan.source.local_shape(0), order="F")
+    region = array_region(part, "source")
+    arguments = send_from_array(sent, 8, region, "F", to_host)
+    assert (arguments is None) == (to_host and ranges > 1), arguments
+    if arguments is not None:
+        arguments[2].Free()

@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 
 from redistribution import Layout
 from reshape.checkpoints.checkpointing import Every
-from reshape.checkpoints.checksums import CHUNK_BYTES, chunk_ranges, chunk_sum
 from reshape.checkpoints.directory import CheckpointDirectory, Owner, checkpoints_in
-from reshape.checkpoints.manifest import FORMAT, Manifest
-from reshape.checkpoints.pieces import data_file, pieces_of, saved_layout, write_pieces
+from reshape.checkpoints.manifest import (
+    CHUNK_BYTES,
+    FORMAT,
+    Manifest,
+    chunk_ranges,
+    chunk_sum,
+    data_file,
+    pieces_of,
+    saved_layout,
+    write_pieces,
+)
 from reshape.checkpoints.reading import SavedCheckpoint
 from reshape.data.arrays import Declaration, RaggedCuts, declare
 from reshape.data.ragged import Items

@@ -15,7 +15,7 @@ from command_line import reshape
 from hosts import NETWORK, Hosts, NoHosts
 
 from reshape.doctor.hosts import check_host
-from reshape.doctor.hosts_file import HostEntry, read_hosts
+from reshape.doctor.remote import HostEntry, read_hosts
 from reshape.errors import ReshapeError
 
 CPUS = len(os.sched_getaffinity(0))

@@ -7,11 +7,16 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mpi4py import MPI
 from test_resize import have_ended, job, sizes
 
 from redistribution import BlockCyclic, Cuts, Layout, Plan, Replicated
+from reshape.data.segments import FolderPlace
+from reshape.errors import ReshapeError
 from reshape.resizing import rank_order
+from reshape.resizing.rank_order import ranks_at
 from scheduler.protocol import messages as m
 
 LAYOUTS: dict[str, tuple[Layout, Layout, int]] = {
@@ -131,3 +136,42 @@ def test_a_new_rank_0_repeats_a_report_that_was_lost(tmp_path: Path) -> None:
         driver.decide = lambda _: m.Proceed()
         assert sizes(driver.finish()) == [1, 2]
         assert len(driver.ports) == 1
+
+
+PLACES = [FolderPlace(f"n{k}", "boot", k, 1) for k in range(4)]
+lists_of_places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=9)
+
+
+@given(lists_of_places, st.randoms())
+def test_every_rank_is_where_its_segments_are(before: list[FolderPlace], random: st.Random) -> None:
+    now = random.sample(before, len(before))
+    order = ranks_at(before, now)
+    assert sorted(order) == list(range(len(before)))
+    assert [now[rank] for rank in order] == before
+    for rank, place in enumerate(before):
+        assert (order[rank] == rank) == (now[rank] == place)
+
+
+@given(lists_of_places, lists_of_places, st.booleans())
+def test_a_host_with_too_few_processes_is_named(
+    before: list[FolderPlace], now: list[FolderPlace | None], has_none: bool
+) -> None:
+    size = min(len(before), len(now))
+    before, now = before[:size], now[:size]
+    if has_none:
+        now[-1] = None
+    lacking = {place.host for place in before if now.count(place) < before.count(place)}
+    if not lacking:
+        ranks_at(before, now)
+        return
+    with pytest.raises(
+        ReshapeError, match=r"data of rank \d, which was in shared memory on host n"
+    ) as error:
+        ranks_at(before, now)
+    assert any(f"host {host};" in str(error.value) for host in lacking)
+
+
+def test_a_host_that_was_booted_again_has_no_segments() -> None:
+    again = PLACES[1]._replace(boot="later")
+    with pytest.raises(ReshapeError, match="data of rank 1, which was in shared memory on host n1"):
+        ranks_at(PLACES[:2], [PLACES[0], again])

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from reshape.data import places, segments
+from reshape.data import segments
 from reshape.data.arrays import Array, declare
 from reshape.data.job_context import JobContext
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-from reshape.resizing.shared_memory import reach_of_ranks
+from reshape.resizing.move import reach_of_ranks
 
 
 @pytest.mark.mpi(min_size=3)
@@ -35,7 +35,7 @@ def test_all_ranks_agree_which_of_them_share_memory(
         folder = folder / "other"
         folder.mkdir(mode=0o700)
     if case == "another kernel" and comm.rank == 2:
-        monkeypatch.setattr(places, "boot_id", lambda: "another")
+        monkeypatch.setattr(segments, "boot_id", lambda: "another")
     if case == "no folder" and comm.rank == 2:
         folder = folder / "missing"
     job = JobContext(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)

@@ -7,7 +7,6 @@ import re
 import pytest
 from job_infos import T, ended
 
-from scheduler.demo.metrics import PauseMs, RunMetrics, allocation_spans, is_verified, measure
 from scheduler.demo.picture import (
     Panel,
     connected_areas,
@@ -18,7 +17,14 @@ from scheduler.demo.picture import (
     starting_spans,
     waiting_spans,
 )
-from scheduler.demo.report import failures
+from scheduler.demo.report import (
+    PauseMs,
+    RunMetrics,
+    allocation_spans,
+    failures,
+    is_verified,
+    measure,
+)
 from scheduler.demo.workload import JOBS, workload
 from scheduler.protocol.messages import ResizeInfo
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape.wire.access_file import AccessFile
+from reshape.wire.access import AccessFile
 from scheduler.node import host_place
 from scheduler.node.host_place import HostPlace
 from scheduler.protocol import messages as m

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.node.logs import RefusalLog
+from scheduler.node.logs import BoundedLog
 
 PROGRAM = """
 import logging, sys, pathlib
@@ -32,8 +32,8 @@ def test_a_log_is_rotated_and_old_files_are_removed(tmp_path: Path) -> None:
 def test_refusals_are_counted_and_logged_once_in_an_interval(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    refusals = RefusalLog(logging.getLogger("test"), interval_s=1000.0)
+    refusals = BoundedLog(logging.getLogger("test"), burst=1, per_second=0.001)
     for _ in range(100):
-        refusals.add("no message")
-    assert refusals.count == 100
+        refusals.error("refused: %s", "no message")
+    assert refusals.omitted == 99
     assert [record.getMessage() for record in caplog.records] == ["refused: no message"]

@@ -20,8 +20,7 @@ from ports import free_port
 from waiting import LIMIT_S, wait_until
 
 from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnavailable
-from reshape.wire.access import read_access
-from reshape.wire.access_file import AccessFile, AccessRole
+from reshape.wire.access import AccessFile, AccessRole, read_access
 from reshape.wire.codec import PROTOCOL, encode
 from reshape.wire.connection import use_keys
 from scheduler.client.asking import wait_for

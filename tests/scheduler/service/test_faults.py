@@ -25,7 +25,7 @@ from waiting import LIMIT_S, wait_until
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.codec import PROTOCOL
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 
 FAULTY = ["python", str(SUPPORT / "faulty.py")]
 SCRIPTED = """

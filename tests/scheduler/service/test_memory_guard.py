@@ -11,7 +11,7 @@ import psutil
 from waiting import LIMIT_S, wait_until
 
 from scheduler.client.asking import wait_for
-from scheduler.service.memory_guard import MOST_GROWTH_BYTES
+from scheduler.service.limits import MOST_GROWTH_BYTES
 
 #: The begin of a connection without keys, and of a message (ZMTP 3.1).
 GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from reshape.errors import PermissionDenied
-from reshape.wire.access_file import AccessRole
+from reshape.wire.access import AccessRole
 from scheduler.protocol import messages as m
 from scheduler.service.permissions import (
     Sender,

@@ -13,8 +13,8 @@ from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from scheduler.config.settings import QueueConfig
 from scheduler.protocol import messages as m
+from scheduler.service.later_answers import Reads
 from scheduler.service.permissions import Sender, owner
-from scheduler.service.reading.reads import Reads
 
 OWNER = owner("root")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)

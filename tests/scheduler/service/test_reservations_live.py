@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from reshape.__main__ import main
 from scheduler.protocol import messages as m
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 
 def call(served: Any, *words: str, code: int = 0) -> str:

@@ -22,7 +22,7 @@ from reshape.errors import ReshapeError
 from scheduler.client import background
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import Client
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 
 RANKS = [
     "python",

@@ -15,8 +15,8 @@ from scheduler.config.settings import NodeConfig
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.agent_starts import AgentStarts
+from scheduler.service.limits import SpareFiles
 from scheduler.service.record.journal import Journal
-from scheduler.service.spare_files import SpareFiles
 
 
 @contextmanager

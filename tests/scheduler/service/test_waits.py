@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reshape.errors import ReshapeError
-from scheduler.service.waits import Waits
+from scheduler.service.later_answers import Waits
 
 
 def test_an_answer_ends_the_entries_of_a_job() -> None:

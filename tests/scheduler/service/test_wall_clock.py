@@ -17,15 +17,15 @@ from set_clock import WallClock
 from reshape.__main__ import main
 from reshape.wire.codec import MAX_ANSWER_BYTES
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
-from scheduler.service.reading.forecast_questions import (
+from scheduler.protocol.messages import decode
+from scheduler.service.reading.forecaster_process import Forecaster
+from scheduler.service.reading.questions import (
     QuoteQuestion,
     StartsQuestion,
     WaitingQuestion,
     spec_of,
 )
-from scheduler.service.reading.forecaster_process import Forecaster
-from scheduler.text.times import format_moment
+from scheduler.text.formats import format_moment
 
 HOUR_S = 3600.0
 NEAR_S = 120.0

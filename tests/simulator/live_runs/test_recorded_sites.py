@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.client.sites.metrics import METRICS, metric_of
+from scheduler.client.sites.sites_file import METRICS, metric_of
 from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.scenarios import scenario

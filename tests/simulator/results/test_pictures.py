@@ -19,7 +19,7 @@ from paths import SYNTHETIC_TRACE
 
 from reshape.__main__ import main
 from scheduler.model.procset import ProcSet
-from scheduler.pictures.steps import steps
+from scheduler.pictures import steps
 from simulator.results import jobs_csv, pictures, raster, series
 
 TRACE = SYNTHETIC_TRACE

@@ -104,7 +104,7 @@ def test_prio_printed_differs_from_prio_in_three_choices() -> None:
 
 
 def test_the_report(rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.pictures.style.DPI", 30)  # draw quickly
+    monkeypatch.setattr("scheduler.pictures.DPI", 30)  # draw quickly
     made = report(rows, tmp_path)
     for number in (1, 2, 3, 4, 5):
         assert f"Table {number}: " in made.text

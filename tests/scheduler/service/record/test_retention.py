@@ -14,8 +14,7 @@ from scheduler.core.core import Core
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, NodeJoined
 from scheduler.model.events import ResizePoint as Point
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
-from scheduler.protocol.messages import Submission
+from scheduler.protocol.messages import Submission, decode
 from scheduler.replay.compare import compare
 from scheduler.replay.journal_reader import reading
 from scheduler.service.reading.questions import ExplainQuestion, answer

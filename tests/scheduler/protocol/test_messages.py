@@ -18,9 +18,9 @@ from reshape.wire.codec import (
     decode_application,
     encode,
 )
-from reshape.wire.outcome import ResizeTimes
+from reshape.wire.messages import ResizeTimes
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 
 QUESTION = m.AtResizePoint(
     id=7, job=1, token="t", epoch=2, size=4, registered_bytes=8, iteration=3, iteration_s=0.5

@@ -9,14 +9,14 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.cli.helptext import example
+from reshape.cli.options import example
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m
+from scheduler.text.formats import format_moment, format_time
 from scheduler.text.tables import Table, render
-from scheduler.text.times import format_moment, format_time
 
 #: Seconds in which the batch system has to answer the dry run.
 DRY_RUN_S = 120.0
@@ -90,24 +90,24 @@ def add(
 @example("reshape pool list")
 def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all pools."""
-    found = pools_of(directory)
+    pools = pools_of(directory)
     if as_json:
-        click.echo(_json(found))
+        click.echo(_json(pools))
         return
     heads = ("POOL", "SYSTEM", "STATE", "QUEUED", "RUNNING", "NODES(UP/MAX)", "WANTED", "REASON")
     rows = [
         (
-            each.name,
-            each.system,
-            each.state,
-            str(sum(a.state in ("submitting", "queued") for a in each.allocations)),
-            str(sum(a.state == "running" for a in each.allocations)),
-            f"{sum(len(a.nodes) for a in each.allocations if a.state == 'running')}/"
-            f"{each.max_nodes}",
-            str(each.wanted),
-            each.reason,
+            info.name,
+            info.system,
+            info.state,
+            str(sum(a.state in ("submitting", "queued") for a in info.allocations)),
+            str(sum(a.state == "running" for a in info.allocations)),
+            f"{sum(len(a.nodes) for a in info.allocations if a.state == 'running')}/"
+            f"{info.max_nodes}",
+            str(info.wanted),
+            info.reason,
         )
-        for each in found
+        for info in pools
     ]
     left = frozenset({"POOL", "SYSTEM", "STATE", "REASON"})
     click.echo(render(Table(heads, rows, left=left), parsable))
@@ -121,19 +121,19 @@ def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
 @example("reshape pool info slurm")
 def info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
     """Show a pool with its options and allocations."""
-    found = {each.name: each for each in pools_of(directory)}
-    if name not in found:
-        raise ReshapeError(f"there is no pool {name!r}{nearest(name, found)}")
-    each = found[name]
+    pools = {chosen.name: chosen for chosen in pools_of(directory)}
+    if name not in pools:
+        raise ReshapeError(f"there is no pool {name!r}{nearest(name, pools)}")
+    chosen = pools[name]
     if as_json:
-        click.echo(_json(each))
+        click.echo(_json(chosen))
         return
     if not parsable:
-        because = f": {each.reason}" if each.reason else ""
-        click.echo(f"pool {name} ({each.system}) is {each.state}{because}")
-        click.echo(format_options(each.options))
-        if each.arguments:
-            click.echo(f"options of the submission: {' '.join(each.arguments)}")
+        because = f": {chosen.reason}" if chosen.reason else ""
+        click.echo(f"pool {name} ({chosen.system}) is {chosen.state}{because}")
+        click.echo(format_options(chosen.options))
+        if chosen.arguments:
+            click.echo(f"options of the submission: {' '.join(chosen.arguments)}")
     heads = ("ALLOCATION", "BATCH-JOB", "STATE", "NODES", "IDLE", "SUBMITTED", "STARTED", "ENDS")
     rows = [
         (
@@ -144,7 +144,7 @@ def info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
             str(a.idle),
             *(format_moment(at) if at else "-" for at in (a.submitted_at, a.started_at, a.ends_at)),
         )
-        for a in each.allocations
+        for a in chosen.allocations
     ]
     left = frozenset({"BATCH-JOB", "STATE", "NODES"})
     click.echo(render(Table(heads, rows, left=left), parsable))
@@ -200,9 +200,9 @@ def pools_of(directory: Path) -> list[m.PoolInfo]:
 def paused_sentences(directory: Path) -> list[str]:
     """Say which pools do not submit, and why."""
     return [
-        f"pool {each.name} is {each.state}: {each.reason}"
-        for each in pools_of(directory)
-        if each.state != "active"
+        f"pool {pool.name} is {pool.state}: {pool.reason}"
+        for pool in pools_of(directory)
+        if pool.state != "active"
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.text.counts import counted, listed
+from scheduler.text.formats import counted, listed
 
 
 def test_one_is_singular_and_digits_are_grouped() -> None:

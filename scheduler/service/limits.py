@@ -1,8 +1,17 @@
-"""The files that a service may have open: it raises their number, and keeps some of them spare.
+"""Limits that keep a service alive: open files, and memory of unfinished messages.
+
+The service raises the number of files that it may have open, and keeps some of them spare.
 
 ZeroMQ aborts the process if a local connection comes when no file is left. On TCP the gate limits
 the connections. On the socket in the service directory, which only its owner reaches, the service
 takes the name of the socket away while few files are left; then no new connection reaches ZeroMQ.
+
+ZeroMQ keeps all frames of a message until the last one has come, and has no limit for their number.
+On TCP the gate counts the bytes of each connection. On the local socket nothing stands between
+ZeroMQ and its peers, so the service watches its own memory. When that has grown much, the service
+closes all local connections, with which ZeroMQ gives up what it has kept of their messages. Their
+peers connect again and repeat what was not answered, as after a restart of the service; so it does
+no harm if the memory has grown for another reason.
 """
 
 from __future__ import annotations
@@ -17,6 +26,9 @@ log = logging.getLogger(__name__)
 
 #: Most files that the service allows itself and its children, if the system allows as many.
 MOST_FILES = 16384
+#: Growth of the resident memory after which the local connections are closed, in bytes.
+MOST_GROWTH_BYTES = 256 << 20
+_PAGE_BYTES = resource.getpagesize()
 
 
 def raise_limit() -> None:
@@ -73,3 +85,40 @@ class SpareFiles:
 
 def _withheld_name(path: Path) -> Path:
     return path.with_name(path.name + ".withheld")
+
+
+class MemoryGuard:
+    """Compares the resident memory of this process with what it was.
+
+    Parameters
+    ----------
+    most_growth : growth that is permitted, in bytes.
+    """
+
+    def __init__(self, most_growth: int = MOST_GROWTH_BYTES) -> None:
+        self._most_growth = most_growth
+        # It stays open, because the process may have no file left later.
+        self._file = os.open("/proc/self/statm", os.O_RDONLY)
+        self._least = self._resident()
+
+    def growth(self) -> int:
+        """Return by how many bytes the memory has grown, if that is too much; else 0.
+
+        Growth is measured from the least memory since `accept`.
+        """
+        resident = self._resident()
+        self._least = min(self._least, resident)
+        growth = resident - self._least
+        return growth if growth > self._most_growth else 0
+
+    def accept(self) -> None:
+        """Measure further growth from what the process has now."""
+        self._least = self._resident()
+
+    def close(self) -> None:
+        """Close the file that it reads."""
+        os.close(self._file)
+
+    def _resident(self) -> int:
+        pages = os.pread(self._file, 100, 0).split()[1]
+        return int(pages) * _PAGE_BYTES

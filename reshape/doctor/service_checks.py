@@ -1,0 +1,286 @@
+"""The checks of `reshape doctor --dir`: the files of a service directory, and what it needs.
+
+Besides files it needs room, open files, its listener, and ports of MPI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import socket
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import psutil
+
+from reshape.doctor.checks import Check, check_files
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire.access import AccessFile, key_fault, read_private
+from reshape.wire.connection import SERVER_FILE, ServerFile, endpoint_of
+
+#: Files that hold a secret, if they exist.
+SECRETS = ("secret", "journal.db", "journal.db-wal", "journal.db-shm", "journal.mark")
+#: Files with names that were drawn once.
+NAMES = ("memory-folder", "socket-folder")
+#: Files that a disk without room may have left empty.
+NEVER_EMPTY = ("secret", *NAMES, "journal.mark")
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+def check_service_directory(directory: Path) -> list[Check]:
+    """Check owners, modes and keys of a service directory, and what its service needs.
+
+    Parameters
+    ----------
+    directory : the directory; it is not changed.
+    """
+    if not directory.is_dir():
+        return [
+            Check(
+                "directory",
+                "fault",
+                f"there is no directory {directory}",
+                "no service was started there",
+                f"reshape serve --dir {directory}",
+            )
+        ]
+    checks = [_private("directory", directory, 0o700)]
+    files = [name for name in (*SECRETS, *NAMES) if (directory / name).exists()]
+    checks += [_private(name, directory / name) for name in files]
+    access = directory / "access"
+    if access.is_dir():
+        checks.append(_private("access", access, 0o700))
+        checks += _check_keys(access)
+    checks += _check_memory(directory)
+    checks.append(_check_service(directory))
+    pid = _pid(directory)
+    checks.append(check_room(directory))
+    checks.append(check_open_files(pid) if pid else check_files())
+    with contextlib.suppress(ReshapeError):  # reported with the access files
+        keys = read_private(access / "server.json", dict[str, object])
+        checks.append(check_listener(str(keys.get("endpoint")), pid))
+    checks.append(check_mpi_ports(os.environ))
+    return checks
+
+
+def _pid(directory: Path) -> int:
+    """Return the process of the service of a directory, 0 if it does not run."""
+    try:
+        endpoint_of(directory)
+        file = msgspec.json.decode((directory / SERVER_FILE).read_bytes(), type=ServerFile)
+    except (ReshapeError, OSError, msgspec.DecodeError):
+        return 0
+    return file.pid
+
+
+def _private(name: str, path: Path, mode: int = 0o600) -> Check:
+    """Check that a file or folder belongs to this user, and that other users have no access."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return Check(name, "fault", "a symbolic link", "another user may own its target")
+    if status.st_uid != os.geteuid():
+        fix = f"sudo chown -R {os.geteuid()} {path}, or run as user {status.st_uid}"
+        return Check(name, "fault", f"belongs to user {status.st_uid}", "is not yours", fix)
+    if status.st_mode & 0o077:
+        result = f"mode {stat.S_IMODE(status.st_mode):04o}"
+        meaning = "other users have access; replace its secrets if they had it before"
+        return Check(name, "fault", result, meaning, f"chmod {mode:o} {path}")
+    if name in NEVER_EMPTY and not status.st_size:
+        fix = f"end the service, remove {path}, and start the service again"
+        return Check(name, "fault", "is empty", "agents and jobs cannot be served", fix)
+    return Check(name, "ok", f"mode {stat.S_IMODE(status.st_mode):04o}", "only you have access")
+
+
+def _check_keys(access: Path) -> Iterator[Check]:
+    for path in sorted(access.iterdir()):
+        name = f"access/{path.name}"
+        private = _private(name, path)
+        if private.status != "ok" or path.suffix != ".json" or path.name == "keys.json":
+            yield private
+            continue
+        fix = f"remove {path} and start the service again"
+        try:
+            keys = read_private(path, dict[str, object])
+        except ReshapeError as error:
+            yield Check(name, "fault", str(error), "no connection is possible with it", fix)
+            continue
+        fault = key_fault(str(keys.get("public_key")), str(keys.get("secret_key")))
+        if not fault and path.name != "server.json":
+            fault = _difference(path, access / "server.json")
+        if fault:
+            yield Check(name, "fault", fault, "no connection is possible with it", fix)
+        else:
+            yield Check(name, "ok", f"{private.result}, a key pair", "only you have access")
+
+
+def _difference(path: Path, server: Path) -> str:
+    """Describe how an access file differs from the keys of its service; empty if it does not."""
+    try:
+        access = read_private(path, AccessFile)
+        keys = read_private(server, dict[str, object])
+    except ReshapeError as error:
+        return str(error)
+    if access.server_key != keys.get("public_key"):
+        return "it names another key of the service"
+    if access.endpoint != keys.get("endpoint"):
+        return f"it names {access.endpoint}, the service listens on {keys.get('endpoint')}"
+    return ""
+
+
+def _check_memory(directory: Path) -> Iterator[Check]:
+    try:
+        folder = _SHARED_MEMORY / (directory / "memory-folder").read_text().strip()
+    except OSError:
+        return
+    if folder.exists():
+        yield _private("shared memory", folder, 0o700)
+
+
+def _check_service(directory: Path) -> Check:
+    if not (directory / SERVER_FILE).exists():
+        return Check("service", "note", "does not run", "", f"reshape serve --dir {directory}")
+    try:
+        return Check("service", "ok", f"runs at {endpoint_of(directory)}")
+    except ServiceUnavailable:
+        meaning = "its jobs continue under their agents"
+        return Check("service", "note", "is gone", meaning, f"reshape serve --dir {directory}")
+    except ReshapeError as error:
+        return Check("service", "fault", str(error), "commands do not find the service")
+
+
+#: Free space below which submissions are refused, and below which they soon may be; bytes.
+_NEEDED_BYTES, _SCARCE_BYTES = 1 << 20, 1 << 28
+#: Free ports that a few MPI jobs need.
+_FEW_PORTS = 100
+#: Share of the open files above which a service is about to run out.
+_MANY = 0.9
+_CONNECT_S = 3.0
+#: Variables that bound the ports on which MPICH and hydra listen.
+_RANGES = ("MPICH_PORT_RANGE", "MPIR_CVAR_CH3_PORT_RANGE", "MPIEXEC_PORT_RANGE", "HYDRA_PORT_RANGE")
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def check_room(directory: Path) -> Check:
+    """Read the free space and the free inodes of the file system of a directory."""
+    space = os.statvfs(directory)
+    free, inodes = space.f_bavail * space.f_frsize, space.f_favail
+    result = f"{free >> 20} MiB free"
+    fix = f"remove files from the file system of {directory}, or compact the journal"
+    if space.f_files and inodes < 10:
+        return Check("room", "fault", f"{inodes} files can be created", "the disk is full", fix)
+    if free < _NEEDED_BYTES:
+        return Check("room", "fault", result, "submissions are refused", fix)
+    if free < _SCARCE_BYTES:
+        return Check("room", "note", result, "submissions are refused below 1 MiB", fix)
+    return Check("room", "ok", result, "enough for thousands of jobs")
+
+
+def check_open_files(pid: int) -> Check:
+    """Compare the open files of the service with its limit.
+
+    Parameters
+    ----------
+    pid : process of the service.
+    """
+    try:
+        opened = len(os.listdir(f"/proc/{pid}/fd"))
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    except OSError as error:
+        return Check("open files", "note", f"of process {pid}: {error.strerror}", "not known")
+    result = f"{opened} of {soft} (hard limit {hard})"
+    if soft != resource.RLIM_INFINITY and opened > _MANY * soft:
+        meaning = "the service refuses connections when it has none left"
+        return Check("open files", "fault", result, meaning, "ulimit -n, then serve again")
+    return Check("open files", "ok", result, "each connection takes one or two")
+
+
+def check_listener(endpoint: str, pid: int) -> Check:
+    """Connect to the TCP port of a service, and end the connection at once.
+
+    Parameters
+    ----------
+    endpoint : "tcp://HOST:PORT".
+    pid : process of the service; 0 if it does not run.
+    """
+    parts = urlsplit(endpoint)
+    where, port = parts.netloc, parts.port or 0
+    fault = ""
+    try:
+        with socket.create_connection((parts.hostname, port), _CONNECT_S):
+            pass
+    except OSError as error:
+        fault = error.strerror or str(error)
+    if pid and port not in _listening(pid):
+        meaning = "agents and users on other hosts do not reach the service"
+        return Check("listener", "note", f"the service does not listen on {where}", meaning)
+    if pid and fault:
+        meaning = "agents and users on other hosts may not reach the service"
+        fix = f"check the firewall, and that the name in {endpoint} leads to this host"
+        return Check("listener", "fault", f"{where}: {fault}", meaning, fix)
+    if pid:
+        return Check("listener", "ok", f"{where} accepts connections")
+    if fault:
+        return Check("listener", "ok", f"{where} is free", "the service does not run")
+    meaning = "another program listens there: the service cannot start with this port"
+    return Check("listener", "fault", f"{where} is taken", meaning, "choose another --listen")
+
+
+def _listening(pid: int) -> set[int]:
+    """TCP ports on which a process listens."""
+    try:
+        connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return set()
+    return {
+        connection.laddr.port
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
+def check_mpi_ports(environment: Mapping[str, str]) -> Check:
+    """Check that MPI programs of this host can listen, and be reached by the name of the host."""
+    bounds = {name: environment[name] for name in _RANGES if environment.get(name)}
+    for name, text in bounds.items() or {"the ports of the system": _system_range()}.items():
+        match = re.fullmatch(r"(\d+)[:,\s]+(\d+)", text.strip())
+        if match is None or not 0 < int(match[1]) <= int(match[2]) < 1 << 16:
+            fix = f"{name}=LOW:HIGH" if bounds else ""
+            return Check("MPI ports", "fault", f"{name} is {text!r}", "no range of ports", fix)
+        low, high = int(match[1]), int(match[2])
+        free = high - low + 1 - len(_used_ports(low, high))
+        result = f"{free} of {low} to {high} free"
+        if free < _FEW_PORTS:
+            meaning = "groups cannot start or join when all are in use"
+            return Check("MPI ports", "fault", result, meaning, f"widen {name}")
+    name = socket.gethostname()
+    try:
+        with socket.create_server(("", 0)) as listener:
+            address = (socket.gethostbyname(name), listener.getsockname()[1])
+            with socket.create_connection(address, _CONNECT_S):
+                pass
+    except OSError as error:
+        meaning = "mpiexec and joining groups connect to the name of the host"
+        fix = f"give {name} an address of this host in /etc/hosts, and let it through the firewall"
+        return Check("MPI ports", "fault", f"{name}: {error}", meaning, fix)
+    return Check("MPI ports", "ok", result, "on all interfaces: use a private network")
+
+
+def _system_range() -> str:
+    return _EPHEMERAL.read_text()
+
+
+def _used_ports(low: int, high: int) -> set[int]:
+    """Local ports in a range that have a socket."""
+    used = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        used |= {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
+    return {port for port in used if low <= port <= high}

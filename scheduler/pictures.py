@@ -1,0 +1,100 @@
+"""What all pictures share: colours, layout, rows by host, and encoding as PNG or SVG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from scheduler.model.procset import ProcSet
+
+INK = "#22262b"
+GROUND = "#f7f7f5"
+WAITING = "#8d6a9f"
+DPI = 150
+#: File formats, each with the metadata to omit because it differs between runs.
+FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}}
+
+
+def new_figure(height: float, title: str) -> Figure:
+    """Create an empty figure, 11 inches wide and `height` inches high."""
+    figure = Figure(figsize=(11, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=13, fontweight="bold", color=INK)
+    return figure
+
+
+def reduce_frame(axes: Axes) -> None:
+    """Remove the upper and right border, and shorten the ticks."""
+    axes.tick_params(length=2)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def encode(figure: Figure, form: str) -> bytes:
+    """Encode a figure as "png" or "svg"; equal figures give equal bytes."""
+    data = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "reshape"}):  # makes element names reproducible
+        figure.savefig(data, format=form, dpi=DPI, metadata=FORMATS[form])
+    return data.getvalue()
+
+
+#: More hosts than this have bands and no names.
+MOST_NAMES = 40
+#: More hosts than this are not drawn: a band would be thinner than a few pixels.
+MOST_BANDS = 200
+_SHADE = "#e4e6e1"
+
+
+def group_by_host(axes: Axes, hosts: Mapping[str, ProcSet]) -> bool:
+    """Shade every second host, draw lines between hosts, and name them instead of processors.
+
+    Parameters
+    ----------
+    axes : a Gantt chart whose y axis has the processor numbers.
+    hosts : processors of each host. Those of a host that are not consecutive have a band each.
+
+    Returns
+    -------
+    whether the rows are grouped; False for no hosts, or too many.
+    """
+    bands = sorted(
+        (first, last, name) for name, held in hosts.items() for first, last in held.intervals
+    )
+    if not bands or len(bands) > MOST_BANDS:
+        return False
+    order = {name: number for number, name in enumerate(dict.fromkeys(name for *_, name in bands))}
+    for first, last, name in bands:
+        if order[name] % 2:
+            axes.axhspan(first - 0.5, last + 0.5, color=_SHADE, linewidth=0, zorder=0)
+        if first > bands[0][0]:
+            axes.axhline(first - 0.5, color=INK, linewidth=0.6, zorder=3)
+    if len(bands) <= MOST_NAMES:
+        middles = [(first + last) / 2 for first, last, _ in bands]
+        axes.set_yticks(middles, labels=[name for *_, name in bands])
+        axes.tick_params(axis="y", length=0)
+    axes.set_ylabel("processors by host")
+    return True
+
+
+def steps(times: ArrayLike, changes: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sum the changes of a quantity that is 0 before the first change.
+
+    Parameters
+    ----------
+    times : (n,) float64, times of the changes, in any order.
+    changes : (n,) float64, amount of each change.
+
+    Returns
+    -------
+    times : (m,) float64, distinct, in ascending order.
+    values : (m,) float64, the quantity from each of these times on.
+    """
+    moments, which = np.unique(np.asarray(times, dtype=np.float64), return_inverse=True)
+    amounts = np.asarray(changes, dtype=np.float64)
+    return moments, np.cumsum(np.bincount(which, weights=amounts, minlength=len(moments)))

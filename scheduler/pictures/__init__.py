@@ -1,1 +1,0 @@
-"""Style and helpers that all pictures share."""

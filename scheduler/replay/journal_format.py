@@ -1,0 +1,105 @@
+"""The form of the records in a journal: their encoding and checksums, and the keys of its tables.
+
+SQLite has no checksums for its database file, so a seal comes after the bytes of a record. It
+covers what the record is about, too, such as the number of the job, so that a record that got into
+the place of another one is noticed.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import msgspec
+
+from reshape.wire.codec import may_be_non_finite
+from scheduler.model.events import Event
+from scheduler.model.orders import Order, Reason, WakeAt
+
+#: Format that this release writes, and those that it reads. Format 1 has no records of states,
+#: format 2 no checksums.
+FORMAT = 3
+READABLE = ("1", "2", "3")
+#: What the checksums of records cover besides their bytes, as of `seal`.
+SITE, SUBMISSION, RECORD, SUMMARY = "site", "submission {} {}", "record {}", "summary {}"
+#: The most frequent kinds of records, which few questions need; the indices leave them out.
+ROUTINE = "('ResizePoint', 'Continue')"
+#: Key in `meta` of the largest job number, for journals of which jobs were removed.
+LAST_JOB = "last job"
+#: Key in `meta` of the identity of the journal, which no other one has.
+IDENTITY = "journal"
+#: Key in `meta` of the number of transactions that the service has written.
+SEQUENCE = "sequence"
+#: Key in `meta` of the batch up to which the records of running jobs hold their measurements.
+MEASURED = "measured"
+#: Key in `meta` of the last batch of which retention has removed something.
+REMOVED = "removed up to batch"
+#: A seal is this, with which no record in JSON or MessagePack ends, and hexadecimal digits.
+_MARK, _DIGITS = b"\nseal:", 8
+_LENGTH = len(_MARK) + _DIGITS
+
+_encoder = msgspec.json.Encoder()
+_packer = msgspec.msgpack.Encoder()
+event_decoder = msgspec.json.Decoder(Event)
+order_decoder = msgspec.json.Decoder(Order)
+
+
+def encode_event(event: Event) -> bytes:
+    """Encode an event (JSON) so that it can be read back.
+
+    Raises
+    ------
+    ValueError : a number in it is not finite, which JSON cannot hold.
+    """
+    blob = _encoder.encode(event)
+    if b"null" in blob and may_be_non_finite(_packer.encode(event)):
+        try:
+            event_decoder.decode(blob)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{event} cannot be written to a journal: {error}") from None
+    return blob
+
+
+def encode_order(order: Order) -> bytes:
+    """Encode an order (JSON) so that it can be read back.
+
+    If a number of its reason is not finite, the reason is written as its sentence.
+    """
+    blob = _encoder.encode(order)
+    if b"null" not in blob or isinstance(order, WakeAt):
+        return blob
+    try:
+        order_decoder.decode(blob)
+    except msgspec.ValidationError:
+        reason = Reason(order.reason.rule, "{text}", {"text": order.reason.sentence})
+        return _encoder.encode(msgspec.structs.replace(order, reason=reason))
+    return blob
+
+
+class BrokenSealError(msgspec.DecodeError):
+    """The bytes of a record are not those that were written."""
+
+
+def seal(what: str, record: bytes) -> bytes:
+    """Return a record with its seal."""
+    return record + _MARK + _checksum(what, record)
+
+
+def unseal(what: str, sealed: bytes) -> bytes:
+    """Return a record without its seal; one without a seal, of release 0.1.0, as it is.
+
+    Raises
+    ------
+    BrokenSealError : the record has changed, or is about something else.
+    """
+    if not isinstance(sealed, bytes):  # another column of the database has got here
+        raise BrokenSealError(f"it is of the type {type(sealed).__name__}")
+    if sealed[-_LENGTH:-_DIGITS] != _MARK:
+        return sealed
+    record = sealed[:-_LENGTH]
+    if sealed[-_DIGITS:] != _checksum(what, record):
+        raise BrokenSealError("its checksum differs")
+    return record
+
+
+def _checksum(what: str, record: bytes) -> bytes:
+    return b"%08x" % crc32(what.encode(), crc32(record))

@@ -1,0 +1,169 @@
+"""What the agents of nodes have reported last: their groups, folders and restart points.
+
+An agent that replaced another one says that all groups of its node have ended. Which of their jobs
+can restart depends on the restart points, which may lie on hosts whose agents have not reported
+since the service started. Until they have, or are lost, such an agent is held back, and its node
+stays down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from scheduler.protocol import messages as m
+from scheduler.service.record.clock import boot_id
+from scheduler.service.record.journal import Journal
+
+#: Seconds, besides two heartbeats, after which an agent that is held back counts as silent.
+SILENT_S = 2.0
+
+
+@dataclass
+class AgentState:
+    """The latest report of an agent; `groups` is by job, then by group.
+
+    `heard_at` is a reading of the monitor's listening time. `name` identifies the agent among all
+    that the node ever had; `host` and `address` are empty on the host of the service.
+    `served_before` says whether the journal had it as the agent of the node when it first reported.
+    """
+
+    identity: bytes
+    pid: int
+    heard_at: float
+    name: str = ""
+    host: str = ""
+    address: str = ""
+    groups: dict[int, dict[int, m.GroupStatus]] = field(default_factory=dict)
+    restart_points: set[int] = field(default_factory=set)
+    folders: set[int] = field(default_factory=set)
+    max_memory_mib: dict[int, int] = field(default_factory=dict)
+    cores: list[list[int]] = field(default_factory=list)
+    served_before: bool = False
+
+
+class AgentReports:
+    """The latest report of each agent.
+
+    Parameters
+    ----------
+    journal : gets the largest memory of the jobs.
+
+    Attributes
+    ----------
+    agents : by node.
+    changed_jobs : jobs whose groups have changed in reports that the driver has not taken yet.
+    started : (job, group) of groups that were ever reported as alive.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.agents: dict[str, AgentState] = {}
+        self.changed_jobs: set[int] = set()
+        self.started: set[tuple[int, int]] = set()
+
+    def note(
+        self, identity: bytes, hello: m.AgentHello, heard_at: float, *, served_before: bool
+    ) -> None:
+        """Take the report of an agent in place of the one before, if there was one."""
+        groups: dict[int, dict[int, m.GroupStatus]] = {}
+        for status in hello.groups:
+            groups.setdefault(status.job, {})[status.group] = status
+            if status.alive or status.began:
+                self.started.add((status.job, status.group))
+        restart_points = set(hello.restart_points)
+        before = self.agents.get(hello.node) or AgentState(identity, hello.pid, 0.0)
+        folders = set(hello.folders)
+        self.changed_jobs |= restart_points ^ before.restart_points
+        self.changed_jobs |= folders ^ before.folders
+        self.changed_jobs.update(
+            job
+            for job in groups.keys() | before.groups.keys()
+            if groups.get(job) != before.groups.get(job)
+        )
+        self.agents[hello.node] = AgentState(
+            identity,
+            hello.pid,
+            heard_at,
+            agent_name(hello),
+            hello.host,
+            hello.address,
+            groups,
+            restart_points,
+            folders,
+            hello.max_memory_mib,
+            hello.cores,
+            served_before,
+        )
+        if hello.max_memory_mib != before.max_memory_mib:
+            self._note_memory(before.max_memory_mib, hello.max_memory_mib)
+
+    def _note_memory(self, before: Mapping[int, int], now: Mapping[int, int]) -> None:
+        """Note the largest memory of the jobs for which an agent reports a new amount.
+
+        The amounts of several nodes are added. What an earlier agent reported is not lost.
+        """
+        for job in now:
+            if now[job] != before.get(job):
+                mib = sum(agent.max_memory_mib.get(job, 0) for agent in self.agents.values())
+                if mib > self._journal.max_memory_mib(job):
+                    self._journal.note_memory(job, mib)
+
+    def drop(self, node: str) -> None:
+        """Forget the report of an agent; the jobs of its groups have changed."""
+        self.changed_jobs |= self.agents.pop(node).groups.keys()
+
+    def status(self, node: str, job: int, group: int) -> m.GroupStatus | None:
+        """Return the status of a group as the agent of a node reports it, None if it does not."""
+        agent = self.agents.get(node)
+        return agent.groups.get(job, {}).get(group) if agent else None
+
+    def statuses(self, job: int) -> list[tuple[str, m.GroupStatus]]:
+        """Return (node, status) of every group of a job that an agent reports."""
+        return [
+            (node, status)
+            for node, agent in self.agents.items()
+            for status in agent.groups.get(job, {}).values()
+        ]
+
+    def nodes_with_folder(self, job: int) -> list[str]:
+        """Nodes that hold shared memory of a job."""
+        return [node for node, agent in self.agents.items() if job in agent.folders]
+
+    def has_restart_point(self, job: int) -> bool:
+        """Whether an agent reports a restart point of this job."""
+        return any(job in agent.restart_points for agent in self.agents.values())
+
+    def known_jobs(self) -> set[int]:
+        """Return the jobs of which an agent reports a group or a folder."""
+        return {
+            job for agent in self.agents.values() for job in agent.groups.keys() | agent.folders
+        }
+
+
+class HeldBackAgents:
+    """The latest agent of each node that was held back.
+
+    Parameters
+    ----------
+    heartbeat_s : interval of the reports of agents, seconds.
+    """
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self._silent_s = SILENT_S + 2 * heartbeat_s
+        self._reports: dict[str, tuple[str, float]] = {}  # node -> agent, time of its last report
+
+    def hold(self, node: str, agent: str, at: float) -> bool:
+        """Note a report of an agent at a time (s); return whether it is the first one."""
+        before = self._reports.get(node)
+        self._reports[node] = agent, at
+        return before is None or before[0] != agent
+
+    def is_heard(self, node: str, at: float) -> bool:
+        """Whether an agent of a node was held back and has reported shortly before a time (s)."""
+        return node in self._reports and at - self._reports[node][1] < self._silent_s
+
+
+def agent_name(hello: m.AgentHello) -> str:
+    """Name that identifies an agent among all that its node ever had."""
+    return hello.incarnation or f"{hello.pid} {boot_id()}"

@@ -1,0 +1,112 @@
+"""The output files of jobs: their names, and their last lines.
+
+The names have the placeholders of Slurm's `sbatch`.
+
+==============  ====================================================
+``%j``, ``%A``  number of the job (`%A` differs only for job arrays)
+``%{JOB_ID}``   the same
+``%J``          the same, since an output belongs to a job, no step
+``%a``, ``%t``  0: there are no job arrays, and one file for a job
+``%x``, ``%u``  name of the job, and of its user
+``%N``          short name of the host that starts the processes
+``%%``          a percent sign
+==============  ====================================================
+
+A number between the percent sign and the letter is the least number of digits, as in ``%4j``.
+
+From the last lines escape sequences and other characters that are not printable are removed, so
+that what a program prints cannot control the terminal of those who read about its job. What mpiexec
+prints about the end of a process is left out: the exit code says it, and it would hide the lines of
+the program.
+"""
+
+from __future__ import annotations
+
+import re
+
+from reshape.errors import ReshapeError
+
+_PLACEHOLDER = re.compile(r"%(?:\{JOB_ID\}|(\d*)([jJAatxuN%]))")
+#: The most digits to which a number is filled up.
+_DIGITS = 10
+_KNOWN = "%j %J %A %a %t %x %u %N %% and %{JOB_ID}"
+
+
+def check_output_name(text: str) -> None:
+    """Refuse a name with an unknown placeholder.
+
+    Raises
+    ------
+    ReshapeError : the message names the placeholder.
+    """
+    unknown = _PLACEHOLDER.sub("", text).find("%")
+    if unknown < 0:
+        return
+    wrong = _PLACEHOLDER.sub("", text)[unknown : unknown + 2]
+    raise ReshapeError(f"the output {text!r} has the placeholder {wrong!r}: known are {_KNOWN}")
+
+
+def output_name(text: str, *, job: int, name: str, user: str, host: str = "") -> str:
+    """Return the name of an output file.
+
+    Parameters
+    ----------
+    text : the name as submitted; what is no placeholder stays as it is.
+    host : that of the processes, of which the part before the first dot is used; "": it is not
+        known, and `%N` stays.
+    """
+    texts = {"x": name, "u": user, "N": host.partition(".")[0] or "%N", "%": "%"}
+    numbers = {"j": job, "J": job, "A": job, "a": 0, "t": 0}
+
+    def value(match: re.Match[str]) -> str:
+        digits, letter = match.groups()
+        if letter in texts:
+            return texts[letter].replace("/", "_")
+        return str(numbers[letter or "j"]).zfill(min(int(digits or 0), _DIGITS))
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+#: Lines that are kept, and characters of each.
+MOST_LINES, WIDTH = 10, 200
+#: Escape sequences (ECMA-48): strings such as titles, control sequences such as colours, others.
+_ESCAPES = re.compile(
+    r"\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]?", re.DOTALL
+)
+#: What hydra prints when a process fails or is ended.
+_MPIEXEC = re.compile(
+    r"={40,}|=   (?:BAD TERM|PID|EXIT CODE|CLEANING|YOU CAN)|YOUR APPLICATION TERMINATED WITH|"
+    r"This typically refers to a problem with|Please see the FAQ page|\[(?:mpiexec|proxy)[@:]"
+)
+_TRACEBACK = "Traceback (most recent call last):"
+_ABORT = re.compile(r"Abort\(-?\d+\) on node ")
+
+
+def last_lines(text: str) -> str:
+    """Return the last lines of an output, at most `MOST_LINES` of `WIDTH` characters."""
+    lines = [_plain(line) for line in _ESCAPES.sub("", text).split("\n")]
+    lines = [line for line in lines if line.strip() and not _MPIEXEC.match(line)]
+    return "\n".join(lines[-MOST_LINES:])
+
+
+def _plain(line: str) -> str:
+    """Return what a terminal would show of a line: what follows the last carriage return."""
+    shown = line.rstrip("\r").rpartition("\r")[2].expandtabs(4)
+    shown = "".join(character for character in shown if character.isprintable()).rstrip()
+    return shown if len(shown) <= WIDTH else f"{shown[: WIDTH - 3]}..."
+
+
+def error_line(lines: str) -> str:
+    """Return the line that says what went wrong: the exception of a traceback, else the last line.
+
+    Parameters
+    ----------
+    lines : as `last_lines` returns them.
+    """
+    told = lines.split("\n")
+    if _TRACEBACK in told:
+        begin = len(told) - told[::-1].index(_TRACEBACK)
+        exception = next((line for line in told[begin:] if not line.startswith(" ")), "")
+        if exception:
+            return exception
+    return next((line for line in reversed(told) if not _ABORT.match(line)), told[-1])
