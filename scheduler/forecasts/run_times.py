@@ -35,11 +35,13 @@ class RunTimes(NamedTuple):
         `_likenesses`.
     quantiles : job number -> run times (s) at `PROBABILITIES`, for jobs for which the predictor has
         them.
+    alike : job number -> what `_alike` returns for the jobs that all futures have.
     """
 
     state: RecordedState
     ratios: Mapping[Hashable, Sequence[float]]
     quantiles: Mapping[int, Sequence[float]]
+    alike: dict[int, list[Sequence[float]]]
 
     @classmethod
     def of(cls, state: RecordedState, specs: Sequence[JobSpec] = ()) -> RunTimes:
@@ -57,7 +59,9 @@ class RunTimes(NamedTuple):
             if ratio is not None:
                 for likeness in _likenesses(job.spec):
                     ratios.setdefault(likeness, []).append(ratio)
-        return cls(state, {like: sorted(values) for like, values in ratios.items()}, quantiles)
+        ascending = {like: sorted(values) for like, values in ratios.items()}
+        alike = {job.id: _alike(ascending, job.spec) for job in _all_jobs(state, specs)}
+        return cls(state, ascending, quantiles, alike)
 
     def drawn(self, specs: Iterable[JobSpec], rng: np.random.Generator) -> dict[int, float]:
         """Draw the run times of all jobs of the state, and of jobs that are submitted to it.
@@ -76,22 +80,14 @@ class RunTimes(NamedTuple):
             if job.id in self.quantiles:
                 run_s = _from_quantiles(self.quantiles[job.id], passed_s, u)
             else:
-                run_s = self._from_ratios(job.spec, passed_s, u)
+                alike = self.alike.get(job.id)
+                if alike is None:
+                    alike = _alike(self.ratios, job.spec)
+                run_s = _from_ratios(alike, job.spec.walltime_s, passed_s, u)
             if run_s is not None:
                 limit_s = job.spec.walltime_s if self.state.kill_at_walltime else run_s
                 drawn[job.id] = min(run_s, limit_s)
         return drawn
-
-    def _from_ratios(self, spec: JobSpec, passed_s: float, u: float) -> float | None:
-        """Draw a ratio above the share of the walltime that has passed."""
-        for likeness in _likenesses(spec):
-            ratios = self.ratios.get(likeness, ())
-            if len(ratios) < LEAST and likeness != ALL:
-                continue
-            passed = bisect_right(ratios, passed_s / spec.walltime_s) if passed_s > 0 else 0
-            if passed < len(ratios):
-                return ratios[passed + int(u * (len(ratios) - passed))] * spec.walltime_s
-        return None
 
 
 #: What all jobs have in common.
@@ -106,6 +102,23 @@ def _likenesses(spec: JobSpec) -> tuple[Hashable, ...]:
     """
     user, walltime_s = spec.user, spec.walltime_s
     return (user, spec.name, walltime_s), (user, walltime_s), (user,), frexp(walltime_s)[1], ALL
+
+
+def _alike(ratios: Mapping[Hashable, Sequence[float]], spec: JobSpec) -> list[Sequence[float]]:
+    """Return ratios of past jobs, those of the jobs most like this one first."""
+    known = ((like, ratios.get(like, ())) for like in _likenesses(spec))
+    return [values for like, values in known if len(values) >= LEAST or like == ALL]
+
+
+def _from_ratios(
+    alike: Iterable[Sequence[float]], walltime_s: float, passed_s: float, u: float
+) -> float | None:
+    """Draw a ratio above the share of the walltime that has passed."""
+    for ratios in alike:
+        passed = bisect_right(ratios, passed_s / walltime_s) if passed_s > 0 else 0
+        if passed < len(ratios):
+            return ratios[passed + int(u * (len(ratios) - passed))] * walltime_s
+    return None
 
 
 def run_ratio(job: Job) -> float | None:

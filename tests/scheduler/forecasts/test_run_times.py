@@ -124,7 +124,7 @@ def test_drawn_run_times_are_within_the_distribution_and_the_walltime(
     values: list[float], passed_s: float, seed: int
 ) -> None:
     quantiles = sorted(values)
-    run_times = RunTimes(state_after(passed_s), {}, {21: quantiles})
+    run_times = RunTimes(state_after(passed_s), {}, {21: quantiles}, {})
     drawn = run_times.drawn([], np.random.default_rng(seed))
     if passed_s >= quantiles[-1]:
         assert drawn == {}
