@@ -166,6 +166,8 @@ def quote_text(quote: Quote) -> str:
         lines["Futures"] = f"{quote.futures}, run times of {quote.past_jobs} past jobs"
         if quote.predicted_jobs:
             lines["Futures"] += f", of the predictor for {counted(quote.predicted_jobs, 'job')}"
+        if quote.outcomes:
+            lines["Futures"] += f"; calibrated by {counted(quote.outcomes, 'past forecast')}"
     return "\n".join(f"{name + ':':<21}{value}" for name, value in lines.items())
 
 

@@ -24,6 +24,8 @@ from scheduler.forecasts.run_times import RunTimes
 from scheduler.model.events import JobSpec
 
 LEVELS = (10, 50, 90)
+#: Futures with arrivals have them for this multiple of the expected wait.
+ARRIVALS_OF_WAIT = 2.0
 #: Seconds after which a process of a pool notices that its parent has died.
 PARENT_S = 0.5
 
@@ -57,7 +59,7 @@ class Futures:
     state : where they begin.
     job : number of the job whose start and end are asked for.
     specs, horizon_s : see `forecast`.
-    arrive_until : further jobs are submitted until this time, s, like the latest ones.
+    arrive_until : further jobs are submitted until this time, s; see `drawn_arrivals`.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Futures:
         self._state, self._job, self._specs = state, job, specs
         self._horizon_s, self._arrive_until = horizon_s, arrive_until
         self._run_times = RunTimes.of(state, specs)
+        self._arrivals = state.arrivals if arrive_until > state.now else []
 
     @property
     def predicted(self) -> int:
@@ -106,7 +109,7 @@ class Futures:
 
     def one(self, draw: np.random.Generator) -> tuple[float, float]:
         """Start and end of the job in one future, s; inf beyond the horizon."""
-        later = drawn_arrivals(self._state, self._arrive_until, draw)
+        later = drawn_arrivals(self._arrivals, self._state.now, self._arrive_until, draw)
         specs = [*self._specs, *(spec for _, spec in later)]
         found = forecast(
             self._state,
@@ -139,24 +142,33 @@ def _one_of_inherited(draw: np.random.Generator) -> tuple[float, float]:
     return _inherited[0].one(draw)
 
 
+def last_arrival(now: float, start: float | None) -> float:
+    """Time of the last arrival in the futures of a job with an expected start, s."""
+    return -inf if start is None else now + ARRIVALS_OF_WAIT * (start - now)
+
+
 def drawn_arrivals(
-    state: RecordedState, until: float, rng: np.random.Generator
+    known: Sequence[tuple[float, JobSpec]], now: float, until: float, rng: np.random.Generator
 ) -> list[tuple[float, JobSpec]]:
-    """Draw submissions at the rate of the latest ones, with requests of these.
+    """Repeat the latest submissions from a random moment on, at their distances in time.
+
+    So the arrivals of a future come in bursts as those of the past did, and of one user together
+    (a circular block bootstrap: D. N. Politis and J. P. Romano, 1992).
 
     Parameters
     ----------
-    until : time of the last submission at most, s.
+    known : times (s) and requests of the latest submissions, in order of time.
+    now, until : time of the present, and of the last submission at most, s.
 
     Returns
     -------
     (time in seconds, request) in order of time; none if fewer than two submissions are known.
     """
-    known = state.arrivals
-    if until <= state.now or len(known) < 2 or known[0][0] >= state.now:
+    if until <= now or len(known) < 2 or known[0][0] >= now:
         return []
-    mean_s = (state.now - known[0][0]) / len(known)
-    count = int(rng.poisson((until - state.now) / mean_s))
-    times = np.sort(rng.uniform(state.now, until, count)).tolist()
-    chosen = rng.integers(0, len(known), count).tolist()
-    return [(at, known[place][1]) for at, place in zip(times, chosen, strict=True)]
+    times = np.array([at for at, _ in known])
+    span_s = now - times[0]
+    after_s = (times - times[0] - span_s * rng.random()) % span_s
+    order = np.argsort(after_s, kind="stable")
+    order = order[now + after_s[order] <= until]
+    return [(now + float(after_s[place]), known[place][1]) for place in order.tolist()]

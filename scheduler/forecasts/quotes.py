@@ -8,17 +8,17 @@ from math import inf
 
 import msgspec
 
+from scheduler.forecasts.calibration import Calibration
 from scheduler.forecasts.forecast import JobForecast, forecast
-from scheduler.forecasts.futures import Futures, Spread
+from scheduler.forecasts.futures import Futures, Spread, last_arrival
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.forecasts.run_times import run_ratio
 from scheduler.forecasts.trajectory import Trajectory
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 
 #: Queued jobs before a job that `waiting` lists.
 LISTED = 10
-#: Futures with arrivals have them for this multiple of the expected wait.
-ARRIVALS_OF_WAIT = 2.0
 
 
 class Quote(msgspec.Struct, frozen=True):
@@ -32,12 +32,13 @@ class Quote(msgspec.Struct, frozen=True):
     slowdown : time from now to the end divided by the run time.
     cost : None; services have no prices.
     processors, sizes : see `JobForecast`.
-    start_quantiles, end_quantiles : over futures; None if there are none.
+    start_quantiles, end_quantiles : over futures, calibrated; None if there are none.
     futures : number of futures.
-    past_jobs : number of completed jobs whose run times the futures draw from.
+    past_jobs : number of ended jobs whose run times the futures draw from.
     predicted_jobs : number of jobs whose run times they draw from the quantiles of a predictor.
     looked_ahead_s : seconds from now up to which the forecast has come, if the time that it may
         take ended it; None otherwise.
+    outcomes : number of past forecasts whose outcomes calibrate the quantiles; 0: not calibrated.
     """
 
     now: float
@@ -54,6 +55,7 @@ class Quote(msgspec.Struct, frozen=True):
     past_jobs: int = 0
     predicted_jobs: int = 0
     looked_ahead_s: float | None = None
+    outcomes: int = 0
 
 
 class OtherRequest(msgspec.Struct, frozen=True):
@@ -81,8 +83,9 @@ class Waiting(msgspec.Struct, frozen=True):
     before : numbers of the first queued jobs before it, in queue order.
     before_count : number of all queued jobs before it.
     forecast : what it is expected to do.
-    start_quantiles : of its start over futures; None if there are none.
+    start_quantiles : of its start over futures, calibrated; None if there are none.
     changes : other requests that were tried, with their starts.
+    outcomes : see `Quote`.
     """
 
     job: int
@@ -93,6 +96,7 @@ class Waiting(msgspec.Struct, frozen=True):
     forecast: JobForecast
     start_quantiles: Spread | None = None
     changes: list[OtherRequest] = []
+    outcomes: int = 0
 
 
 def quote(
@@ -106,6 +110,7 @@ def quote(
     workers: int = 1,
     limit_s: float = inf,
     trajectory: Trajectory | None = None,
+    calibration: Calibration | None = None,
 ) -> Quote:
     """Forecast a job that is submitted now.
 
@@ -114,11 +119,12 @@ def quote(
     spec : its request, which the core can run (see `nearest_feasible`).
     horizon_s : seconds from now at which forecasts end.
     futures, seed : number of futures for the quantiles, and the seed of their draws.
-    arrivals : in the futures, further jobs are submitted at the rate of the latest ones for twice
-        the expected wait.
+    arrivals : in the futures, further jobs are submitted like the latest ones for twice the
+        expected wait.
     workers : processes that compute the futures.
     limit_s : seconds that the first forecast may take; futures look no further ahead than it.
     trajectory : of the same state, which holds at its time; the first forecast then begins later.
+    calibration : corrects the quantiles; None: they stay as the futures have them.
     """
     number, until = state.last + 1, state.now + horizon_s
     known = None if trajectory is None else trajectory.state_before_start(spec, until)
@@ -134,28 +140,25 @@ def quote(
         slowdown=_slowdown(state.now, start, end),
         processors=found.processors,
         sizes=found.sizes,
-        past_jobs=len(state.ratios),
+        past_jobs=sum(run_ratio(job) is not None for job in state.past),
         looked_ahead_s=run.until - state.now if run.time_is_over else None,
     )
     if not futures:
         return answer
-    until = _arrive_until(state.now, start) if arrivals else -inf
+    until = last_arrival(state.now, start) if arrivals else -inf
     if run.time_is_over:
         horizon_s = run.until - state.now
     several = Futures(state, number, [spec], horizon_s, until)
-    spreads = several.spreads(futures, seed, workers)
+    known_outcomes = calibration or Calibration()
+    spreads = known_outcomes.corrected(several.spreads(futures, seed, workers), state.now)
     return msgspec.structs.replace(
         answer,
         futures=futures,
         predicted_jobs=several.predicted,
         start_quantiles=spreads.start,
         end_quantiles=spreads.end,
+        outcomes=known_outcomes.count,
     )
-
-
-def _arrive_until(now: float, start: float | None) -> float:
-    """Time of the last arrival in futures, s."""
-    return -inf if start is None else now + ARRIVALS_OF_WAIT * (start - now)
 
 
 def _slowdown(now: float, start: float | None, end: float | None) -> float | None:
@@ -218,13 +221,14 @@ def waiting(
     workers: int = 1,
     limit_s: float = inf,
     ahead_s: float = 0.0,
+    calibration: Calibration | None = None,
 ) -> Waiting:
     """Describe what a queued job waits for, when it will start, and what would change that.
 
     Parameters
     ----------
-    horizon_s, futures, seed, arrivals, workers, limit_s : see `quote`; the forecasts of other
-        requests look no further ahead than the first one either.
+    horizon_s, futures, seed, arrivals, workers, limit_s, calibration : see `quote`; the forecasts
+        of other requests look no further ahead than the first one either.
     ahead_s : wall clock minus the clock of the state, seconds, for the moments of the reason.
 
     Raises
@@ -242,11 +246,12 @@ def waiting(
     expected = run.of(number)
     if run.time_is_over:
         horizon_s = run.until - state.now
-    spread = None
+    spread, known_outcomes = None, calibration or Calibration()
     if futures:
-        until = _arrive_until(state.now, expected.start) if arrivals else -inf
+        until = last_arrival(state.now, expected.start) if arrivals else -inf
         several = Futures(state, number, horizon_s=horizon_s, arrive_until=until)
-        spread = several.spreads(futures, seed, workers).start
+        spreads = several.spreads(futures, seed, workers)
+        spread = known_outcomes.corrected(spreads, state.now).start
     changes = [
         OtherRequest(spec.processors, spec.walltime_s, _start_with(state, job, spec, horizon_s))
         for spec in _other_requests(job.spec)
@@ -260,6 +265,7 @@ def waiting(
         forecast=expected,
         start_quantiles=spread,
         changes=changes,
+        outcomes=known_outcomes.count if futures else 0,
     )
 
 

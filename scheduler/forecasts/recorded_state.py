@@ -17,7 +17,7 @@ from scheduler.core.core import Core
 from scheduler.core.partition import EventOrder
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.history import History
-from scheduler.model.job import COMPLETED, FINAL, PENDING, Job
+from scheduler.model.job import FINAL, PENDING, Job
 from scheduler.model.machine import Machine
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
@@ -29,8 +29,10 @@ from scheduler.replay.compare import scenario_of
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.state.records import decode_core, encode_core
 
-#: Ended jobs, the latest, whose run times tell how estimates and run times differ.
+#: Latest jobs that tell how run times and estimates differ, and what is submitted.
 PAST_JOBS = 1000
+#: Ended jobs of a recorded state, the latest. Hindcasts of the later half know the earlier half.
+KEPT_JOBS = 2 * PAST_JOBS
 _encode_history = msgspec.msgpack.Encoder().encode
 _decode_history = msgspec.msgpack.Decoder(History).decode
 
@@ -48,8 +50,7 @@ class RecordedState:
     last : number of the job that was submitted last, 0 if there was none.
     network, places, shared : of the machine.
     points : resize points after the records of their jobs, oldest first.
-    ratios : run time divided by walltime of jobs that completed recently.
-    arrivals : time (s) and request of the latest submissions, in order of time.
+    past : the `KEPT_JOBS` jobs that ended last, in order of their ends.
     """
 
     record: bytes
@@ -63,8 +64,7 @@ class RecordedState:
     places: Mapping[str, ProcSet] = field(default_factory=dict)
     shared: SharedCapacity | None = None
     points: Sequence[ResizePoint] = ()
-    ratios: Sequence[float] = ()
-    arrivals: Sequence[tuple[float, JobSpec]] = ()
+    past: Sequence[Job] = ()
 
     @classmethod
     def of_core(cls, core: Core, *, last: int | None = None) -> RecordedState:
@@ -86,8 +86,7 @@ class RecordedState:
             network=machine.space.network,
             places=machine.numbering.places,
             shared=machine.shared,
-            ratios=_ratios(list(jobs.values())[-PAST_JOBS:]),
-            arrivals=_arrivals(jobs.values()),
+            past=_by_end(job for job in jobs.values() if job.state in FINAL)[-KEPT_JOBS:],
         )
 
     @classmethod
@@ -111,7 +110,7 @@ class RecordedState:
                     " with this release"
                 )
             jobs = journal.recorded_jobs(ended=False)
-            past = journal.recorded_jobs(ended=True, latest=PAST_JOBS)
+            past = journal.recorded_jobs(ended=True, latest=KEPT_JOBS)
             points = list(journal.points_after_records())
             last = journal.last_job()
         scenario, kill_at_walltime, machine = scenario_of(settings[-1])
@@ -126,9 +125,14 @@ class RecordedState:
             places=machine.numbering.places,
             shared=machine.shared,
             points=points,
-            ratios=_ratios(past),
-            arrivals=_arrivals([*past, *jobs]),
+            past=_by_end(past),
         )
+
+    @property
+    def arrivals(self) -> list[tuple[float, JobSpec]]:
+        """Times (s) and requests of the latest submissions, in order of time."""
+        known = sorted((job.submitted_at, job.id, job.spec) for job in (*self.past, *self.jobs))
+        return [(at, spec) for at, _, spec in known[-PAST_JOBS:]]
 
     def later(self, core: Core) -> RecordedState:
         """Record a copy of the core that was built by `core` and has run forward since.
@@ -171,19 +175,8 @@ def _copied(job: Job) -> Job:
     return copy
 
 
-def _ratios(jobs: Sequence[Job]) -> list[float]:
-    """Run times divided by walltimes, of those jobs that completed."""
-    return [
-        (job.ended_at - job.started_at) / job.spec.walltime_s
-        for job in jobs
-        if job.state is COMPLETED and job.started_at is not None and job.ended_at is not None
-    ]
-
-
-def _arrivals(jobs: Iterable[Job]) -> list[tuple[float, JobSpec]]:
-    """Times and requests of the jobs that were submitted last."""
-    found = sorted(jobs, key=lambda job: job.submitted_at)[-PAST_JOBS:]
-    return [(job.submitted_at, job.spec) for job in found]
+def _by_end(ended: Iterable[Job]) -> list[Job]:
+    return sorted(ended, key=lambda job: (job.ended_at or 0.0, job.id))
 
 
 def _describe(event: ResizePoint, policy: Resizing, error: Exception) -> str:

@@ -1,24 +1,28 @@
 """Run times that futures draw: from the quantiles of a predictor, or from those of past jobs.
 
 If the predictor of the core has quantiles for a job, the run time is drawn from them. Otherwise
-the ratio of run time to walltime is drawn from the jobs that completed recently. The run time of a
-running job is drawn from the part of its distribution beyond the time for which it has run.
+the ratio of run time to walltime is drawn from past jobs that are like it: users repeat their jobs,
+and the jobs that hold most of a machine are not like most jobs. The run time of a running job is
+drawn from the part of its distribution beyond the time for which it has run.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from math import frexp
 from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.forecasts.recorded_state import PAST_JOBS, RecordedState
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 
 #: Probabilities of the quantiles of a predictor; between them the distribution is linear.
 PROBABILITIES = (0.01, *(step / 20 for step in range(1, 20)), 0.99)
+#: Past jobs that are like a job are enough if there are as many as this.
+LEAST = 10
 
 
 class RunTimes(NamedTuple):
@@ -27,14 +31,17 @@ class RunTimes(NamedTuple):
     Parameters
     ----------
     state : with the jobs.
-    ratios : run time divided by walltime of past jobs, ascending.
+    ratios : run time divided by walltime of past jobs, ascending, by what they have in common; see
+        `_likenesses`.
     quantiles : job number -> run times (s) at `PROBABILITIES`, for jobs for which the predictor has
         them.
+    alike : job number -> what `_alike` returns for the jobs that all futures have.
     """
 
     state: RecordedState
-    ratios: Sequence[float]
+    ratios: Mapping[Hashable, Sequence[float]]
     quantiles: Mapping[int, Sequence[float]]
+    alike: dict[int, list[Sequence[float]]]
 
     @classmethod
     def of(cls, state: RecordedState, specs: Sequence[JobSpec] = ()) -> RunTimes:
@@ -46,7 +53,15 @@ class RunTimes(NamedTuple):
                 found = predictor.quantiles(job, PROBABILITIES)
                 if found is not None:
                     quantiles[job.id] = _ascending(found)
-        return cls(state, sorted(state.ratios), quantiles)
+        ratios: dict[Hashable, list[float]] = {}
+        for job in state.past[-PAST_JOBS:]:
+            ratio = run_ratio(job)
+            if ratio is not None:
+                for likeness in _likenesses(job.spec):
+                    ratios.setdefault(likeness, []).append(ratio)
+        ascending = {like: sorted(values) for like, values in ratios.items()}
+        alike = {job.id: _alike(ascending, job.spec) for job in _all_jobs(state, specs)}
+        return cls(state, ascending, quantiles, alike)
 
     def drawn(self, specs: Iterable[JobSpec], rng: np.random.Generator) -> dict[int, float]:
         """Draw the run times of all jobs of the state, and of jobs that are submitted to it.
@@ -65,19 +80,52 @@ class RunTimes(NamedTuple):
             if job.id in self.quantiles:
                 run_s = _from_quantiles(self.quantiles[job.id], passed_s, u)
             else:
-                run_s = self._from_ratios(job.spec.walltime_s, passed_s, u)
+                alike = self.alike.get(job.id)
+                if alike is None:
+                    alike = _alike(self.ratios, job.spec)
+                run_s = _from_ratios(alike, job.spec.walltime_s, passed_s, u)
             if run_s is not None:
                 limit_s = job.spec.walltime_s if self.state.kill_at_walltime else run_s
                 drawn[job.id] = min(run_s, limit_s)
         return drawn
 
-    def _from_ratios(self, walltime_s: float, passed_s: float, u: float) -> float | None:
-        """Draw a ratio above the share of the walltime that has passed."""
-        ratios = self.ratios
+
+#: What all jobs have in common.
+ALL: Hashable = ()
+
+
+def _likenesses(spec: JobSpec) -> tuple[Hashable, ...]:
+    """What a job has in common with others, from the most alike to all jobs.
+
+    These are its user, name and walltime; user and walltime; the user; and the walltime up to a
+    factor of two.
+    """
+    user, walltime_s = spec.user, spec.walltime_s
+    return (user, spec.name, walltime_s), (user, walltime_s), (user,), frexp(walltime_s)[1], ALL
+
+
+def _alike(ratios: Mapping[Hashable, Sequence[float]], spec: JobSpec) -> list[Sequence[float]]:
+    """Return ratios of past jobs, those of the jobs most like this one first."""
+    known = ((like, ratios.get(like, ())) for like in _likenesses(spec))
+    return [values for like, values in known if len(values) >= LEAST or like == ALL]
+
+
+def _from_ratios(
+    alike: Iterable[Sequence[float]], walltime_s: float, passed_s: float, u: float
+) -> float | None:
+    """Draw a ratio above the share of the walltime that has passed."""
+    for ratios in alike:
         passed = bisect_right(ratios, passed_s / walltime_s) if passed_s > 0 else 0
-        if passed == len(ratios):
-            return None
-        return ratios[passed + int(u * (len(ratios) - passed))] * walltime_s
+        if passed < len(ratios):
+            return ratios[passed + int(u * (len(ratios) - passed))] * walltime_s
+    return None
+
+
+def run_ratio(job: Job) -> float | None:
+    """Run time of an ended job divided by its walltime; None if it did not run."""
+    if job.started_at is None or job.ended_at is None:
+        return None
+    return (job.ended_at - job.started_at) / job.spec.walltime_s
 
 
 def _from_quantiles(quantiles: Sequence[float], passed_s: float, u: float) -> float | None:

@@ -237,7 +237,7 @@ class JournalReader:
         Parameters
         ----------
         ended : only jobs that have ended, or only those that have not; None: all.
-        latest : largest number of jobs to return, those with the largest numbers.
+        latest : largest number of jobs to return, of ended jobs those that ended last.
 
         Raises
         ------
@@ -245,10 +245,10 @@ class JournalReader:
         """
         where = {None: "", True: "WHERE ended_at IS NOT NULL", False: "WHERE ended_at IS NULL"}
         with self._readable():
-            query = f"SELECT job, record FROM records {where[ended]} ORDER BY job DESC LIMIT ?"
+            query = f"SELECT job, record FROM records {where[ended]} ORDER BY ended_at DESC LIMIT ?"
             rows = self.rows(query, -1 if latest is None else latest)
             jobs = [decode_job(unseal(RECORD.format(n), record)) for n, record in rows]
-            return jobs[::-1]
+            return sorted(jobs, key=lambda job: job.id)
 
     def last_job(self) -> int:
         """Return the number of the job that was submitted last, 0 if there was none."""

@@ -20,6 +20,7 @@ from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import encode
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.futures import Spread
+from scheduler.forecasts.hindcasts import Hindcasts
 from scheduler.forecasts.quotes import Quote, Waiting, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
@@ -29,6 +30,7 @@ from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.reading.questions import (
     ForecastQuestion,
+    QuoteQuestion,
     StartsQuestion,
     WaitingQuestion,
 )
@@ -44,6 +46,8 @@ MOST_FUTURES = 1000
 LIMIT_S = 40.0
 #: Seconds that the trajectory of a first quote may take.
 TRAJECTORY_S = 2.0
+#: Seconds after which a question begins no further hindcast; later ones continue.
+HINDCASTS_S = 4.0
 
 
 class Forecaster:
@@ -56,6 +60,7 @@ class Forecaster:
         self._batch = -1  # of the recorded state
         self._trajectory: Trajectory | None = None
         self._tried = False  # whether the trajectory of the recorded state was computed
+        self._hindcasts = Hindcasts()
 
     def answer(self, request: int, question: ForecastQuestion) -> list[bytes]:
         """Answer a question with the frames of a message; an error is answered with `Failure`."""
@@ -74,6 +79,8 @@ class Forecaster:
             return expected_starts(state, horizon_s, known)
         query = question.query
         _check_draws(query)
+        if isinstance(question, QuoteQuestion) and (question.refusal or question.spec is None):
+            raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
         drawn: dict[str, Any] = {
             "horizon_s": _horizon(query.horizon_s),
             "futures": query.futures,
@@ -82,14 +89,17 @@ class Forecaster:
             "workers": self._workers,
             "limit_s": LIMIT_S,
         }
+        if query.futures:
+            drawn["calibration"] = self._hindcasts.calibration(
+                state, arrivals=query.arrivals, limit_s=HINDCASTS_S
+            )
         if isinstance(question, WaitingQuestion):
             try:
                 ahead_s = noted_ahead_s(self._journal)
                 return waiting(state, question.query.job, **drawn, ahead_s=ahead_s)
             except KeyError:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
-        if question.refusal or question.spec is None:
-            raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
+        assert question.spec is not None
         known = self._kept_trajectory(state, TRAJECTORY_S)
         return quote(state, question.spec, trajectory=known, **drawn)
 

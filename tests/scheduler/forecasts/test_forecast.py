@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from past_jobs import ended_job
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
@@ -272,7 +274,9 @@ def test_futures_draw_from_past_ratios_and_bracket_the_exact_case() -> None:
     site = new_site(SCENARIOS["fcfs"])
     site.handle([JobSubmitted(0.0, 1, JobSpec(8, 100.0))])
     site.handle([JobSubmitted(0.0, 2, JobSpec(8, 100.0))])
-    state = replace(RecordedState.of_core(site), ratios=[0.5] * 10 + [1.0] * 10)
+    spec = JobSpec(8, 100.0)
+    past = [ended_job(0, spec, run_s) for run_s in [50.0] * 10 + [100.0] * 10]
+    state = replace(RecordedState.of_core(site), past=past)
     found = Futures(state, 2).spreads(40, seed=1)
     assert found.start == Spread(50.0, found.start.p50, 100.0)
     assert found.end.p90 == 200.0
@@ -285,13 +289,20 @@ def test_futures_with_arrivals_draw_from_the_latest_submissions() -> None:
     for number in range(2, 6):
         site.handle([JobSubmitted(10.0 * number, number, JobSpec(4, 20.0 + number))])
     state = RecordedState.of_core(site)
-    later = drawn_arrivals(state, state.now + 100.0, np.random.default_rng(1))
-    assert later == drawn_arrivals(state, state.now + 100.0, np.random.default_rng(1))
-    times = [at for at, _ in later]
-    assert times == sorted(times)
-    assert all(state.now <= at <= state.now + 100.0 for at in times)
-    assert all(spec in [known for _, known in state.arrivals] for _, spec in later)
-    assert len(later) == pytest.approx(100.0 / (50.0 / 5), abs=8)
+    for seed in range(20):  # the five submissions of 50 s again, from a random moment on
+        draw = np.random.default_rng(seed)
+        later = drawn_arrivals(state.arrivals, state.now, state.now + 50.0, draw)
+        again = np.random.default_rng(seed)
+        assert later == drawn_arrivals(state.arrivals, state.now, state.now + 50.0, again)
+        assert sorted(spec.walltime_s for _, spec in later) == [22.0, 23.0, 24.0, 25.0, 100.0]
+        times = [at for at, _ in later]
+        gaps = [round(after - before) for before, after in pairwise(times)]
+        assert sorted(gaps) in ([0, 10, 10, 20], [10, 10, 10, 20], [0, 10, 10, 10])
+        assert state.now <= times[0] <= times[-1] <= state.now + 50.0
+        early = drawn_arrivals(
+            state.arrivals, state.now, state.now + 20.0, np.random.default_rng(seed)
+        )
+        assert early == [(at, spec) for at, spec in later if at <= state.now + 20.0]
     spec = JobSpec(8, 500.0)  # it never backfills, the others do: they delay no reservation
     alone = quote(state, spec, futures=10)
     among = quote(state, spec, futures=10, arrivals=True)

@@ -10,6 +10,7 @@ from reshape.errors import ReshapeError
 from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.forecasts.run_times import run_ratio
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
@@ -35,7 +36,10 @@ def test_the_state_of_a_journal_is_that_of_the_site(tmp_path: Path) -> None:
         read = RecordedState.of_journal(reader, 20.0)
     journal.close()
     of_core = RecordedState.of_core(site)
-    assert (read.now, read.last, read.ratios) == (20.0, 5, [0.25])
+    assert (read.now, read.last) == (20.0, 5)
+    assert [(job.id, run_ratio(job)) for job in read.past] == [(2, 0.25)]
+    assert [(job.id, run_ratio(job)) for job in of_core.past] == [(2, 0.25)]
+    assert read.arrivals == of_core.arrivals
     assert [job.id for job in read.jobs] == [job.id for job in of_core.jobs]
     one, other = forecast(read), forecast(of_core)
     assert one.starts == {3: 110.0, 5: 160.0}

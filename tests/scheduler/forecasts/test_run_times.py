@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from past_jobs import ended_job
 
 from scheduler.core.core import Core
 from scheduler.forecasts.futures import Futures
@@ -36,7 +37,7 @@ def trained_site(estimates: str) -> Core:
 def state_after(seconds: float, estimates: str = "statistical") -> RecordedState:
     """State of the site some seconds after the start of its running job, without past ratios."""
     state = RecordedState.of_core(trained_site(estimates))
-    return replace(state, now=state.now + seconds, ratios=[])
+    return replace(state, now=state.now + seconds, past=[])
 
 
 def test_a_queued_job_is_drawn_from_the_quantiles_of_its_user() -> None:
@@ -57,11 +58,43 @@ def test_a_running_job_is_drawn_beyond_the_time_for_which_it_has_run() -> None:
 
 
 def test_a_job_without_quantiles_is_drawn_from_past_ratios() -> None:
-    state = replace(state_after(0.0), ratios=[0.5])
+    state = replace(state_after(0.0), past=[ended_job(1, BOB, 500.0)])
     run_times = RunTimes.of(state, [ANN, BOB])
     drawn = run_times.drawn([ANN, BOB], np.random.default_rng(1))
     assert drawn[23] == 500.0
     assert drawn[22] <= 110.0
+
+
+def test_past_jobs_that_are_more_alike_come_first() -> None:
+    cat = JobSpec(8, 1000.0, user="cat")
+    short, long = JobSpec(8, 100.0, user="cat"), JobSpec(8, 9000.0, user="dog")
+    state = replace(state_after(0.0, estimates="user"), past=[], jobs=[])
+    alike = [(cat, 0.1), (short, 0.2), (BOB, 0.3), (long, 0.4)]
+    for count, expected in (
+        ([10, 10, 10, 10], {0.1}),  # its user and walltime
+        ([9, 10, 10, 10], {0.1, 0.2}),  # its user
+        ([4, 5, 10, 10], {0.1, 0.3}),  # its walltime
+        ([1, 1, 1, 1], {0.1, 0.2, 0.3, 0.4}),  # all
+    ):
+        jobs = [
+            ended_job(0, spec, ratio * spec.walltime_s)
+            for (spec, ratio), n in zip(alike, count, strict=True)
+            for _ in range(n)
+        ]
+        run_times = RunTimes.of(replace(state, past=jobs), [cat])
+        draws = {
+            run_times.drawn([cat], np.random.default_rng(seed))[22] / 1000.0 for seed in range(100)
+        }
+        assert {round(ratio, 9) for ratio in draws} == expected, count
+
+
+def test_a_job_that_ran_longer_than_those_like_it_is_drawn_from_others() -> None:
+    past = [ended_job(0, ANN, 100.0) for _ in range(10)]
+    past += [ended_job(0, BOB, 700.0) for _ in range(10)]
+    state = replace(state_after(50.0, estimates="user"), past=past)
+    for passed_s, expected in ((50.0, {21: 100.0}), (150.0, {21: 700.0}), (800.0, {})):
+        later = replace(state, now=state.now - 50.0 + passed_s)
+        assert RunTimes.of(later).drawn([], np.random.default_rng(1)) == expected
 
 
 def test_without_a_predictor_nothing_is_drawn_from_quantiles() -> None:
@@ -91,7 +124,7 @@ def test_drawn_run_times_are_within_the_distribution_and_the_walltime(
     values: list[float], passed_s: float, seed: int
 ) -> None:
     quantiles = sorted(values)
-    run_times = RunTimes(state_after(passed_s), [], {21: quantiles})
+    run_times = RunTimes(state_after(passed_s), {}, {21: quantiles}, {})
     drawn = run_times.drawn([], np.random.default_rng(seed))
     if passed_s >= quantiles[-1]:
         assert drawn == {}
