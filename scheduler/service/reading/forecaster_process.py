@@ -186,11 +186,6 @@ def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
     return lambda request, question: forecaster.answer(request, decode(question))
 
 
-if __name__ == "__main__":
-    os.nice(NICENESS)
-    answer_questions(_answers)
-
-
 #: What the forecaster answers with.
 Answer: TypeAlias = Quote | Waiting | list[JobForecast]
 
@@ -241,3 +236,8 @@ def _moved_spread(answer: Spread | None, by_s: float) -> Spread | None:
     if answer is None:
         return None
     return Spread(*(moved_time(at, by_s) for at in (answer.p10, answer.p50, answer.p90)))
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    answer_questions(_answers)

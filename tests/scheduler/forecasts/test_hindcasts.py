@@ -32,11 +32,11 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
 from scheduler.protocol import messages as m
-from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import decode
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import lost_submission, reading
-from scheduler.service.reading.forecast_questions import QuoteQuestion
 from scheduler.service.reading.forecaster_process import Forecaster
+from scheduler.service.reading.questions import QuoteQuestion
 from scheduler.service.record.journal import Journal
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
