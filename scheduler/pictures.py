@@ -1,18 +1,22 @@
-"""What all pictures share: colours, layout, rows by host, and encoding as PNG or SVG."""
+"""What all pictures share: colours, layout, rows by host, and encoding as PNG or SVG.
+
+matplotlib is imported when something is drawn, because `steps` also serves what draws nothing.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from scheduler.model.procset import ProcSet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK = "#22262b"
 GROUND = "#f7f7f5"
@@ -20,10 +24,18 @@ WAITING = "#8d6a9f"
 DPI = 150
 #: File formats, each with the metadata to omit because it differs between runs.
 FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}}
+#: More hosts than this have bands and no names.
+MOST_NAMES = 40
+#: More hosts than this are not drawn: a band would be thinner than a few pixels.
+MOST_BANDS = 200
+_SHADE = "#e4e6e1"
 
 
 def new_figure(height: float, title: str) -> Figure:
     """Create an empty figure, 11 inches wide and `height` inches high."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(11, height), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=13, fontweight="bold", color=INK)
@@ -38,17 +50,12 @@ def reduce_frame(axes: Axes) -> None:
 
 def encode(figure: Figure, form: str) -> bytes:
     """Encode a figure as "png" or "svg"; equal figures give equal bytes."""
+    import matplotlib
+
     data = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "reshape"}):  # makes element names reproducible
         figure.savefig(data, format=form, dpi=DPI, metadata=FORMATS[form])
     return data.getvalue()
-
-
-#: More hosts than this have bands and no names.
-MOST_NAMES = 40
-#: More hosts than this are not drawn: a band would be thinner than a few pixels.
-MOST_BANDS = 200
-_SHADE = "#e4e6e1"
 
 
 def group_by_host(axes: Axes, hosts: Mapping[str, ProcSet]) -> bool:
