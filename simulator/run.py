@@ -272,8 +272,8 @@ def _check_sharing(
         raise ConfigError("jobs that share nodes cannot be redirected", field="redirection")
     if contiguity is not None:
         raise ConfigError(
-            "--sharing and --contiguity-speedup both change run times, and no model combines them:"
-            " leave one out",
+            "sharing and contiguity both change run times, and no model combines them; leave one"
+            " out",
             field="sharing",
         )
 

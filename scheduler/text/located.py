@@ -157,6 +157,8 @@ class Located:
         """
         values = self.values
         for depth, step in enumerate(field[:-1], 1):
+            if str(step) not in values:
+                self._origins[field[:depth]] = origin
             values = values.setdefault(str(step), {})
             if not isinstance(values, dict):
                 self.fail(field[:depth], f"must be a mapping, got {values!r}")

@@ -31,10 +31,15 @@ _HELP = {
 processors_option = click.option(
     "--processors",
     type=WholeRange(min=1),
+    metavar="NUMBER",
     help="Processors of the machine.  [default: as the header of the trace says]",
 )
 first_option = click.option(
-    "--jobs", "first", type=WholeRange(min=1), help="Take only the first jobs, by submission."
+    "--jobs",
+    "first",
+    type=WholeRange(min=1),
+    metavar="NUMBER",
+    help="Take only the first jobs, by submission.",
 )
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Leave out malformed lines, and report their number."

@@ -9,13 +9,19 @@ from typing import Any
 
 import click
 
+from reshape.cli.headed_command import HeadedCommand
 from reshape.cli.options import example
 from reshape.collection import no_collection
 from scheduler.text.formats import json_text
 from scheduler.text.tables import Table, render
-from simulator.commands.simulate_options import described, given, options_named, simulate_options
-from simulator.commands.statistics_options import (
-    CentrePart,
+from simulator.commands.simulate_options import (
+    HEADINGS,
+    MOVED,
+    Described,
+    given,
+    simulate_options,
+)
+from simulator.commands.simulated_statistics import (
     add_statistics,
     asks_for_statistics,
     check_statistics,
@@ -40,44 +46,45 @@ _COLUMNS = {
 }
 
 
-@click.command()
+@click.command(
+    cls=HeadedCommand,
+    headings=HEADINGS,
+    moved=MOVED,
+    context_settings={"max_content_width": 100},
+)
 @click.argument("trace", type=click.Path(path_type=Path))
 @simulate_options
 @example(
-    "reshape simulate KTH-SP2.swf.gz",
     "reshape simulate HPC2N.swf.gz --policy easy --backfill-order sjf --json",
-    "reshape simulate trace.swf --policy conservative --swf waits.swf.gz",
     "reshape simulate trace.swf --policy fcfs-pr --resizable 0.5 --speedup amdahl:serial=0.02",
-    "reshape simulate workload.yaml --policy fcfs-pr",
-    "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
-    "reshape simulate fusion.swf --machine centres.yaml --assign less-waittime --dispatch ask=2",
-    "reshape simulate trace.swf --statistic wait_s=mean,p95 --statistic queued_jobs=max",
-    "reshape simulate demands.swf --machine nodes.yaml --sharing table --backfill-order sjf",
+    "reshape simulate trace.swf --machine tree.yaml --select tree --set contiguity=0.25",
+    "reshape simulate trace.swf --set jobs.rules.overrun=keep --set backfill.reservations=4",
+    "reshape simulate trace.swf --machine centres.yaml --set assign=less-waittime",
     "reshape simulate trace.swf --policy conservative --save experiment.yaml",
-    "reshape simulate experiment.yaml --policy easy",
-    "reshape simulate trace.swf --pool nodes=0-16,processors=8,time_limit=12:00:00 --pool-wait 30",
+    "reshape simulate experiment.yaml --policy easy --statistic wait_s=mean,p95",
 )
 @no_collection()
 def simulate(trace: Path, **options: Any) -> None:
     """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
 
     TRACE may also be a workload file of resizable jobs, or an experiment file, both in YAML; the
-    options change fields of the latter. --resizable makes a share of the jobs of a trace resizable.
-    See docs/simulator.md.
+    options change fields of the latter. Everything that has no option of its own is a field that
+    --set changes: docs/simulator.md lists all fields.
     """
     usage = Usage()
     pools: Sequence[str | None] = options["pools"] or (None,)
     _check_results(options, pools)
-    experiments = [described(trace, options, pool) for pool in pools]
+    described = [Described(trace, options, pool) for pool in pools]
+    experiment = described[0].experiment
     if options["save"] is not None:
-        experiments[0].save(options["save"])
-    check_statistics(options, priced=experiments[0].centres is not None)
+        experiment.save(options["save"])
+    check_statistics(experiment, options["statistic"])
     results: list[dict[str, Any]] = []
     jobs = 0
-    for experiment in experiments:
-        run = _run(experiment, options)
+    for one in described:
+        run = _run(one, options)
         jobs += len(run.schedule.jobs)
-        results.append(_written(run, options))
+        results.append(_written(one.experiment, run, options))
     if len(results) == 1:
         result = results[0] | usage.so_far(jobs)
         click.echo(json_text(result) if options["as_json"] else _as_text(result, run))
@@ -105,27 +112,25 @@ def _check_results(options: Mapping[str, Any], pools: Sequence[str | None]) -> N
     if options["paraver"] and out is None:
         raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     for name, option in given().items():
-        if options["pools"] and name in ("paraver", "statistic", "sample", "price", "swf_file"):
+        if options["pools"] and name in ("paraver", "statistic", "swf_file"):
             raise click.UsageError(f"{option} does not apply to --pool; leave it out")
     for path in (options["swf_file"], options["save"], out and out / jobs_csv.NAME):
         if path is not None:
             check_place(path, make_parent=path.parent == out)
 
 
-def _run(experiment: Experiment, options: Mapping[str, Any]) -> Simulation:
+def _run(described: Described, options: Mapping[str, Any]) -> Simulation:
     writes_trace = options["swf_file"] is not None or options["out"] is not None
-    with options_named():
-        return experiment.run(whole_trace=writes_trace)
+    with described.errors():
+        return described.experiment.run(whole_trace=writes_trace)
 
 
-def _written(run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:
+def _written(experiment: Experiment, run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write the files that the options ask for, and give the numbers."""
     result, out = run.summary, options["out"]
     files: dict[Path, bytes] = {}
-    if asks_for_statistics(options):
-        parts = () if run.centres is None else run.centres.by_centre().items()
-        centres = [CentrePart(name, part) for name, part in parts]
-        add_statistics(run.values(options["price"]), options, result, files, centres)
+    if asks_for_statistics(experiment, options["statistic"]):
+        add_statistics(run, options["statistic"], result, files, out)
     if options["swf_file"] is not None:
         files[options["swf_file"]] = run.swf()
     if out is not None:

@@ -2,311 +2,256 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from reshape.cli.options import FiniteRange, Seconds, WholeRange
+from reshape.cli.options import FiniteRange, WholeRange
 from reshape.errors import ConfigError
-from scheduler.model.sharing import PenaltyRule, Windows
-from scheduler.policies.registry import name_of
-from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import scenario
-from scheduler.policies.selection.first_fit import FirstFit
-from scheduler.text.located import FieldPath, Located, Origin
+from reshape.speedup import FORMS
+from scheduler.text.located import FieldPath, Located, Origin, dotted
 from simulator.commands.options import (
     F,
     first_option,
     json_option,
     lenient_option,
     processors_option,
-    rule_options,
-    set_fields,
 )
-from simulator.commands.resizable_options import OF_RESIZABLE, resizable_options
-from simulator.commands.statistics_options import statistics_options
+from simulator.commands.set_option import FieldText, assignments
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.jobs import field_of
-from simulator.experiment.settings import Settings
 from simulator.traces.normalise import Rules
 from simulator.workloads import workload_file
 
-COUNT = "count"  #: Selection of machines whose processors are counted.
+#: Heading of the help -> parameters of the command.
+HEADINGS = {
+    "Scenario": (
+        "policy", "queue_order", "backfill_order", "estimates", "select", "fields",
+    ),
+    "Machine": ("processors", "machine", "pools"),
+    "Jobs": ("first", "lenient", "resizable", "speedup", "seed"),
+    "Results": ("statistic", "out", "swf_file", "save", "paraver", "as_json"),
+}  # fmt: skip
+#: Option that the command once had -> what to write instead.
+MOVED = {
+    f"--{option}": f"--set {field}"
+    for option, field in (
+        ("reservations", "backfill.reservations=NUMBER"),
+        ("kill-at-reservation", "backfill.kill_at_reservation=true"),
+        ("advance-reservations", "advance_reservations=FILE"),
+        ("event-order", "event_order=ORDER"),
+        ("assign", "assign=POLICY"),
+        ("dispatch", "dispatch.FIELD=VALUE"),
+        ("pool-wait", "pool_wait=VALUE, a number in seconds or a time such as 30:00"),
+        ("contiguity-speedup", "contiguity.speedup=SHARE"),
+        ("dispersal-exponent", "contiguity.exponent=NUMBER"),
+        ("dispersal", "dispersal=true"),
+        ("sharing", "sharing=WINDOWS"),
+        *((name.replace("_", "-"), f"sharing.{name}=VALUE")
+          for name in ("penalty", "overtime", "demand_error")),
+        ("load", "load=NUMBER"),
+        ("tau", "tau_s=SECONDS"),
+        ("sample", "sample_s=SECONDS"),
+        ("price", "price=NUMBER"),
+        *((name.replace("_", "-"), f"jobs.resizable.{name}=VALUE")
+          for name in ("performance", "iterations", "expand_most", "expand_step", "data_mib",
+                       "cost")),
+        ("size", "jobs.rules.processors=VALUE"),
+        *((name.replace("_", "-"), f"jobs.rules.{name}=VALUE")
+          for name in Rules.__struct_fields__ if name not in ("processors", "exact")),
+    )
+}  # fmt: skip
 #: Parameter of the command -> path in the data of an experiment that it sets.
 _PATHS: dict[str, FieldPath] = {
     "policy": ("scenario", "name"),
-    "reservations": ("scenario", "backfill", "reservations"),
-    "kill_at_reservation": ("scenario", "backfill", "kill_at_reservation"),
-    "machine_file": ("machine",),
-    "advance_file": ("advance_reservations",),
-    "tau": ("tau_s",),
-    "contiguity_speedup": ("contiguity", "speedup"),
-    "dispersal_exponent": ("contiguity", "exponent"),
-    "sharing": ("sharing", "windows"),
     "first": ("jobs", "first"),
     "lenient": ("jobs", "lenient"),
     "resizable": ("jobs", "resizable", "share"),
-    **{name: ("sharing", name) for name in ("penalty", "overtime", "demand_error")},
-    **{name: ("jobs", "resizable", name) for name in OF_RESIZABLE},
-    **{f"rule_{name}": ("jobs", "rules", name) for name in Rules.__struct_fields__},
+    "speedup": ("jobs", "resizable", "speedup"),
     **{
         name: (name,)
         for name in (
-            "processors", "queue_order", "backfill_order", "estimates", "select", "event_order",
-            "assign", "dispersal", "pool_wait", "load", "seed",
+            "queue_order", "backfill_order", "estimates", "select", "processors", "machine", "seed",
         )
     },
 }  # fmt: skip
-#: Fields of an experiment that ``--set`` names; other names are fields of the scenario.
-_OWN_FIELDS = frozenset(Settings.__struct_fields__) - frozenset(Scenario.__struct_fields__)
-#: Path that must be set -> the options that need it, and the option that sets it.
-_NEEDED: dict[FieldPath, tuple[tuple[str, ...], str]] = {
-    ("sharing", "windows"): (("penalty", "overtime", "demand_error"), "--sharing"),
-    ("jobs", "resizable", "share"): (OF_RESIZABLE, "--resizable"),
-    ("contiguity", "speedup"): (("dispersal_exponent",), "--contiguity-speedup"),
+#: Field that may be a name or a number -> the field below it for which that stands.
+_SHORT = {
+    "scenario": "name",
+    "sharing": "windows",
+    "contiguity": "speedup",
+    **dict.fromkeys(("queue_order", "backfill_order", "estimates", "select"), "policy"),
 }
 
-_SCENARIO = (
-    processors_option,
+_OPTIONS = (
     click.option(
         "--policy",
+        metavar="NAME",
         default="easy",
         show_default=True,
-        help="Name of a scenario, or of a resizing policy.",
+        help="Scenario, or resizing policy: fcfs, easy, conservative, easy++, fcfs-pr, pba-pr, ..."
+        " (docs/policies.md).",
     ),
     click.option(
-        "--reservations",
-        type=WholeRange(min=0),
-        help="Number of queued jobs that hold a reservation.",
+        "--queue-order", metavar="ORDER", help="fcfs, sjf, lxwf, priority, aging or module:Class."
     ),
-    click.option("--queue-order", help="Queue order: fcfs, sjf, lxwf, priority or another name."),
     click.option(
-        "--backfill-order",
-        help="Order in which EASY tries the jobs behind the head; names as for --queue-order.",
+        "--backfill-order", metavar="ORDER", help="Order in which EASY tries jobs behind the head."
     ),
     click.option(
         "--estimates",
-        help="Estimates of run times: user, exact (the run times), tsafrir or another name; see"
-        " docs/predictions.md.",
+        metavar="NAME",
+        help="Run times: user, exact, or a predictor such as tsafrir (docs/predictions.md).",
     ),
-    click.option(
-        "--event-order",
-        type=click.Choice(["batch", "sequential"]),
-        default="batch",
-        show_default=True,
-        help="Run one scheduling pass for each instant, or one for each event.",
-    ),
-)
-_PLACES = (
     click.option(
         "--select",
-        default=COUNT,
-        show_default=True,
-        help="Processor selection: first-fit, tree, submesh or another name, see"
-        " docs/machines.md; count does not distinguish processors.",
-    ),
-    click.option(
-        "--machine",
-        "machine_file",
-        type=click.Path(path_type=Path),
-        help="Machine file: nodes and network (docs/machines.md), or several centres"
-        " (docs/sites.md).",
-    ),
-    click.option(
-        "--assign",
-        default="less-waittime",
-        show_default=True,
-        help="Task assignment policy, which chooses the centre of each job; see docs/sites.md.",
-    ),
-    click.option(
-        "--dispatch",
-        multiple=True,
-        metavar="FIELD=VALUE",
-        help="Set a field of the dispatcher, such as ask=2; see docs/sites.md.",
-    ),
-    click.option(
-        "--contiguity-speedup",
-        type=FiniteRange(min=0, max=1, max_open=True),
-        help="Share by which contiguous processors shorten the run time of a job.",
-    ),
-    click.option(
-        "--dispersal-exponent",
-        type=FiniteRange(min=0),
-        help="Exponent with which this share falls as processors are farther apart; see"
-        " docs/machines.md.",
-    ),
-    click.option(
-        "--dispersal",
-        is_flag=True,
-        help="Measure how far apart the processors of each job are.",
-    ),
-)
-_SHARING = (
-    click.option(
-        "--sharing",
-        type=click.Choice(get_args(Windows)),
-        help="Prolong jobs that share nodes; shared windows come from a table, or are computed"
-        " again at all changes; see docs/sharing.md.",
-    ),
-    click.option(
-        "--penalty",
-        type=click.Choice(get_args(PenaltyRule)),
-        help="Penalty of a shared window: demand / capacity - 1 (excess), or demand / capacity"
-        " (ratio).  [default: as the machine file says, else excess]",
-    ),
-    click.option(
-        "--overtime",
-        type=click.Choice(["kill", "allow"]),
-        default="kill",
-        show_default=True,
-        help="End jobs that sharing prolongs beyond their estimates, or let them run.",
-    ),
-    click.option(
-        "--demand-error",
-        type=FiniteRange(min=0, max=1),
-        default=0.0,
-        help="Largest relative error of the declared demands; --seed draws the errors.",
-    ),
-)
-_JOBS = (
-    click.option(
-        "--kill-at-reservation",
-        is_flag=True,
-        help="End overdue backfilled jobs at the time of the head's reservation.",
+        metavar="NAME",
+        help="Processor selection: first-fit, tree, submesh, ... (docs/machines.md); count: do not"
+        " distinguish processors.  [default: count if possible]",
     ),
     click.option(
         "--set",
         "fields",
+        type=FieldText(),
         multiple=True,
-        metavar="FIELD=VALUE",
         help="Set a field of the scenario, such as backfill.max_jobs=100, or of the experiment,"
-        " such as sharing.penalty=ratio.",
+        " such as sharing.penalty=ratio; repeatable.",
     ),
+    processors_option,
     click.option(
-        "--advance-reservations",
-        "advance_file",
+        "--machine",
+        metavar="FILE",
         type=click.Path(path_type=Path),
-        help="YAML file of advance reservations; see docs/reservations.md.",
+        help="Nodes and network (docs/machines.md), or several centres (docs/sites.md).",
     ),
-    first_option,
-    click.option(
-        "--load",
-        type=FiniteRange(min=0, min_open=True),
-        help="Offered load to which the times between submissions are stretched or shortened.",
-    ),
-    click.option(
-        "--tau",
-        type=Seconds(),
-        default=60.0,
-        show_default=True,
-        help="Bound of the bounded slowdown, in seconds or such as 1min.",
-    ),
-)
-_RESULTS = (
-    click.option("--out", type=click.Path(path_type=Path), help="Directory for all results."),
-    click.option(
-        "--swf",
-        "swf_file",
-        type=click.Path(path_type=Path),
-        help="File for the trace with the simulated waits.",
-    ),
-    click.option(
-        "--save",
-        type=click.Path(path_type=Path),
-        help="File for the experiment, which simulate reads in place of TRACE.",
-    ),
-    click.option(
-        "--paraver",
-        is_flag=True,
-        help="Also write a Paraver trace to --out; it may be large.",
-    ),
-    json_option,
-)
-
-
-_POOLS = (
     click.option(
         "--pool",
         "pools",
         multiple=True,
         metavar="NAME=VALUE,...",
-        help="The nodes come from an elastic pool: nodes=1-8,time_limit=2:00:00,processors=4, "
-        "...; several pools are compared. See docs/pool.md.",
+        help="Nodes from an elastic pool (docs/pool.md); several are compared.",
+    ),
+    first_option,
+    click.option(
+        "--resizable",
+        metavar="SHARE",
+        type=FiniteRange(0, 1),
+        help="Share of the jobs of a trace that are made resizable.",
     ),
     click.option(
-        "--pool-wait",
-        default="0",
-        metavar="TIME|TRACE",
-        show_default=True,
-        help="Wait of an allocation in the batch system, or a trace with waits; see --seed.",
+        "--speedup",
+        metavar="MODEL",
+        help=f"Speedup of the resizable jobs: {FORMS}.  [default: downey]",
     ),
+    click.option(
+        "--seed", type=WholeRange(min=0), metavar="NUMBER", help="Seed of all random draws."
+    ),
+    lenient_option,
+    click.option(
+        "--statistic",
+        multiple=True,
+        metavar="VARIABLE=ESTIMATOR",
+        help="Statistic such as wait_s=mean,p95; repeatable (docs/statistics.md).",
+    ),
+    click.option(
+        "--out", metavar="DIR", type=click.Path(path_type=Path), help="Directory for all results."
+    ),
+    click.option(
+        "--swf",
+        "swf_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Trace with the simulated waits.",
+    ),
+    click.option(
+        "--save",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The experiment, which simulate reads in place of TRACE.",
+    ),
+    click.option("--paraver", is_flag=True, help="Also write a Paraver trace to --out."),
+    json_option,
 )
 
 
 def simulate_options(command: F) -> F:
     """Add all options of ``reshape simulate`` to a command."""
-    for add in reversed(
-        (*_SCENARIO, *_PLACES, *_SHARING, *_JOBS, statistics_options, *_POOLS,
-         resizable_options, rule_options, lenient_option, *_RESULTS)
-    ):  # fmt: skip
+    for add in reversed(_OPTIONS):
         command = add(command)
     return command
 
 
-def given() -> dict[str | None, str]:
-    """Options on the command line: name of the parameter -> option."""
-    context = click.get_current_context()
-    return {
-        parameter.name: parameter.opts[0]
-        for parameter in context.command.params
-        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-    }
-
-
-def described(source: Path, options: Mapping[str, Any], pool: str | None) -> Experiment:
-    """Experiment that a file and the options describe.
+class Described:
+    """The data of an experiment: contents of a file, and what the command line changes.
 
     Parameters
     ----------
-    source : trace, workload file, or experiment file, of which options change fields.
+    source : trace, workload file, or experiment file.
+    options : of the command.
     pool : one of the pools that are compared; None: there is none.
 
     Raises
     ------
     click.UsageError : a wrong name or value, or options that do not go together.
     """
-    tree, folder = _contents(source)
-    on_line = given()
-    for name, option in on_line.items():
-        value = options.get(name or "")
-        if name in _PATHS and (name, value) not in (("select", COUNT), ("resizable", 0.0)):
-            value = str(value) if isinstance(value, Path) else value
-            tree.override(_PATHS[name], value, Origin(option))
-    if pool is not None:
-        tree.override(("pool",), pool, Origin(f"--pool {pool}"))
-    for field, value in set_fields(options["dispatch"]).items():
-        tree.override(("dispatch", field), value, Origin(f"--dispatch {field}"))
-    for field, value in set_fields(options["fields"]).items():
-        path = tuple(field.split("."))
-        is_own = path[0] in _OWN_FIELDS
-        tree.override(
-            path if is_own else ("scenario", *path), _value(value), Origin(f"--set {field}")
-        )
-    for needed, (names, option) in _NEEDED.items():
-        for name in names:
-            if name in on_line and tree.get(needed) is None:
-                raise click.UsageError(f"{on_line[name]} needs {option}; give it as well")
-    _check_reservations(tree)
-    with options_named():
-        made = Experiment.of_tree(tree, folder)
-    if options["select"] == COUNT and "select" in on_line:
-        _check_counted(made)
-    return made
+
+    def __init__(self, source: Path, options: Mapping[str, Any], pool: str | None) -> None:
+        self._tree, folder = _contents(source)
+        self._set: dict[str, str] = {}  # option -> field that it set
+        with self.errors():
+            for name, option in given().items():
+                if name in _PATHS:
+                    value = options[name]
+                    self._put(_PATHS[name], str(value) if name == "machine" else value, option)
+            if pool is not None:
+                self._put(("pool",), pool, f"--pool {pool}")
+            for field, path, value in assignments(options["fields"]):
+                self._put(path, value, f"--set {field}")
+            self.experiment = Experiment.of_tree(self._tree, folder)
+
+    def _put(self, path: FieldPath, value: Any, option: str) -> None:
+        """Set a value; a field on its way that has the short form becomes a mapping."""
+        top = path[:1]
+        held, main = self._tree.get(top), _SHORT.get(str(path[0]))
+        if len(path) > 1 and main is not None and isinstance(held, str | int | float):
+            self._tree.override(top, {main: held}, self._tree.origin(top))
+        self._tree.override(path, value, Origin(option))
+        self._set[option] = dotted(path)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Let errors of an experiment be errors of the options that set the wrong fields.
+
+        Raises
+        ------
+        click.UsageError : in place of an error that names an option, or a field and no file.
+        """
+        try:
+            yield
+        except ConfigError as error:
+            option = error.file
+            if option is None and error.field:
+                option = self._tree.origin(tuple(error.field.split("."))).source
+            if option is None:
+                raise click.UsageError(str(error)) from None
+            if option not in self._set:
+                raise
+            where = "" if self._set[option] == error.field else f"{error.field}: "
+            raise click.UsageError(f"{option}: {where}{error.message}") from None
+
+
+def given() -> dict[str, str]:
+    """Options on the command line: name of the parameter -> option."""
+    context = click.get_current_context()
+    return {
+        str(parameter.name): parameter.opts[0]
+        for parameter in context.command.params
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    }
 
 
 def _contents(source: Path) -> tuple[Located, Path]:
@@ -321,65 +266,3 @@ def _contents(source: Path) -> tuple[Located, Path]:
     tree = Located()
     tree.override(("jobs", field_of(source)), str(source), Origin(str(source)))
     return tree, Path()
-
-
-def _value(text: str) -> Any:
-    """Value of ``--set``: a number, true, false, null, or the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _check_reservations(tree: Located) -> None:
-    """Refuse a number of reservations for a policy that is defined by another one."""
-    asked = tree.get(("scenario", "backfill", "reservations"))
-    name = tree.get(("scenario", "name"))
-    if asked is None or not isinstance(name, str) or ":" in name:
-        return
-    with options_named():
-        named = scenario(name).backfill.reservations
-    if named not in (1, asked):
-        raise click.UsageError(
-            f"--policy {name} is backfilling of {'all' if named is None else named} reservations,"
-            f" not of {asked}; give --policy easy with --reservations"
-        )
-
-
-def _check_counted(made: Experiment) -> None:
-    """Refuse ``--select count`` where it would have no effect."""
-    if made.single_jobs:
-        raise click.UsageError(
-            "--select count: resizable jobs get individual processors; give --select first-fit, or"
-            " leave it out"
-        )
-    if made.centres is None and made.chosen.selection != FirstFit():
-        name = name_of("selection", made.chosen.selection)
-        raise click.UsageError(
-            f"--select count: the selection {name} would have no effect; leave --select out"
-        )
-
-
-@contextmanager
-def options_named() -> Iterator[None]:
-    """Let errors of an experiment be errors of the options that set the wrong fields.
-
-    Raises
-    ------
-    click.UsageError : in place of an error that names an option, or a field and no file.
-    """
-    try:
-        yield
-    except ConfigError as error:
-        if error.file is None and error.field:
-            field, on_line = tuple(error.field.split(".")), given()
-            setters = [
-                on_line[name]
-                for name, path in _PATHS.items()
-                if name in on_line and path[: len(field)] == field
-            ]
-            text = f"{setters[0]}: {error.message}" if setters else str(error)
-            raise click.UsageError(text) from None
-        if error.file is None or not error.file.startswith("--"):
-            raise
-        raise click.UsageError(f"{error.file}: {error.message}") from None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.registry import name_of
@@ -21,6 +22,17 @@ from simulator.traces.files import replace_all
 
 #: Fields with a path that is relative to the folder of the file.
 _PATHS = ("machine", "advance_reservations", "pool_wait")
+#: Fields that hold a number, a truth value or a choice -> type.
+_TYPES: dict[str, Any] = {
+    "event_order": Literal["batch", "sequential"],
+    "processors": int,
+    "dispersal": bool,
+    "load": float,
+    "seed": int,
+    "tau_s": float,
+    "sample_s": float,
+    "price": float,
+}
 
 
 class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
@@ -39,6 +51,11 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         """Check the values."""
         if not isinstance(self.jobs, Jobs):
             msgspec.structs.force_setattr(self, "jobs", _jobs(self.jobs))
+        for name, kind in _TYPES.items():
+            value = getattr(self, name)
+            if type(value) is not kind and value is not None:
+                value = value.item() if isinstance(value, np.generic) else value
+                msgspec.structs.force_setattr(self, name, converted(value, kind, name))
         rules.check(self)
 
     def replace(self, **changes: Any) -> Experiment:

@@ -36,16 +36,17 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     ----------
     share : of the jobs, drawn by the seed of the experiment.
     speedup, performance : as `reshape.speedup` reads them.
-    cost : cost of a resize: fields of `ResizeCost`.
+    cost : cost of a resize: fields of `ResizeCost`, or the same as text, such as
+        ``start_s=0.4,join_s=0.05,bytes_per_s=1e9``.
     """
 
     share: Share = 1.0
     speedup: str = "downey"
-    iterations: int = 10
-    expand_most: float = 4.0
-    expand_step: float = 0.25
-    data_mib: float = 0.0
-    cost: Mapping[str, Any] = {}
+    iterations: Annotated[int, msgspec.Meta(ge=1)] = 10
+    expand_most: Annotated[float, msgspec.Meta(ge=1)] = 4.0
+    expand_step: Annotated[float, msgspec.Meta(ge=0)] = 0.25
+    data_mib: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    cost: dict[str, Any] | str = {}
     performance: str = ""
 
     def drawn_by(self, seed: int) -> Resizability:
@@ -63,6 +64,10 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             _ = self.performance and named(self.performance)
         except ValueError as error:
             raise ConfigError(str(error), field="resizable.performance") from None
+        try:
+            cost = key_values(self.cost.split(",")) if isinstance(self.cost, str) else self.cost
+        except ValueError as error:
+            raise ConfigError(str(error), field="resizable.cost") from None
         return Resizability(
             self.share,
             model,
@@ -70,7 +75,7 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             self.expand_most,
             self.expand_step,
             self.data_mib,
-            converted(self.cost, ResizeCost, "resizable.cost"),
+            converted(cost, ResizeCost, "resizable.cost"),
             seed,
             self.performance,
         )
@@ -240,8 +245,7 @@ class Jobs:
         ----------
         share : from 0 to 1.
         speedup : of the resizable jobs, as ``"amdahl:serial=0.02"``.
-        options : further fields of `Resizable`; `cost` also as text, such as
-            ``"start_s=0.4,join_s=0.05,bytes_per_s=1e9"``.
+        options : further fields of `Resizable`.
 
         Raises
         ------
@@ -253,11 +257,6 @@ class Jobs:
         cost = options.get("cost")
         if isinstance(cost, ResizeCost):
             options["cost"] = msgspec.structs.asdict(cost)
-        elif isinstance(cost, str):
-            try:
-                options["cost"] = key_values(filter(None, cost.split(",")))
-            except ValueError as error:
-                raise ConfigError(str(error), field="resizable.cost") from None
         return self._changed(resizable=converted(options, Resizable, "resizable"))
 
     def load(

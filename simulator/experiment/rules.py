@@ -7,14 +7,15 @@ Policies check their own fields (`scheduler.text.used_fields`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple
 
 import msgspec
 
 from reshape.errors import ConfigError
-from simulator.experiment.settings import Settings
+from scheduler.policies.scenarios import scenario
+from simulator.experiment.settings import COUNT, Settings
 
 
 class Refusal(NamedTuple):
@@ -22,7 +23,7 @@ class Refusal(NamedTuple):
 
     Parameters
     ----------
-    field : of `Settings`, which must be set; "" for rows that look at several.
+    field : of `Settings`, which must be set, or a field below one.
     where : whether the other settings make it one.
     reason : why, and what to change.
     """
@@ -40,6 +41,16 @@ def _on_pool(own: Settings) -> bool:
     return own.pool is not None
 
 
+def _contradicts_name(own: Settings) -> bool:
+    if _at_centres(own) or not isinstance(own.scenario, Mapping):
+        return False
+    name = own.scenario.get("name", "easy")
+    if not isinstance(name, str) or ":" in name:
+        return False  # a class of the user's own, which another number does not contradict
+    named = scenario(name).backfill.reservations
+    return named not in (1, own.chosen.backfill.reservations)
+
+
 def _kills_in_vain(own: Settings) -> bool:
     return (
         not _at_centres(own)
@@ -54,6 +65,7 @@ _OF_EACH = (
     "does not apply to several centres, each of which has its own; leave it out, or set it for each"
     " centre in the machine file"
 )
+_NO_STATISTICS = "does not apply to a pool, for which there are no statistics yet; leave it out"
 _COUNTED = "does not apply to centres and pools, whose processors are only counted; leave it out"
 
 REFUSALS = (
@@ -65,12 +77,15 @@ REFUSALS = (
     Refusal("advance_reservations", _on_pool, _OWN_NODES),
     Refusal("event_order", _on_pool, "a pool joins and loses nodes between the events of an"
             " instant, which only the order batch defines; leave it out"),
+    Refusal("price", _on_pool, _NO_STATISTICS),
+    Refusal("sample_s", _on_pool, _NO_STATISTICS),
     Refusal("pool_wait", lambda own: own.pool is None, "needs a pool; give pool as well"),
     Refusal("processors", _at_centres, _OF_EACH),
     Refusal("scenario", _at_centres, _OF_EACH),
     Refusal("queue_order", _at_centres, _OF_EACH),
     Refusal("backfill_order", _at_centres, _OF_EACH),
     Refusal("event_order", _at_centres, _OF_EACH),
+    Refusal("price", _at_centres, _OF_EACH),
     Refusal("select", _at_centres, _COUNTED),
     Refusal("sharing", _at_centres, _COUNTED),
     Refusal("contiguity", _at_centres, _COUNTED),
@@ -112,6 +127,10 @@ REFUSALS = (
             "jobs have no places in a network; give a machine with one, and select"),
     Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.topology),
             "needs a machine with a network; give a machine file of one"),
+    Refusal("select", lambda own: own.select == COUNT and own.single_jobs,
+            "resizable jobs get individual processors; give first-fit, or leave it out"),
+    Refusal("select", lambda own: own.select == COUNT and not own.counted,
+            "count has no effect, because individual processors are needed; leave it out"),
     Refusal("load", lambda own: own.jobs.fields.workload is not None or (
         own.jobs.fields.model == "prio"),
         "applies to the jobs of a trace; a workload file and the model prio say when jobs are"
@@ -119,9 +138,12 @@ REFUSALS = (
     Refusal("load", _at_centres, "is that of one machine, which several centres are not"),
     Refusal("seed", lambda own: not own.draws,
             "nothing is drawn: no job, wait, demand or centre is chosen by chance; leave it out"),
-    Refusal("", _kills_in_vain,
-            "no job exceeds its estimate, so that none is killed at a reservation; give --overrun"
-            ' keep, in Python with_rules(overrun="keep")'),
+    Refusal("scenario.backfill.reservations", _contradicts_name,
+            "another number of reservations defines the scenario that is named; give the scenario"
+            " easy instead"),
+    Refusal("scenario.backfill.kill_at_reservation", _kills_in_vain,
+            "no job exceeds its estimate, so that none is killed at a reservation; give the rule"
+            " of cleaning overrun=keep as well"),
 )  # fmt: skip
 
 
@@ -137,13 +159,17 @@ def check(settings: Settings) -> None:
         raise ConfigError(f"must be >= 0 and finite, got {settings.tau_s}", field="tau_s")
     if settings.load is not None and not 0 < settings.load < inf:
         raise ConfigError(f"must be > 0 and finite, got {settings.load}", field="load")
+    if settings.sample_s is not None and not 0 < settings.sample_s < inf:
+        raise ConfigError(f"must be > 0 and finite, got {settings.sample_s}", field="sample_s")
+    if settings.price is not None and not 0 <= settings.price < inf:
+        raise ConfigError(f"must be >= 0 and finite, got {settings.price}", field="price")
     if settings.seed is not None and settings.seed < 0:
         raise ConfigError(f"must be >= 0, got {settings.seed}", field="seed")
     if settings.processors is not None and settings.processors < 1:
         raise ConfigError(f"must be >= 1, got {settings.processors}", field="processors")
     for field, where, reason in REFUSALS:
-        if (not field or is_set(settings, field)) and where(settings):
-            raise ConfigError(reason, field=field or "scenario.backfill.kill_at_reservation")
+        if is_set(settings, field.partition(".")[0]) and where(settings):
+            raise ConfigError(reason, field=field)
 
 
 def _resolve(settings: Settings) -> None:

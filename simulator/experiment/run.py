@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from simulator.results.pictures import Scene
     from simulator.statistics.job_variables import JobValues
 
+SAMPLE_S = 3600.0  #: Time between two samples of statistics, s.
 METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
 
 
@@ -51,6 +52,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     is_trace : whether the jobs were simulated as the columns of a trace.
     trace : that was simulated, if the jobs were those of a trace.
     centres, pool : what several centres or a pool gave besides.
+    sample_s : time between two samples of statistics over time, s.
+    price : of a processor-hour; None: it has none, or centres have prices of their own.
     site : name of the machine in statistics, or the options of the pool; "": the name of the
         workload.
     counted : whether processors were only counted.
@@ -67,6 +70,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     trace: Trace | None = None
     centres: CentresSchedule | None = None
     pool: PoolRun | None = None
+    sample_s: float = SAMPLE_S
+    price: float | None = None
     site: str = ""
     counted: bool = False
 
@@ -137,13 +142,9 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             return []
         return [*notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
 
-    def values(self, price: float | None = None) -> JobValues:
-        """Variables of the jobs for statistics; see docs/statistics.md.
-
-        Parameters
-        ----------
-        price : of a processor-hour; centres have prices of their own.
-        """
+    @property
+    def values(self) -> JobValues:
+        """Variables of the jobs for statistics; see docs/statistics.md."""
         from simulator.statistics.job_variables import JobValues  # late, as all that few runs need
 
         if self.centres is None:
@@ -151,7 +152,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             selection: Selection | None = self.scenario.selection
             name = "count" if self.counted else name_of("selection", selection)
             names = {"selection": name, "centre": self.site or self.name}
-            return JobValues(self.schedule, tau=self.tau_s, names=names, price=price)
+            return JobValues(self.schedule, tau=self.tau_s, names=names, price=self.price)
         centres, ran_at = self.centres.centres, self.centres.ran_at
         places = [*(centre.name for centre in centres), ""]
         prices = np.array([*(centre.price for centre in centres), np.nan])

@@ -10,7 +10,7 @@ from reshape.errors import ConfigError
 from scheduler.config import machine_file
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.jobs import processors_of
-from simulator.experiment.run import Simulation
+from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
 from simulator.many_centres.run import run_centres, with_estimates
 from simulator.pools.run import run_pool
@@ -100,6 +100,8 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
         _is_rigid(workload),
         isinstance(workload, Trace),
         trace,
+        sample_s=settings.sample_s or SAMPLE_S,
+        price=settings.price,
         site=settings.site,
         counted=bool(counted),
     )
@@ -166,6 +168,7 @@ def _at_centres(settings: Settings) -> Simulation:
         settings.resizability is None,
         trace,
         centres=ran,
+        sample_s=settings.sample_s or SAMPLE_S,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -14,7 +13,6 @@ from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.key_values import key_values
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
-from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
@@ -25,6 +23,7 @@ from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted
 from simulator.engine.sharing import Sharing
 from simulator.experiment.jobs import Resizable
+from simulator.experiment.physics import ContiguityGain, SharingRules
 from simulator.many_centres.centres_file import (
     CentreDescription,
     described_centres,
@@ -39,6 +38,7 @@ from simulator.workloads.resizable_trace import Resizability
 
 T = TypeVar("T")
 EXACT = "exact"  #: Estimates that are the run times.
+COUNT = "count"  #: Selection of processors that are only counted.
 DEFAULT_ASSIGN = "less-waittime"
 #: Field of an experiment -> field of the scenario that it sets.
 OF_SCENARIO = {
@@ -47,36 +47,6 @@ OF_SCENARIO = {
     "estimates": "estimates",
     "select": "selection",
 }
-
-
-class ContiguityGain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Gain of jobs on contiguous processors.
-
-    Parameters
-    ----------
-    speedup : share by which they shorten a run time, from 0 to below 1.
-    exponent : how fast the gain falls with the distance of the processors in the network; inf: only
-        contiguous processors gain.
-    """
-
-    speedup: float
-    exponent: float = inf
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if not 0 <= self.speedup < 1:
-            raise ValueError(f"speedup must be >= 0 and < 1, got {self.speedup}")
-        if not self.exponent >= 0:
-            raise ValueError(f"exponent must be >= 0, got {self.exponent}")
-
-
-class SharingRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How jobs prolong each other on shared nodes; see `Sharing` and docs/sharing.md."""
-
-    windows: Windows = "table"
-    penalty: PenaltyRule | None = None
-    overtime: Literal["kill", "allow"] = "kill"
-    demand_error: float = 0.0
 
 
 class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
@@ -93,7 +63,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         ``{"name": "easy", "backfill.max_jobs": 100}``.
     queue_order, backfill_order, estimates, select : policies of the scenario, by name, as an
         object, or as a mapping with `policy` and parameters. `estimates` may be "exact", the run
-        times. Without `select` processors are counted if the scenario permits it.
+        times. Without `select` processors are counted if the scenario permits it; "count" demands
+        it.
     event_order : "batch" runs one scheduling pass for each instant, "sequential" one for each
         event.
     contiguity : gain of contiguous processors, a share or a mapping; see `ContiguityGain`.
@@ -110,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     seed : of all draws; None: 0 for resizable jobs and pools, 1 for models and demands, and that of
         a workload file.
     tau_s : bound of the bounded slowdown, s.
+    sample_s : time between two samples of statistics over time, s; None: 3600.
+    price : of a processor-hour, for the costs of jobs in statistics; centres have their own.
     """
 
     jobs: Any
@@ -132,6 +105,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     load: float | None = None
     seed: int | None = None
     tau_s: float = 60.0
+    sample_s: float | None = None
+    price: float | None = None
 
     @cached_property
     def described(self) -> Platform | list[CentreDescription] | None:
@@ -166,7 +141,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         objects: dict[str, Any] = {}
         for name, field in OF_SCENARIO.items():
             value = getattr(self, name)
-            if value is None:
+            if value is None or (name == "select" and value == COUNT):
                 continue
             if field in changes:
                 raise ConfigError(f"scenario has {field} as well; keep one", field=name)
@@ -194,7 +169,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @property
     def individual(self) -> bool:
         """Whether individual processors are wanted: a selection was named."""
-        return self.select is not None
+        return self.select is not None and self.select != COUNT
 
     @property
     def counted(self) -> bool:

@@ -388,11 +388,11 @@ def _refuse(trace: Trace, name: str, line: int, sizes: Floats, processors: int) 
     number = int(trace.columns["job"][line])
     if name == "larger" and sizes[line] <= processors:
         what = "asks for more of a further resource than the header's Resources name"
-        fix = "--larger drop leaves such jobs out, --larger cap gives them all there is"
+        fix = "the rule larger=drop leaves such jobs out, larger=cap gives them all there is"
     elif name == "larger":
         what = f"asks for {counted(int(sizes[line]), 'processor')}, the machine has {processors}"
-        fix = "--larger drop leaves such jobs out, --larger cap gives them the whole machine"
+        fix = "the rule larger=drop leaves such jobs out, larger=cap gives them the whole machine"
     else:
         what = "is in the trace more than once"
-        fix = "--duplicates keep runs them all, --duplicates drop the first of each"
+        fix = "the rule duplicates=keep runs them all, duplicates=drop the first of each"
     raise ReshapeError(f"{trace.path}: job {number} {what}; {fix}")

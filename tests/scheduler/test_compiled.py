@@ -40,8 +40,8 @@ def python(*arguments: object, cwd: Path | None = None, **environment: str) -> s
     [
         ["--policy", "easy"],
         ["--policy", "conservative", "--select", "first-fit"],
-        ["--policy", "easy++", "--event-order", "sequential"],
-        ["--policy", "easy", "--reservations", "2"],
+        ["--policy", "easy++", "--set", "event_order=sequential"],
+        ["--policy", "easy", "--set", "backfill.reservations=2"],
     ],
     ids=lambda options: " ".join(options[1:]),
 )

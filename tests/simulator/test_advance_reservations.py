@@ -281,7 +281,7 @@ def test_a_file_of_reservations(tmp_path: Path) -> None:
         "course", 100000.0, 7200.0, processors=16, jobs=ProcSet.span(3, 2)
     )
     done = invoke(
-        "simulate", SMALL, "--jobs", 50, "--advance-reservations", file, "--json",
+        "simulate", SMALL, "--jobs", 50, "--set", f"advance_reservations={file}", "--json",
         "--out", tmp_path / "out",
     )  # fmt: skip
     (course,) = json.loads(done.stdout)["advance_reservations"]

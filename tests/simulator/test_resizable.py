@@ -178,7 +178,16 @@ def test_a_share_of_a_trace_is_made_resizable(tmp_path: Path) -> None:
     assert whole["mean_turnaround_s"] < rigid["mean_turnaround_s"]
     seeded = told(SMALL, *options, "--resizable", 0.5, "--seed", 1)
     assert seeded["mean_turnaround_s"] != half["mean_turnaround_s"]
-    costly = told(SMALL, *options, "--resizable", 1, "--cost", "join_s=600", "--data-mib", 1)
+    costly = told(
+        SMALL,
+        *options,
+        "--resizable",
+        1,
+        "--set",
+        "jobs.resizable.cost=join_s=600",
+        "--set",
+        "jobs.resizable.data_mib=1",
+    )
     assert costly["mean_execution_s"] > whole["mean_execution_s"]
 
 
@@ -212,7 +221,10 @@ def test_resizable_jobs_that_keep_their_sizes_change_nothing(name: str, order: s
         ((SMALL, "--speedup", "prio"), "--speedup needs --resizable"),
         ((SMALL, "--resizable", 1, "--select", "count"), "--select count: resizable jobs get"),
         ((SMALL, "--resizable", 1, "--speedup", "amdal"), "did you mean amdahl?"),
-        ((SMALL, "--resizable", 1, "--cost", "join=1"), "it has start_s, join_s, bytes_per_s"),
+        (
+            (SMALL, "--resizable", 1, "--set", "jobs.resizable.cost=join=1"),
+            "it has start_s, join_s, bytes_per_s",
+        ),
         ((SMALL, "--resizable", 2), "2.0 is not in the range"),
         (("x.yaml", "--lenient"), "--lenient: applies to a trace only"),
     ],
@@ -258,7 +270,10 @@ def test_a_performance_model_of_a_job_decides_how_far_it_expands(tmp_path: Path)
 def test_a_performance_model_of_resizable_jobs_of_a_trace() -> None:
     options = ["--policy", "max-b-pr", "--resizable", "1", "--speedup", "downey:A=4,sigma=0"]
     fit, model = (
-        told(SMALL, *options, *more) for more in ([], ["--performance", "downey:A=4,sigma=0"])
+        told(SMALL, *options, *more)
+        for more in ([], ["--set", "jobs.resizable.performance=downey:A=4,sigma=0"])
     )
     assert fit["expansions"] != model["expansions"]
-    assert simulate(SMALL, *options, "--performance", "downey:B=4").exit_code != 0
+    assert (
+        simulate(SMALL, *options, "--set", "jobs.resizable.performance=downey:B=4").exit_code != 0
+    )

@@ -85,7 +85,7 @@ def test_no_processor_belongs_to_two_jobs_at_a_time(
     select: str, tree: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = ("--machine", tree, "--select", select, "--dispersal", "--jobs", 120)
+    options = ("--machine", tree, "--select", select, "--set", "dispersal=true", "--jobs", 120)
     done = simulate(SMALL_TRACE, *RESIZING, *options, "--out", out, "--json")
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -144,7 +144,7 @@ def test_a_workload_file_on_a_machine_with_a_network(tree: Path, tmp_path: Path)
         "  - {at: 1, processors: 4, walltime: 100, iteration_s: 50}\n"
     )
     out = tmp_path / "out"
-    options = ("--machine", tree, "--select", "tree", "--event-order", "sequential")
+    options = ("--machine", tree, "--select", "tree", "--set", "event_order=sequential")
     done = simulate(jobs, "--policy", "max-b-pr", *options, "--paraver", "--out", out)
     assert done.exit_code == 0, done.output
     found = jobs_csv.read(out / "jobs.csv")
@@ -165,7 +165,7 @@ def test_runs_that_contiguity_shortens_are_not_cut_beforehand(tree: Path) -> Non
     """With the rule `cut`, a job whose run would exceed its request ends at the request."""
     options = ("--machine", tree, "--select", "tree", "--jobs", 60, "--json")
     shorter = json.loads(
-        simulate(SMALL_TRACE, *RESIZING, *options, "--contiguity-speedup", 0.5).stdout
+        simulate(SMALL_TRACE, *RESIZING, *options, "--set", "contiguity.speedup=0.5").stdout
     )
     plain = json.loads(simulate(SMALL_TRACE, *RESIZING, *options).stdout)
     assert shorter["mean_execution_s"] < plain["mean_execution_s"]

@@ -252,7 +252,9 @@ def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
         return done
 
     out = tmp_path / "out"
-    done = reshape("--select", "tree", "--contiguity-speedup", "0.3", "--json", "--out", str(out))
+    done = reshape(
+        "--select", "tree", "--set", "contiguity.speedup=0.3", "--json", "--out", str(out)
+    )
     found = json.loads(done.stdout)
     assert 0 <= found["external_fragmentation"] < 1
     assert json.loads((out / "metrics.json").read_text())["internal_fragmentation"] == 0
@@ -263,7 +265,8 @@ def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
     assert "unknown selection 'tre'; did you mean tree" in says
     assert "leave processors out" in reshape("--processors", "8", code=2).stderr
     assert (
-        "give select as well, such as tree" in reshape("--contiguity-speedup", "0.1", code=2).stderr
+        "give select as well, such as tree"
+        in reshape("--set", "contiguity.speedup=0.1", code=2).stderr
     )
     says = reshape("--select", "tree", "--policy", "conservative", code=2).stderr
     assert "conservative promises numbers of processors, not places" in says

@@ -56,7 +56,12 @@ def test_a_share_of_the_jobs_is_resizable_at_the_centres_that_resize(tmp_path: P
     machine = tmp_path / "elastic.yaml"
     machine.write_text(CENTRES.replace("fcfs", "fcfs-pr"))
     words = ["--machine", machine, "--jobs", 100, "--json", "--assign", "less-turnaround"]
-    model = ["--speedup", "amdahl:serial=0.01", "--performance", "amdahl:serial=0.01"]
+    model = [
+        "--speedup",
+        "amdahl:serial=0.01",
+        "--set",
+        "jobs.resizable.performance=amdahl:serial=0.01",
+    ]
     found = json.loads(
         invoke("simulate", SYNTHETIC_TRACE, *words, "--resizable", 0.5, "--seed", 2, *model).stdout
     )
@@ -68,7 +73,7 @@ def test_a_share_of_the_jobs_is_resizable_at_the_centres_that_resize(tmp_path: P
 def test_a_user_defined_policy_is_a_class_in_a_file(machine: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(POLICY)
     command = [sys.executable, "-m", "reshape", "simulate", str(SYNTHETIC_TRACE), "--json"]
-    command += ["--machine", str(machine), "--assign", "mine:Last", "--jobs", "100"]
+    command += ["--machine", str(machine), "--set", "assign=mine:Last", "--jobs", "100"]
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command,
@@ -95,9 +100,9 @@ def test_centres_may_predict_run_times(machine: Path, policy: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--assign", "less-waitime"), "did you mean less-waittime"),
-        (("--dispatch", "ask=none"), "--dispatch ask: expected int | null"),
-        (("--dispatch", "ties=best"), "assignment.ties"),
+        (("--set", "assign=less-waitime"), "did you mean less-waittime"),
+        (("--set", "dispatch.ask=none"), "--set dispatch.ask: expected int | null"),
+        (("--set", "dispatch.ties=best"), "assignment.ties"),
         (("--policy", "easy"), "--policy: does not apply to several centres"),
         (("--estimates", "tsafir"), "unknown estimates 'tsafir'; did you mean tsafrir"),
     ],
@@ -110,9 +115,11 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_assignment_needs_several_centres(tmp_path: Path) -> None:
-    done = invoke("simulate", SYNTHETIC_TRACE, "--assign", "random", code=2)
-    assert "--assign: needs a machine of several centres" in done.stderr
+    done = invoke("simulate", SYNTHETIC_TRACE, "--set", "assign=random", code=2)
+    assert "--set assign: needs a machine of several centres" in done.stderr
     machine = tmp_path / "one.yaml"
     machine.write_text("nodes: 64\n")
-    done = invoke("simulate", SYNTHETIC_TRACE, "--machine", machine, "--assign", "random", code=2)
-    assert "--assign: needs a machine of several centres" in done.stderr
+    done = invoke(
+        "simulate", SYNTHETIC_TRACE, "--machine", machine, "--set", "assign=random", code=2
+    )
+    assert "--set assign: needs a machine of several centres" in done.stderr

@@ -15,7 +15,9 @@ POOL = "nodes=0-16,processors=4,time_limit=48:00:00"
 
 def test_numbers_and_files_of_one_pool(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = invoke("simulate", SMALL, "--pool", POOL, "--pool-wait", 30, "--out", out, "--json")
+    done = invoke(
+        "simulate", SMALL, "--pool", POOL, "--set", "pool_wait=30:00", "--out", out, "--json"
+    )
     told = json.loads(done.stdout)
     stored = json.loads((out / "metrics.json").read_text())
     assert stored == {name: told[name] for name in stored}
@@ -44,7 +46,7 @@ def test_a_table_compares_pools_with_waits_of_a_trace(tmp_path: Path) -> None:
                 for n, wait in enumerate((60, 600, 6000, -1), 1))
     )  # fmt: skip
     arguments = ["simulate", SMALL, "--pool", POOL, "--pool", f"{POOL},idle_timeout=60:00",
-                 "--pool-wait", waits, "--seed", 3]  # fmt: skip
+                 "--set", f"pool_wait={waits}", "--seed", 3]  # fmt: skip
     lines = invoke(*arguments).stdout.splitlines()
     assert lines[0].split()[:3] == ["ALLOCATIONS", "NODE-HOURS", "USED"]
     assert [line.split()[-1] for line in lines[1:]] == [POOL, f"{POOL},idle_timeout=60:00"]
@@ -67,8 +69,8 @@ def test_a_workload_of_resizable_jobs(tmp_path: Path) -> None:
         (["--pool", "nodes=8"], "--pool nodes=8: a pool needs time_limit"),
         (["--pool", "nodes=8,time=1:00:00"], "unknown key 'time'"),
         (["--pool", POOL, "--processors", 8], "--processors: does not apply to a pool"),
-        (["--pool", POOL, "--pool-wait", "soon"], "there is no file soon, and 'soon' is not"),
-        (["--pool-wait", "5"], "--pool-wait: needs a pool"),
+        (["--pool", POOL, "--set", "pool_wait=soon"], "there is no file soon, and 'soon' is not"),
+        (["--set", "pool_wait=5"], "--set pool_wait: needs a pool"),
         (["--pool", POOL, "--pool", POOL, "--out", "x"], "--out takes the files of one pool"),
     ],
 )

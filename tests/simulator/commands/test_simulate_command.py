@@ -108,26 +108,38 @@ def test_text(tmp_path: Path) -> None:
         (["--policy", "eazy"], 2, "--policy: unknown scenario 'eazy'; did you mean easy"),
         (["--estimates", "exakt"], 2, "unknown estimates 'exakt'; did you mean exact"),
         (["--estimates", "tsafir"], 2, "unknown estimates 'tsafir'; did you mean tsafrir"),
-        (["--policy", "fcfs", "--reservations", "2"], 2, "backfilling of 0 reservations, not of 2"),
+        (
+            ["--policy", "fcfs", "--set", "backfill.reservations=2"],
+            2,
+            "--set backfill.reservations: scenario.backfill.reservations: another number of",
+        ),
         (
             ["--policy", "conservative", "--backfill-order", "sjf"],
             2,
             "Sjf has no effect in sc",
         ),
-        (["--kill-at-reservation"], 2, "give --overrun keep"),
         (
-            ["--policy", "conservative", "--kill-at-reservation"],
+            ["--set", "backfill.kill_at_reservation=true"],
+            2,
+            "give the rule of cleaning overrun=keep",
+        ),
+        (
+            ["--policy", "conservative", "--set", "backfill.kill_at_reservation=true"],
             2,
             "with 1 reservation (E",
         ),
         (["--set", "retry_after"], 2, "--set 'retry_after' has no value"),
-        (["--processors", "8", "--larger", "error"], 1, "the machine has 8; --larger drop"),
+        (
+            ["--processors", "8", "--set", "jobs.rules.larger=error"],
+            1,
+            "the machine has 8; the rule larger=drop",
+        ),
         (["--swf", "no/where.swf"], 1, "there is no directory no; make it"),
-        (["--reservationz", "2"], 2, "--reservations"),
-        (["--tau", "inf"], 2, "'--tau': must be a finite number, got 'inf'"),
+        (["--queue-ordr", "sjf"], 2, "Did you mean '--queue-order'"),
+        (["--set", "tau_s=inf"], 2, "--set tau_s: expected float, got 'inf'"),
         (["--resizable", "nan"], 2, "'--resizable': must be a finite number, got 'nan'"),
         (["--queue-order", "json:dumps"], 2, "'json:dumps' is a function, but a policy is"),
-        (["--sample", "1e-6"], 1, "are possible; give a longer interval"),
+        (["--set", "sample_s=1e-6"], 1, "are possible; give a longer interval"),
         (["--resizable", "0.5", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
         (["--paraver"], 2, "--paraver needs a directory for its files; give --out DIR"),
     ],
@@ -235,7 +247,7 @@ def test_a_number_that_does_not_exist_is_null(tmp_path: Path, options: tuple[str
 
     trace, out = tmp_path / "a.swf", tmp_path / "out"
     trace.write_text("; MaxProcs: 4\n1 0 -1 0 1 -1 -1 1 5 -1 1 1 1 -1 -1 -1 -1 -1\n")
-    arguments = (trace, "--without-run", "keep", *options, "--out", out, "--json")
+    arguments = (trace, "--set", "jobs.rules.without_run=keep", *options, "--out", out, "--json")
     printed = invoke("simulate", *arguments).stdout
     for text in (printed, (out / "metrics.json").read_text()):
         told = json.loads(text, parse_constant=refuse)
@@ -250,7 +262,7 @@ def test_a_policy_brings_its_selection_on_the_table(tmp_path: Path) -> None:
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 6000}\n"
     )
     invoke("workload", "demands", SMALL, demands, "--mix", "high")
-    common = [demands, "--machine", machine, "--sharing", "table", "--json"]
+    common = [demands, "--machine", machine, "--set", "sharing=table", "--json"]
     told = {
         name: json.loads(invoke("simulate", *common, *options).stdout)
         for name, options in {
@@ -267,7 +279,7 @@ def test_an_experiment_is_saved_changed_and_run_again(tmp_path: Path) -> None:
     saved, changed = tmp_path / "saved.yaml", tmp_path / "sub" / "changed.yaml"
     changed.parent.mkdir()
     options = ["--policy", "fcfs-pr", "--resizable", "0.5", "--seed", 3, "--jobs", 60, "--json",
-               "--speedup", "amdahl:serial=0.02", "--overrun", "extend"]  # fmt: skip
+               "--speedup", "amdahl:serial=0.02", "--set", "jobs.rules.overrun=extend"]  # fmt: skip
     first = json.loads(invoke("simulate", SMALL, *options, "--save", saved).stdout)
     again = json.loads(invoke("simulate", saved, "--json").stdout)
     varying = {"wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib", "trace"}

@@ -30,7 +30,7 @@ def test_statistics_and_their_tables_and_pictures(tmp_path: Path) -> None:
     trace.write_bytes(SMALL.read_bytes())
     told = json.loads(
         invoke(
-            "simulate", trace, "--out", out, "--sample", 600, "--price", 0.5, "--json",
+            "simulate", trace, "--out", out, "--set", "sample_s=600", "--set", "price=0.5", "--json",
             "--statistic", "wait_s=mean,max", "--statistic", "cost=sum",
             "--statistic", "run_s=sum-by:centre", "--statistic", "processors_used=max",
         ).stdout
@@ -138,9 +138,9 @@ def test_statistics_of_several_centres(tmp_path: Path) -> None:
     )
     told = json.loads(
         invoke(
-            "simulate", SMALL, "--machine", centres, "--assign", "less-waittime", "--out", out,
+            "simulate", SMALL, "--machine", centres, "--set", "assign=less-waittime", "--out", out,
             "--statistic", "centre=count", "--statistic", "cost=sum,sum-by:centre",
-            "--statistic", "processors_used=max", "--sample", 1800, "--json",
+            "--statistic", "processors_used=max", "--set", "sample_s=1800", "--json",
         ).stdout
     )  # fmt: skip
     found = told["statistics"]

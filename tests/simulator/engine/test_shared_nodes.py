@@ -125,7 +125,11 @@ def test_commands(tmp_path: Path) -> None:
     nodes.write_text("nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 6000}")
     command = [str(drawn), "--machine", str(nodes), "--json"]
     results = {}
-    for sharing in ([], ["--sharing", "table"], ["--sharing", "table", "--overtime", "allow"]):
+    for sharing in (
+        [],
+        ["--set", "sharing=table"],
+        ["--set", "sharing=table", "--set", "sharing.overtime=allow"],
+    ):
         done = CliRunner().invoke(simulate, [*command, *sharing])
         assert done.exit_code == 0, done.output
         results[len(sharing)] = json.loads(done.output)
@@ -137,9 +141,12 @@ def test_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--overtime", "allow"], "--overtime needs --sharing; give it as well"),
-        (["--sharing", "table"], "neither the machine nor the trace names a shared resource"),
-        (["--dispersal", "--resizable", "0.5"], "--dispersal: jobs have no places in a network"),
+        (["--set", "sharing.overtime=allow"], "--overtime needs --sharing; give it as well"),
+        (["--set", "sharing=table"], "neither the machine nor the trace names a shared resource"),
+        (
+            ["--set", "dispersal=true", "--resizable", "0.5"],
+            "--set dispersal: jobs have no places in a network",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options: list[str], message: str) -> None:

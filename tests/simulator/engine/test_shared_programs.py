@@ -276,7 +276,7 @@ def test_commands(tmp_path: Path) -> None:
         "  - {at: 0, processors: 2, walltime: 1000, iteration_s: 100, demand: {bandwidth: 50}}\n"
     )
     words = [str(jobs), "--machine", str(machine), "--policy", "max-b-pr", "--json"]
-    done = CliRunner().invoke(simulate, [*words, "--sharing", "changes"])
+    done = CliRunner().invoke(simulate, [*words, "--set", "sharing=changes"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["makespan_s"] == pytest.approx(155)
     alone = CliRunner().invoke(simulate, words)
@@ -294,7 +294,7 @@ def test_commands(tmp_path: Path) -> None:
     words = [str(drawn), "--machine", str(nodes), "--policy", "fcfs-pr", "--resizable", "0.5"]
     words += ["--jobs", "60", "--json"]
     waits = []
-    for sharing in ([], ["--sharing", "changes"]):
+    for sharing in ([], ["--set", "sharing=changes"]):
         done = CliRunner().invoke(simulate, [*words, *sharing])
         assert done.exit_code == 0, done.output
         waits.append(json.loads(done.output)["mean_turnaround_s"])

@@ -147,7 +147,7 @@ def test_the_columns_and_metrics_of_a_simulation(tmp_path: Path) -> None:
     assert found["torus", "submesh"]["internal_fragmentation"] == 0
     assert found["whole", "submesh"]["internal_fragmentation"] > 0
     assert found["whole", "hilbert"]["internal_fragmentation"] == 0
-    gain = ("--contiguity-speedup", 0.5, "--dispersal-exponent", 1)
+    gain = ("--set", "contiguity.speedup=0.5", "--set", "contiguity.exponent=1")
     chosen = ("--machine", tmp_path / "torus.yaml", "--select", "hilbert")
     faster = json.loads(invoke("simulate", SMALL_TRACE, *chosen, *gain, "--json").stdout)
     constant = json.loads(invoke("simulate", SMALL_TRACE, *chosen, *gain[:2], "--json").stdout)
@@ -159,8 +159,10 @@ def test_dispersal_on_a_tree_is_an_option(tmp_path: Path) -> None:
     (tmp_path / "tree.yaml").write_text("nodes: 64\nnetwork: {topology: tree, k: 4, levels: 3}\n")
     chosen = ("--machine", tmp_path / "tree.yaml", "--select", "tree", "--json")
     plain = json.loads(invoke("simulate", SMALL_TRACE, *chosen).stdout)
-    measured = json.loads(invoke("simulate", SMALL_TRACE, *chosen, "--dispersal").stdout)
+    measured = json.loads(
+        invoke("simulate", SMALL_TRACE, *chosen, "--set", "dispersal=true").stdout
+    )
     assert "mean_extent" not in plain
     assert 0 < measured["mean_distance"] <= 2 * measured["mean_extent"] <= 6
-    refused = invoke("simulate", SMALL_TRACE, "--dispersal", code=2)
+    refused = invoke("simulate", SMALL_TRACE, "--set", "dispersal=true", code=2)
     assert "give a machine with one, and select" in refused.stderr

@@ -91,7 +91,7 @@ def test_a_run_equals_the_commands(output: Path, tmp_path: Path) -> None:
     """Compare with `reshape workload weeks` and `reshape simulate` under the same rules."""
     invoke("workload", "weeks", SYNTHETIC_TRACE, "--weeks", 2, "--utilization", 0.1, "-o", tmp_path)
     week = tmp_path / "synthetic-week-001.swf.gz"
-    rules = ("--estimates", "exact", "--overrun", "extend", "--json")
+    rules = ("--estimates", "exact", "--set", "jobs.rules.overrun=extend", "--json")
     for row in rows(output):
         point = row.parameters
         if (point["week"], point["alpha"]) != (1, 0.25) or point["theta"] == 20:

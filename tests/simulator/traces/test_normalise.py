@@ -75,8 +75,14 @@ def test_each_rule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        (Rules(larger="error"), "job 4 asks for 40 processors, the machine has 16; --larger drop"),
-        (Rules(duplicates="error"), "job 1 is in the trace more than once; --duplicates keep"),
+        (
+            Rules(larger="error"),
+            "job 4 asks for 40 processors, the machine has 16; the rule larger=drop",
+        ),
+        (
+            Rules(duplicates="error"),
+            "job 1 is in the trace more than once; the rule duplicates=keep",
+        ),
     ],
 )
 def test_refusals(tmp_path: Path, rules: Rules, says: str) -> None:
