@@ -307,6 +307,8 @@ def converted(values: Any, kind: type[V], field: str = "") -> V:
             if not isinstance(value, Mapping) or step not in value:
                 break  # within a list
             field, value, wanted = _joined(field, step), value[step], _below(wanted, step)
+        if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+            raise ConfigError("is missing", field=_joined(field, missing[1])) from None
         if what.startswith(("Expected ", "Invalid enum value ")):  # not raised by the struct
             what = _fault(what, wanted, value)
         raise ConfigError(what, field=field or None) from None
@@ -327,4 +329,6 @@ def _choices(kind: Any) -> list[str]:
     """Permitted values, if the type enumerates them."""
     if get_origin(kind) is Literal:
         return [str(choice) for choice in get_args(kind)]
+    if get_origin(kind) in (Union, UnionType):  # such as `PenaltyRule | None`
+        return [choice for member in get_args(kind) for choice in _choices(member)]
     return []

@@ -15,7 +15,7 @@ import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
-from simulator.experiment.settings import COUNT, Settings
+from simulator.experiment.settings import COUNT, OF_SCENARIO, Settings
 
 
 class Refusal(NamedTuple):
@@ -154,6 +154,12 @@ def check(settings: Settings) -> None:
     ------
     ConfigError : names the first field that does not, why, and what to change.
     """
+    for name in (*OF_SCENARIO, "assign", "pool"):
+        value = getattr(settings, name)
+        if isinstance(value, int | float | list):
+            raise ConfigError(f"must be a name or a mapping, got {value!r}", field=name)
+    if not isinstance(settings.dispatch, Mapping):
+        raise ConfigError(f"must be a mapping, got {settings.dispatch!r}", field="dispatch")
     _resolve(settings)
     if not 0 <= settings.tau_s < inf:
         raise ConfigError(f"must be >= 0 and finite, got {settings.tau_s}", field="tau_s")

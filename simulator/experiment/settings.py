@@ -156,8 +156,9 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         try:
             return msgspec.structs.replace(changed(base, changes) if changes else base, **objects)
         except ConfigError as error:
-            own = [name for name, field in OF_SCENARIO.items() if error.field == field]
-            own = [name for name in own if getattr(self, name) is not None]
+            first, dot, rest = (error.field or "").partition(".")
+            own = [name for name, field in OF_SCENARIO.items() if first == field]
+            own = [f"{name}{dot}{rest}" for name in own if getattr(self, name) is not None]
             raise ConfigError(error.message, field=[*own, f"scenario.{error.field}"][0]) from None
 
     @property

@@ -30,7 +30,8 @@ def test_statistics_and_their_tables_and_pictures(tmp_path: Path) -> None:
     trace.write_bytes(SMALL.read_bytes())
     told = json.loads(
         invoke(
-            "simulate", trace, "--out", out, "--set", "sample_s=600", "--set", "price=0.5", "--json",
+            "simulate", trace, "--out", out, "--json",
+            "--set", "sample_s=600", "--set", "price=0.5",
             "--statistic", "wait_s=mean,max", "--statistic", "cost=sum",
             "--statistic", "run_s=sum-by:centre", "--statistic", "processors_used=max",
         ).stdout
