@@ -141,7 +141,10 @@ def test_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--set", "sharing.overtime=allow"], "--overtime needs --sharing; give it as well"),
+        (
+            ["--set", "sharing.overtime=allow"],
+            "--set sharing.overtime: sharing: neither the machine nor",
+        ),
         (["--set", "sharing=table"], "neither the machine nor the trace names a shared resource"),
         (
             ["--set", "dispersal=true", "--resizable", "0.5"],

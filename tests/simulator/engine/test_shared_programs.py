@@ -260,7 +260,7 @@ def test_jobs_are_killed_at_their_walltimes() -> None:
 
 def test_a_table_of_whole_runs_is_refused() -> None:
     table = Sharing(4, {"bandwidth": 100})
-    with pytest.raises(ConfigError, match="give --sharing changes"):
+    with pytest.raises(ConfigError, match="give windows of changes"):
         simulated("fcfs-pr", resizable(), sharing=table)
 
 
