@@ -240,7 +240,8 @@ class Described:
                 raise click.UsageError(str(error)) from None
             if option not in self._set:
                 raise
-            where = "" if self._set[option] == error.field else f"{error.field}: "
+            within = f"{self._set[option]}.".startswith(f"{error.field}.")
+            where = "" if within else f"{error.field}: "
             raise click.UsageError(f"{option}: {where}{error.message}") from None
 
 

@@ -244,9 +244,13 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         """How jobs are distributed over centres; the seed also draws the centres that are asked."""
         given = DEFAULT_ASSIGN if self.assign is None else self.assign
         drawn_by = {} if self.seed is None or self.centres is None else {"seed": self.seed}
-        rules = rules_named(
-            given if isinstance(given, str) else DEFAULT_ASSIGN, {**drawn_by, **self.dispatch}
-        )
+        name = given if isinstance(given, str) else DEFAULT_ASSIGN
+        try:
+            rules = rules_named(name, {**drawn_by, **self.dispatch})
+        except ConfigError as error:
+            field = (error.field or "").removeprefix("assignment.").removeprefix("dispatch.")
+            field = "assign" if field == "assignment" else f"dispatch.{field}"
+            raise ConfigError(error.message, field=field) from None
         if isinstance(given, str):
             return rules
         return msgspec.structs.replace(rules, assignment=given)

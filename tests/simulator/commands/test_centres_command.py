@@ -55,7 +55,7 @@ def test_every_job_of_a_trace_runs_at_a_centre(machine: Path, tmp_path: Path) ->
 def test_a_share_of_the_jobs_is_resizable_at_the_centres_that_resize(tmp_path: Path) -> None:
     machine = tmp_path / "elastic.yaml"
     machine.write_text(CENTRES.replace("fcfs", "fcfs-pr"))
-    words = ["--machine", machine, "--jobs", 100, "--json", "--assign", "less-turnaround"]
+    words = ["--machine", machine, "--jobs", 100, "--json", "--set", "assign=less-turnaround"]
     model = [
         "--speedup",
         "amdahl:serial=0.01",
@@ -89,7 +89,16 @@ def test_a_user_defined_policy_is_a_class_in_a_file(machine: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("policy", ["less-waittime", "grid-backfilling"])
 def test_centres_may_predict_run_times(machine: Path, policy: str) -> None:
-    words = ["--machine", machine, "--jobs", 300, "--json", "--assign", policy, "--estimates"]
+    words = [
+        "--machine",
+        machine,
+        "--jobs",
+        300,
+        "--json",
+        "--set",
+        f"assign={policy}",
+        "--estimates",
+    ]
     waits = [
         json.loads(invoke("simulate", SYNTHETIC_TRACE, *words, estimates).stdout)["mean_wait_s"]
         for estimates in ("user", "tsafrir")
@@ -102,7 +111,7 @@ def test_centres_may_predict_run_times(machine: Path, policy: str) -> None:
     [
         (("--set", "assign=less-waitime"), "did you mean less-waittime"),
         (("--set", "dispatch.ask=none"), "--set dispatch.ask: expected int | null"),
-        (("--set", "dispatch.ties=best"), "assignment.ties"),
+        (("--set", "dispatch.ties=best"), "--set dispatch.ties: must be order or load"),
         (("--policy", "easy"), "--policy: does not apply to several centres"),
         (("--estimates", "tsafir"), "unknown estimates 'tsafir'; did you mean tsafrir"),
     ],

@@ -74,7 +74,9 @@ def test_statistics_of_resizable_jobs_and_without_a_directory(tmp_path: Path) ->
 def test_wrong_statistics_are_refused_before_the_simulation() -> None:
     said = invoke("simulate", SMALL, "--statistic", "wait=p95", code=1).stderr
     assert "unknown variable 'wait'; did you mean wait_s?" in said
-    assert "needs --price" in invoke("simulate", SMALL, "--statistic", "cost=sum", code=2).stderr
+    assert (
+        "give --set price=" in invoke("simulate", SMALL, "--statistic", "cost=sum", code=2).stderr
+    )
 
 
 def test_pictures_of_a_trace(tmp_path: Path) -> None:

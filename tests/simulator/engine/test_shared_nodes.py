@@ -143,7 +143,7 @@ def test_commands(tmp_path: Path) -> None:
     [
         (
             ["--set", "sharing.overtime=allow"],
-            "--set sharing.overtime: sharing: neither the machine nor",
+            "--set sharing.overtime: neither the machine nor",
         ),
         (["--set", "sharing=table"], "neither the machine nor the trace names a shared resource"),
         (
