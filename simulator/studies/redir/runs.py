@@ -41,15 +41,15 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     parameters : `trace`, `processors` (of its machine), `weeks`, `utilization` and `draw` (the
         choice of the weeks, see `simulator.traces.weeks`), `week` (from 1), `theta`, `alpha`,
-        `conflict`, `filter`, `tau` (seconds); `warm_h` (hours before the week whose jobs are
-        simulated too and do not count; 0 if it is absent).
+        `conflict`, `filter`, `counts`, `tau` (seconds); `warm_h` (hours before the week whose jobs
+        are simulated too and do not count; 0 if it is absent).
     """
     path = trace_path(parameters, parameters["trace"])
     warm_s = 3600 * int(parameters.get("warm_h", 0))
     how = (parameters["weeks"], parameters["utilization"], parameters["draw"], warm_s)
     processors: int = parameters["processors"]
     number, week = _week(path, processors, *how, parameters["week"])
-    names = ("theta", "alpha", "conflict", "filter")
+    names = ("theta", "alpha", "conflict", "filter", "counts")
     chosen = scenario("easy", {"redirection": {name: parameters[name] or 0 for name in names}})
     assert chosen.redirection is not None
     if parameters["theta"] is None:
