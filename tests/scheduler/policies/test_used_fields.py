@@ -37,6 +37,7 @@ ELSEWHERE = {
     "backfill.bl_excludes": "a machine has one resource here; see backfill/test_balance.py",
     "backfill.fullness": "with one resource BB's measure is always 1; see backfill/test_balance.py",
     "backfill.modifier": "with one resource BB's measure is always 1; see backfill/test_balance.py",
+    "resizing.grow_past": "matters while contractions can start a queued job; see steady_*.txt",
     "resizing.low": "PBA-PR: class precedes impact, if jobs of both are contracted for one head",
     "selection.leave": "no job is resized here; see selection/test_few_nodes.py",
     "selection.learn_demands": "no job is prolonged here; see state/test_learned_demands.py",
