@@ -14,6 +14,9 @@ from reshape.errors import ConfigError
 
 #: Field -> value by which decisions are made now.
 FIELDS: dict[str, Any] = {
+    "backfill.bl_excludes": True,
+    "backfill.kill": "overdue",
+    "backfill.modifier": "product",
     "resizing.contract_for": "queue",
     "resizing.harvest_for": "queued",
     "resizing.harvest_unexplored": True,
@@ -23,6 +26,7 @@ FIELDS: dict[str, Any] = {
 }
 #: Field that there still is -> values that it had, and its present ones.
 VALUES: dict[str, tuple[tuple[str, ...], str]] = {
+    "backfill.reserve": (("number",), "place or shortage"),
     "resizing.grow_past": (("lower", "none"), "any or blocked"),
     "resizing.higher": (("class",), "priority or queued"),
 }

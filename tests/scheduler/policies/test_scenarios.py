@@ -195,7 +195,7 @@ def test_fields_are_changed_by_name() -> None:
         ({"resizing.min_potential": "nan"}, "resizing: min_potential must be a finite number"),
         ({"resizing.harvest": "never"}, "resizing.harvest: must be always or useful, got 'never'"),
         ({"resizing.min_benefit": -0.1}, "resizing: min_benefit must be >= 0"),
-        ({"backfill.reserve": 3}, "backfill.reserve: must be place or number or shortage, got 3"),
+        ({"backfill.reserve": 3}, "backfill.reserve: must be place or shortage, got 3"),
         ({"queues": 3}, "queues: expected object, got 3"),
     ],
 )
@@ -339,6 +339,8 @@ def test_any_parameters_are_read_back(
         ("resizing.contract_for", "queue", "leave it out: decisions are those of queue"),
         ("resizing.grow_past", "lower", r"0\.1\.0 has the value 'lower'.*; take any or blocked"),
         ("resizing", {"policy": "pba-pr", "higher": "class"}, "take priority or queued"),
+        ("backfill", {"kill": "later"}, "backfill.kill: only release 0.1.0 has this field"),
+        ("backfill.reserve", "number", "take place or shortage"),
     ],
 )
 def test_a_removed_field_is_refused(field: str, value: Any, says: str) -> None:
