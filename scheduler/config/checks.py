@@ -127,7 +127,7 @@ def _check_redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> 
 
 def _check_kills(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
     """Check that jobs can be overdue if overdue jobs are ended at a reservation."""
-    if chosen.backfill.kills_overdue and config.kill_at_walltime:
+    if chosen.backfill.kill_at_reservation and config.kill_at_walltime:
         tree.fail(
             ("parameters", "backfill.kill_at_reservation"),
             "has no effect, because jobs are ended at their walltimes, so that none is overdue;"

@@ -1,12 +1,13 @@
 """Redirection between two partitions of the core: routes events, counts arrivals, moves jobs.
 
-Jobs are submitted to the principal group. A job during which too many others arrive is ended there.
+Jobs are submitted to the principal group. A job that makes too many others wait is ended there.
 When its processes have ended, it is queued in the redirection group under the same number: `Kill`,
 `JobEnded` from the driver, `Requeue`, `Start`. Each group is a partition with its own scenario and
 is independent of the other (`scheduler.policies.redirection`, REDIR algorithms 1 and 2).
 
-At each instant the scheduling pass precedes the counting. Every arrival is counted. The processors
-of a redirected job become free when its processes have ended, and a separate pass follows.
+At each instant the scheduling pass precedes the counting, so that it is known which arrivals wait.
+The processors of a redirected job become free when its processes have ended, and a separate pass
+follows.
 """
 
 from __future__ import annotations
@@ -150,13 +151,26 @@ class Redirector:
         for number in started - new.keys():
             self.counters.started(live[number])
         # REDIR III.A: "Each job running in the principal group holds the number of jobs submitted
-        # during its execution": all of them, whether they then wait or not.
+        # during its execution".
         for number in new:
             job = self._jobs.get(number)
-            if job is not None:
+            if job is not None and (self._counts_all or self._waits(job)):
                 self._redirect(self.counters.arrived(job, self._group.machine.processors))
             if job is not None and number in started:
                 self.counters.started(job)
+
+    @property
+    def _counts_all(self) -> bool:
+        return self._rule is not None and self._rule.counts == "submitted"
+
+    def _waits(self, job: Job) -> bool:
+        """Whether a job that just arrived waits, or started by passing a queued job."""
+        if job.state is S.PENDING:
+            return True
+        first = next(iter(self._principal.queue.jobs.values()), None)
+        if first is None or job.id not in self._principal.live:
+            return False
+        return (first.queued_at, first.id) < (job.queued_at, job.id)
 
     def _redirect(self, over: list[Counted]) -> None:
         """End one of the jobs whose counts exceed theta, if any of them is still running."""
@@ -167,7 +181,8 @@ class Redirector:
         job, count = rule.choose(candidates)
         self.counters.reset()
         facts: dict[str, int | str] = {"count": count, "theta": rule.theta}
-        text = f"{{count}} {noun(count, 'job')} came while it ran, more than {{theta}}"
+        waited = "" if self._counts_all else " and had to wait"
+        text = f"{{count}} {noun(count, 'job')} came{waited} while it ran, more than {{theta}}"
         if len(candidates) > 1:
             facts |= {"jobs": len(candidates), "conflict": rule.conflict}
             text += "; chosen of {jobs} such jobs by {conflict}"

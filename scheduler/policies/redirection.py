@@ -1,8 +1,9 @@
-"""Redirection: a running job during which too many others arrive is restarted in another group.
+"""Redirection: a running job that makes too many others wait is restarted in another group.
 
 Faure, Lucarelli, Richard and Trystram, Online scheduling with redirection for parallel jobs, IPDPSW
 2020 (REDIR). The processors are divided into a principal group, to which jobs are submitted, and a
-redirection group. Each job that runs in the principal group counts the jobs submitted meanwhile.
+redirection group. Each job that runs in the principal group counts the jobs submitted meanwhile,
+all of them or only those that have to wait.
 When a count exceeds theta, one such job is killed and restarted from its beginning in the
 redirection group, and all counts are reset. The rule is independent of the scenarios of the groups;
 `scheduler.core.redirector` applies it between two partitions.
@@ -51,6 +52,8 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         that large jobs do not cause the redirection of small ones (REDIR III.B). "walltime": those
         with w_k <= w_j, as line 3 of the paper's algorithm 2 is printed, which contradicts its
         text. "none": all. The requested numbers count, also for a job that was expanded.
+    counts : which arrivals a running job counts: those that have to wait ("waiting"), because they
+        do not start at once or pass a queued job; or every job that is "submitted" (REDIR III.A).
     scenario : name of the scenario of the redirection group; None is that of the principal group.
 
     Raises
@@ -63,6 +66,7 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processors: int | None = None
     conflict: str = "longest-walltime"
     filter: Literal["processors", "walltime", "none"] = "processors"
+    counts: Literal["waiting", "submitted"] = "waiting"
     scenario: str | None = None
 
     def __post_init__(self) -> None:
@@ -83,6 +87,8 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if self.filter not in ("processors", "walltime", "none"):
             raise ValueError(f"filter must be processors, walltime or none, got {self.filter!r}")
+        if self.counts not in ("waiting", "submitted"):
+            raise ValueError(f"counts must be waiting or submitted, got {self.counts!r}")
 
     def group_size(self, processors: int) -> int:
         """Number of processors of the redirection group.

@@ -72,10 +72,6 @@ class Scenario(msgspec.Struct, frozen=True):
             lambda own: own.backfill.pick != "penalty" or own.backfills_on_table,
             "with reservations for some jobs and a selection on the reservation table, such as rua",
         ),
-        "backfill.kill": Needs(
-            lambda own: own.backfill.kill_at_reservation and not own.selection.anywhere,
-            "with kill_at_reservation and a selection that may refuse, such as contiguous",
-        ),
         "backfill.reserve": Needs(
             lambda own: own.backfill.reserves_for_head and not own.selection.anywhere,
             "with 1 reservation (EASY), pick first and a selection that may refuse, such as"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
+from scheduler.policies.removed import refuse_removed, without_removed
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.text.located import converted
 from scheduler.text.used_fields import UnusedFieldError
@@ -66,6 +66,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     data = to_data(base)
     named: list[Any] = []  # data of the policies that the changes name
     for field, value in _flat(changes):
+        refuse_removed(field, value)
         *path, last = field.split(".")
         if isinstance(value, str) and value in _NONE.get(field, ()):
             data[field] = None
@@ -170,13 +171,14 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
 def from_record(data: Mapping[str, Any]) -> Scenario:
     """Create a scenario from the settings of a journal.
 
-    Release 0.1.0 accepted fields without effect; they are left out.
+    Release 0.1.0 accepted fields without effect, which are left out, and had fields that have been
+    removed since.
 
     Raises
     ------
-    ConfigError : see `from_data`.
+    ConfigError : see `from_data` and `without_removed`.
     """
-    kept = deepcopy(dict(data))
+    kept = without_removed(data)
     while True:
         try:
             return from_data(kept)

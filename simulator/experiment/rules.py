@@ -54,7 +54,7 @@ def _contradicts_name(own: Settings) -> bool:
 def _kills_in_vain(own: Settings) -> bool:
     return (
         not _at_centres(own)
-        and own.chosen.backfill.kills_overdue
+        and own.chosen.backfill.kill_at_reservation
         and own.jobs.fields.workload is None
         and own.rules.overrun != "keep"
     )

@@ -114,13 +114,10 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
     return WeekChoice(processors, least, windows, len(full), without_wait, never_ran, taken)
 
 
-def cut(trace: Trace, week: Week, before_s: int = 0) -> Trace:
-    """Trace of one week, and of the jobs that were submitted up to `before_s` seconds before it.
-
-    Its times count from `before_s` seconds before the beginning of the week.
-    """
-    submit, begin = trace.columns["submit"], week.begin - before_s
-    inside = (submit >= begin) & (submit < week.begin + WEEK_S)
+def cut(trace: Trace, week: Week) -> Trace:
+    """Trace of one week, whose times count from its beginning."""
+    submit, begin = trace.columns["submit"], week.begin
+    inside = (submit >= begin) & (submit < begin + WEEK_S)
     columns: dict[str, Column] = {name: column[inside] for name, column in trace.columns.items()}
     if submit.dtype == np.int64:  # then so is the beginning of a week
         columns["submit"] = (submit[inside] - int(begin)).astype(np.int64)

@@ -72,7 +72,7 @@ def model_of(name: str, parameters: Mapping[str, Any]) -> Model:
 
 
 def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Workload]:
-    """Draw the workload of PRIO section 4: that of the same seed in `reshape study prio`.
+    """Draw the workload of PRIO section 4, as `reshape study prio-sweet-spot` does.
 
     Parameters
     ----------

@@ -30,20 +30,13 @@ class ArrivalSearch(msgspec.Struct, frozen=True):
     runs: int
 
 
-def mean_queue(schedule: Schedule, part: slice = slice(None)) -> float:
-    """Mean number of waiting jobs over the time in which jobs are submitted.
-
-    Parameters
-    ----------
-    part : the jobs over whose submissions the mean is taken; all jobs that wait then count.
-    """
+def mean_queue(schedule: Schedule) -> float:
+    """Mean number of waiting jobs over the time in which jobs are submitted."""
     submitted = schedule.jobs.submitted
-    first, last = float(submitted[part][0]), float(submitted[part][-1])
+    first, last = float(submitted[0]), float(submitted[-1])
     span = last - first
     started = np.where(np.isnan(schedule.started), last, schedule.started)
     waited: Floats = np.minimum(started, last) - np.maximum(submitted, first)
-    if part != slice(None):  # jobs that started before, or were submitted after
-        waited = np.maximum(waited, 0.0)
     return float(waited.sum()) / span if span else 0.0
 
 

@@ -77,7 +77,7 @@ SCENARIOS = [
     scenario("easy", {"backfill.pick": "bb", "backfill.max_jobs": 2}),
     scenario("conservative", {"backfill.max_jobs": 3, "order": "sjf"}),
     scenario("conservative", {"backfill.pick": "bl"}),
-    scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
+    scenario("fcfs", {"resizing": "fcfs-pr", "resizing.higher": "queued"}),
     scenario("fcfs-pr"),
     scenario("max-b-pr", {"backfill.adaptive_start": 0.3}),
     scenario("easy", {"selection": "contiguous"}),

@@ -17,12 +17,8 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill import balance
-from scheduler.policies.backfill.balance import Modifier, Pick
-from scheduler.policies.backfill.overdue import (
-    kills_for_amount,
-    kills_for_place,
-    kills_of_later_jobs,
-)
+from scheduler.policies.backfill.balance import Pick
+from scheduler.policies.backfill.overdue import kills_for_amount, kills_for_place
 from scheduler.policies.backfill.profile_pass import ProfilePass, Reserve
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
 from scheduler.policies.backfill.table_pass import TablePass
@@ -45,22 +41,16 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kill_at_reservation : end overdue jobs that started before the head when the time of its
         reservation has come and they hold what it needs; see `scheduler.policies.backfill.overdue`.
         Overdue jobs exist only if jobs are not killed at their walltime. For EASY only.
-    kill : which jobs `kill_at_reservation` ends: "overdue" ones, or all that were submitted after
-        the head ("later"), for selections that may refuse.
     pick : of the jobs that may start before others, take the "first", only jobs whose largest
         demand is for the least-used resource ("bl"), or the one with which resources are used most
         evenly ("bb"); see `scheduler.policies.backfill.balance`. (If all jobs hold reservations,
         "bl" takes the other jobs last.) "penalty" takes the one that shared nodes prolong least,
         for selections on the reservation table; see `scheduler.policies.backfill.table_pass`.
     fullness : let "bl" and "bb" prefer jobs that fill the machine, the more so the fuller it is.
-    modifier : how the fullness acts on the scores of "bl" and "bb": as a "product", an "exponent"
-        or a "tolerance"; see `scheduler.policies.backfill.balance`.
-    bl_excludes : "bl" takes no other jobs than those that it looks for; false: it takes them last.
     reserve : what EASY reserves if the selection may refuse, as contiguous ones do: a "place", so
-        that no backfilled job delays the head, or a "number" of processors, as if any would do.
-        With the latter small jobs may fill forever the gaps that the head needs to be joined. Or a
-        number, only in a "shortage": while enough processors are free for the head, but no place,
-        no later job starts (LOC; waits grow).
+        that no backfilled job delays the head, or a number of processors, and only in a "shortage":
+        while enough processors are free for the head, but no place, no later job starts (LOC; waits
+        grow).
     moments : when jobs behind the head are tried. "contacts": when a job is submitted, and when a
         running one contacts the scheduler at its resize point, which is where the steps of PRIO 3.3
         have "schedule as many waiting jobs as possible using priority-based backfill"; at other
@@ -91,20 +81,12 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "pick": Needs(lambda own: own.reservations != 0, "with reservations; FCFS has none"),
         "max_jobs": Needs(lambda own: own.reservations != 0, "with reservations; FCFS has none"),
         "fullness": Needs(lambda own: own.pick in ("bl", "bb"), "with pick bl or bb"),
-        "modifier": Needs(
-            lambda own: own.pick in ("bl", "bb") and own.fullness,
-            "with pick bl or bb and fullness true",
-        ),
-        "bl_excludes": Needs(lambda own: own.pick == "bl", "with pick bl"),
     }
     reservations: int | None = 1
     kill_at_reservation: bool = False
-    kill: Literal["overdue", "later"] = "overdue"
     moments: Literal["always", "contacts"] = "always"
     pick: Pick = "first"
     fullness: bool = True
-    modifier: Modifier = "product"
-    bl_excludes: bool = True
     reserve: Reserve = "place"
     max_jobs: int | None = None
     adaptive_start: float = 1.0
@@ -117,11 +99,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"max_jobs must be >= 1 or null for all, got {self.max_jobs}")
         if not 0 < self.adaptive_start <= 1:
             raise ValueError(f"adaptive_start must be > 0 and <= 1, got {self.adaptive_start}")
-
-    @property
-    def kills_overdue(self) -> bool:
-        """Whether overdue jobs, and no others, are ended at the head's reservation."""
-        return self.kill_at_reservation and self.kill == "overdue"
 
     @property
     def reserves_for_head(self) -> bool:
@@ -166,21 +143,18 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.reservations,
             self.reserve,
             choose,
-            self.pick != "bl" or not self.bl_excludes,
+            self.pick != "bl",
             self.adaptive_start,
         )
 
     def kills(self, state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
         """Overdue jobs to end now because the head's reservation has come."""
         by_place = state.placing and self.reserve == "place"
-        if self.kill == "later" and state.placing:
-            return kills_of_later_jobs(state, by_place)
         return (kills_for_place if by_place or state.excluding else kills_for_amount)(state)
 
     def _choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in backfill order, with its facts."""
-        modifier = self.modifier if self.fullness else None
-        return balance.choose(machine, fitting, self.pick, modifier, excludes=self.bl_excludes)
+        return balance.choose(machine, fitting, self.pick, fullness=self.fullness)
 
 
 def _on_table(state: SchedulerState, *, searches: bool) -> TableSelection:

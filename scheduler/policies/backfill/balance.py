@@ -7,10 +7,8 @@ job with which the resources are used most evenly. The job with the smallest sco
 first of equals in backfill order. All shares are fractions of the machine's capacity.
 
 KRES 2.2 does not say how its fullness modifier, the mean share that stays idle, acts on the scores.
-`Modifier` has three readings: a factor, with which BB's measure counts from its best value 1 on, so
-that a job that balances perfectly stays the best one; an exponent, with which all scores approach 1
-as the machine fills, so that the first job is taken; and a tolerance, with which scores further
-from the smallest one count as equal to it, the fuller the machine is.
+It is a factor here, with which BB's measure counts from its best value 1 on, so that a job that
+balances perfectly stays the best one.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from scheduler.model.orders import Facts
 from scheduler.model.resources import Amounts, Quantity
 
 Pick: TypeAlias = Literal["first", "bl", "bb", "penalty"]
-Modifier: TypeAlias = Literal["product", "exponent", "tolerance"]
 
 
 #: Chooses one of the jobs that may start now, given in backfill order, with the facts of the
@@ -39,18 +36,15 @@ def choose(
     machine: Machine,
     fitting: Sequence[Job],
     pick: Pick,
-    modifier: Modifier | None,
     *,
-    excludes: bool = True,
+    fullness: bool,
 ) -> tuple[Job, Facts] | None:
     """Choose among jobs that may start now, by the present use of the machine.
 
     Parameters
     ----------
     fitting : at least one job, in backfill order.
-    modifier : how the mean share that would stay idle acts on the scores (KRES 2.2); None: it does
-        not.
-    excludes : BL takes only the jobs that it looks for; otherwise it prefers them.
+    fullness : multiply the scores with the mean share that would stay idle (KRES 2.2).
 
     Returns
     -------
@@ -58,24 +52,17 @@ def choose(
     """
     capacity = machine.up_amounts
     used = shares(capacity - machine.free_amounts, capacity)
-    other = inf if excludes else float(len(used))
     scores = []
     for job in fitting:
         demand = shares(_amounts(job.demand), capacity)
-        score = lowest(used, demand, other) if pick == "bl" else balance(used, demand)
-        if modifier == "product":
+        score = lowest(used, demand) if pick == "bl" else balance(used, demand)
+        if fullness:
             score = (score - 1.0 if pick == "bb" else score) * idleness(used, demand)
-        elif modifier == "exponent" and score < inf:
-            score **= max(0.0, idleness(used, demand))
         scores.append(score)
     best = min(scores)
     if best == inf:
         return None
     index = scores.index(best)
-    if modifier == "tolerance":
-        full = 1.0 - idleness(used, [0.0] * len(used))
-        within = best + full * (max(score for score in scores if score < inf) - best)
-        index = next(i for i, score in enumerate(scores) if score <= within)
     shares_text = " ".join(f"{share:.3f}" for share in used)
     facts: Facts = {
         "pick": pick.upper(),
@@ -106,15 +93,14 @@ def balance(used: Sequence[float], demand: Sequence[float]) -> float:
     return max(after) * len(after) / sum(after)
 
 
-def lowest(used: Sequence[float], demand: Sequence[float], other: float = inf) -> float:
-    """Score of BL: 1 if the job's largest demand is for the least-used resource, else `other`.
+def lowest(used: Sequence[float], demand: Sequence[float]) -> float:
+    """Score of BL: 1 if the job's largest demand is for the least-used resource, else infinite.
 
     KRES 2.2 names the jobs that BL looks for and does not say that it takes others, so the others
     wait even if they fit (a score of inf). ("In order for BL to be effective, it must have K times
-    as many samples", 3.3.1.) The fullness modifier then orders the jobs that remain. The other
-    reading prefers the jobs that BL looks for: the others have the largest score of BB, K.
+    as many samples", 3.3.1.) The fullness modifier then orders the jobs that remain.
     """
-    return 1.0 if demand[used.index(min(used))] == max(demand) else other
+    return 1.0 if demand[used.index(min(used))] == max(demand) else inf
 
 
 def idleness(used: Sequence[float], demand: Sequence[float]) -> float:

@@ -54,34 +54,6 @@ def kills_for_place(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
     yield from _kills_in_the_way(state, head, ending, candidates, text)
 
 
-def kills_of_later_jobs(state: SchedulerState, by_place: bool) -> Iterator[tuple[Job, Reason]]:
-    """Jobs to end now because they overtook the head and hold processors of the place it gets.
-
-    The other reading of "some running, advanced jobs must be killed" (Pascual and Miguel-Alonso,
-    section 3): jobs that were submitted after the head and started before it are ended, latest
-    start first, whether they are overdue or not, as soon as the time of its reservation has come.
-
-    Parameters
-    ----------
-    by_place : the reservation is one of a place; otherwise it is one of a number of processors.
-    """
-    head = state.head
-    if head is None:
-        return
-    at = EarliestPlace(state, head).at if by_place else state.shadow(head)[0]
-    if at > state.now:
-        return
-    live = sorted(state.live.values(), key=lambda job: (job.started_at, job.id), reverse=True)
-    ending = [job for job in live if job.state is JobState.COMPLETING]
-    candidates = [
-        job
-        for job in live
-        if job.backfilled and job.id > head.id and job.state is not JobState.COMPLETING
-    ]
-    text = "job {head} was submitted before it and needs the place for its {needed} processors now"
-    yield from _kills_in_the_way(state, head, ending, candidates, text)
-
-
 def _kills_in_the_way(
     state: SchedulerState, head: Job, ending: list[Job], candidates: list[Job], text: str
 ) -> Iterator[tuple[Job, Reason]]:

@@ -30,7 +30,7 @@ from scheduler.state.candidates import QueuePosition
 from scheduler.state.scheduler_state import SchedulerState
 
 #: What is reserved for the head if the selection may refuse; see `Backfill.reserve`.
-Reserve: TypeAlias = Literal["place", "number", "shortage"]
+Reserve: TypeAlias = Literal["place", "shortage"]
 #: First job of a group that is still a candidate: its position, its index, and the group.
 FirstOfGroup: TypeAlias = tuple[QueuePosition, int, list[QueuePosition]]
 

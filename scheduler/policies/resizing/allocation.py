@@ -6,7 +6,6 @@ The caller passes the rule of PRIO 3.3 that applies, so that the reason cites it
 from __future__ import annotations
 
 from math import inf
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -15,45 +14,31 @@ from scheduler.model.orders import Reason
 from scheduler.policies.resizing.interface import Grow, Stay
 from scheduler.state.view import View
 
-#: Priority by which Max-Benefit-Priority ranks running jobs.
-RankBy: TypeAlias = Literal["class", "priority"]
-#: Place of jobs whose expand potential is not known yet.
-Unexplored: TypeAlias = Literal["first", "last"]
-
 
 class Benefit(msgspec.Struct, frozen=True):
-    """How Max-Benefit-Priority ranks running jobs.
+    """How Max-Benefit-Priority ranks running jobs: by the users' priorities, then by potential.
+
+    A job of unknown potential ranks above all of its priority, so that it explores. (By the words
+    of PRIO 3.2 it is no "candidate for a resizing strategy" at all, but then no job would ever
+    expand.)
 
     Parameters
     ----------
     window : `remap_window_size`, number of resizes before the potential is known.
     min_potential : threshold that the potential must exceed, speedup per processor.
-    rank_by : "class" compares the user-assigned priorities, so that many jobs are equal and the
-        potential decides between them. "priority" compares the numbers of PRIO 3.1 for running
-        jobs, which are hardly ever equal.
-    unexplored : "first" ranks a job of unknown potential above all of its priority, so that it
-        explores. "last" ranks it below them: it gets what they leave. (By the words of PRIO 3.2 it
-        is no "candidate for a resizing strategy" at all, but then no job would ever expand.)
     """
 
     window: int = 2
     min_potential: float = 0.0
-    rank_by: RankBy = "class"
-    unexplored: Unexplored = "first"
 
     def potential(self, job: JobView) -> float:
         """Expand potential of a job for its rank; infinite if it is not known."""
         potential = job.history.expand_potential(self.window)
-        return self.unknown if potential is None else potential
-
-    @property
-    def unknown(self) -> float:
-        """Rank of a job whose potential is not known."""
-        return inf if self.unexplored == "first" else -inf
+        return inf if potential is None else potential
 
     def passes(self, potential: float) -> bool:
         """Whether a potential exceeds the threshold; an unknown one does."""
-        return potential > self.min_potential or potential == -inf
+        return potential > self.min_potential
 
 
 def max_benefit_priority(
@@ -110,19 +95,18 @@ def max_benefit_priority(
 
 def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: float) -> int:
     """Number of processors pre-allocated to jobs that rank higher (PRIO 3.2, steps 1 and 2)."""
-    by_class = benefit.rank_by == "class"
-    priority = job.spec.priority if by_class else view.priority(job)
+    priority = job.spec.priority
     next_point = view.now + (job.history.predict_s(job.size) or 0.0)
-    window, unknown, kept = benefit.window, benefit.unknown, 0
+    window, kept = benefit.window, 0
     for other in view.resizable:  # the inner loop of a decision: few calls for each job
         history = other.history
-        rank = other.spec.priority if by_class else view.priority(other)
+        rank = other.spec.priority
         if rank < priority or other is job:
             continue
         if rank == priority and history.next_point_at >= next_point:
             continue
         known = history.expand_potential(window)
-        theirs = unknown if known is None else known
+        theirs = inf if known is None else known
         if (rank == priority and theirs <= potential) or not benefit.passes(theirs):
             continue
         to = None if _at_sweet_spot(other) else view.next_larger(other)

@@ -20,11 +20,9 @@ from scheduler.policies.resizing.interface import Shrink
 from scheduler.state.view import View
 
 #: Comparison by which a queued job is "of a higher priority" than a running one.
-Higher: TypeAlias = Literal["priority", "class", "queued"]
+Higher: TypeAlias = Literal["priority", "queued"]
 #: Whether to harvest even if the result does not suffice for the head of the queue.
 Harvest: TypeAlias = Literal["always", "useful"]
-#: FCFS-Contract: what it contracts for until enough is free or on its way.
-ContractFor: TypeAlias = Literal["queue", "head", "any"]
 
 
 class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,9 +32,9 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     higher : "priority" compares the priorities of PRIO 3.1, aging against running priority, both
         with the user's priority, as in the paper ("the scheduler assigns an aging priority to all
-        the queued and running jobs"). "class" compares the user-assigned priorities alone. "queued"
-        ranks the head higher unless its user-assigned priority is lower. If the queue order gives
-        no priorities, "priority" means "class".
+        the queued and running jobs"), or the user-assigned priorities alone if the queue order
+        gives no priorities. "queued" ranks the head higher unless its user-assigned priority is
+        lower.
     low : largest user-assigned priority of the low class (PRIO's gold); jobs above it are of the
         high class (platinum).
     """
@@ -49,7 +47,7 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         user = head.spec.priority
         if self.higher == "queued":
             return lambda job: job.spec.priority <= user
-        if self.higher == "class" or not view.has_priorities:
+        if not view.has_priorities:
             return lambda job: job.spec.priority < user
         priority, priority_of = view.priority(head), view.priority
         return lambda job: priority_of(job) < priority
@@ -62,11 +60,6 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return a test of whether FCFS-Contract contracts a running job for the head."""
         outranked = self.outranked_by(head, view)
         return lambda job: not self.is_high(job) or outranked(job)
-
-
-def any_outranks(job: JobView, view: View, ranks: Ranks) -> bool:
-    """Whether any queued job is of a higher priority than a running one (PRIO 3.3 bullet 1)."""
-    return any(ranks.outranked_by(queued, view)(job) for queued in view.queue)
 
 
 def gains_from_contractions(
@@ -98,12 +91,7 @@ def gains_from_contractions(
 
 
 def fcfs_contract_priority(
-    job: JobView,
-    view: View,
-    ranks: Ranks,
-    harvest: Harvest,
-    rule: str,
-    contract_for: ContractFor = "queue",
+    job: JobView, view: View, ranks: Ranks, harvest: Harvest, rule: str
 ) -> Shrink | None:
     """Contract jobs "in the order they arrive at their resize point" (PRIO 3.2).
 
@@ -112,11 +100,8 @@ def fcfs_contract_priority(
     previous resize point irrespective of the priority of queued jobs." The previous configuration
     is the largest smaller one to which the job's groups allow a contraction.
 
-    Parameters
-    ----------
-    contract_for : no job is contracted if what is free or on its way suffices for the whole
-        "queue", or for its "head"; with "any", jobs are contracted as long as any job is queued.
-        The paper says nothing about it.
+    The paper does not say when to stop. Here no job is contracted if what is free or on its way
+    suffices for the whole queue.
 
     Returns
     -------
@@ -126,9 +111,7 @@ def fcfs_contract_priority(
     if head is None:
         return None
     there = view.free_for(head) + view.freeing
-    if contract_for == "queue" and not view.queue_demand_exceeds(there):
-        return None
-    if contract_for == "head" and head.processors <= there:
+    if not view.queue_demand_exceeds(there):
         return None
     contractable = ranks.low_or_outranked_by(head, view)
     if not job.smaller or not contractable(job):
@@ -143,11 +126,6 @@ def fcfs_contract_priority(
         "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
         " {freeing} are being released, too few for all: back from {size} to the previous {to}"
     )
-    if contract_for != "queue":
-        text = (
-            "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
-            " {freeing} are being released: back from {size} to the previous {to}"
-        )
     return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts))
 
 

@@ -15,12 +15,7 @@ import msgspec
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.model.selection import leaving_groups
-from scheduler.policies.resizing.allocation import (
-    Benefit,
-    RankBy,
-    Unexplored,
-    max_benefit_priority,
-)
+from scheduler.policies.resizing.allocation import Benefit, max_benefit_priority
 from scheduler.policies.resizing.interface import Grow, Shrink, Stay
 from scheduler.state.view import View
 
@@ -36,7 +31,6 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         0 accepts any improvement, as in the paper.
     settle : iterations on a size before its benefit is evaluated and the job may expand again; more
         than 1 makes decisions on noisy iteration times more stable.
-    rank_by, unexplored : how Max-Benefit-Priority ranks jobs (`allocation.Benefit`).
 
     Raises
     ------
@@ -50,8 +44,6 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_potential: float = 0.0
     min_benefit: float = 0.0
     settle: int = 1
-    rank_by: RankBy = "class"
-    unexplored: Unexplored = "first"
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -103,7 +95,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max_benefit_priority(
             job,
             view,
-            Benefit(self.remap_window_size, self.min_potential, self.rank_by, self.unexplored),
+            Benefit(self.remap_window_size, self.min_potential),
             idle=idle,
             rule=rule,
             short=short,

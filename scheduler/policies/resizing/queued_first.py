@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
 
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.resizing.harvesting import (
-    ContractFor,
     Harvest,
     Higher,
     Ranks,
-    any_outranks,
     fcfs_contract_priority,
     gains_from_contractions,
     least_impact_priority,
@@ -21,16 +19,17 @@ from scheduler.policies.resizing.harvesting import (
 from scheduler.policies.resizing.interface import Decision, Shrink, Stay
 from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
-from scheduler.text.used_fields import Needs
 
-GrowPast: TypeAlias = Literal["any", "lower", "blocked", "none"]
-HarvestFor: TypeAlias = Literal["queued", "higher"]
+GrowPast: TypeAlias = Literal["any", "blocked"]
 
 
 class QueuedFirst(PrioResizing, frozen=True):
     """Policy that favours queued jobs; the bullets are those of PRIO 3.3, scenario 1.
 
-    Parameters decide what the paper leaves open.
+    While jobs are queued, a job expands only on processors that the head's reservation does not
+    need. Bullet 7 says only "idle processors after backfill", but an expanded job keeps its
+    processors, so that the head could wait forever, which the policy ("favoring queued applications
+    over running applications") excludes.
 
     Parameters
     ----------
@@ -39,37 +38,16 @@ class QueuedFirst(PrioResizing, frozen=True):
         only if the head can start as a result. With "always" and bullet 7, jobs expand and contract
         in turn while a large job is queued, which is costly if a resize is; `grow_past` of
         "blocked" belongs to "useful".
-    harvest_for : "queued" consults the harvesting strategy whenever jobs are queued; PRIO 3.2
-        compares the running job with "the first queued job", or contracts it "irrespective of the
-        priority of queued jobs". "higher" is the condition of bullet 1 as written: any of the
-        queued jobs has a higher priority than the running one. Least-Impact-Priority (PBA-PR)
-        contracts only such jobs anyway.
-    harvest_unexplored : whether to contract jobs that were resized less than `remap_window_size`
-        times, which PRIO 3.2 does not consider "a candidate for a resizing strategy".
-    grow_past : which jobs may expand while others are queued. "any" is bullet 7 as written. The
+    grow_past : which jobs may expand while others are queued. "any" is bullet 7 as written. (The
         text of policy 1 differs: a low priority job "will not be allowed to expand unless all the
-        queued jobs have been scheduled", a high priority one "if all the queued jobs have a lower
-        priority than this job". "lower" follows this text: a job may expand if the head does not
-        rank above it. "blocked": any job may while contractions cannot start the next queued job;
-        if they can, the job would be contracted again for it. "none": no job may.
-    protect_reservation : while jobs are queued, expand only on processors that the head's
-        reservation does not need. Bullet 7 says only "idle processors after backfill", but an
-        expanded job keeps its processors, so that the head could wait forever, which the policy
-        ("favoring queued applications over running applications") excludes.
+        queued jobs have been scheduled".) "blocked": any job may while contractions cannot start
+        the next queued job; if they can, the job would be contracted again for it.
     """
 
-    field_needs: ClassVar[Mapping[str, Needs]] = {
-        "protect_reservation": Needs(
-            lambda own: own.grow_past != "none", "with a grow_past other than none"
-        ),
-    }
     higher: Higher = "priority"
     low: float = CLASSES["gold"]
     harvest: Harvest = "always"
-    harvest_for: HarvestFor = "queued"
-    harvest_unexplored: bool = True
     grow_past: GrowPast = "any"
-    protect_reservation: bool = True
 
     def decide(self, job: JobView, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
@@ -77,9 +55,9 @@ class QueuedFirst(PrioResizing, frozen=True):
         if head is not None:
             # 1: "If there are higher priority jobs waiting in the queue, then contract the current
             # job if it is selected based on the [...] harvesting strategy."
-            harvest = self._harvest(job, view)
-            if harvest is not None:
-                return harvest
+            contracted = self.contract(job, view, Ranks(self.higher, self.low))
+            if contracted is not None:
+                return contracted
         # 2: "check whether the application has already reached its sweet spot [...]. If it has,
         # then maintain the current processor size for the job."
         stay = self.keep_sweet_spot(job, self.rule(2))
@@ -97,24 +75,13 @@ class QueuedFirst(PrioResizing, frozen=True):
         stay = None if head is None else self._keep_for_queue(job, head, view)
         if stay is not None:
             return stay
-        protects = self.protect_reservation
-        idle = view.spare(job.expected_end, job) if protects else view.free_for(job)
+        idle = view.spare(job.expected_end, job)
         # 5: "If there are no queued jobs and if the application benefited due to expansion at its
         # last resize point, then expand the job using the Max-Benefit-Priority [...] strategy."
         # 6: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 7: "If there are idle processors after backfill and if there are still queued jobs, then
         # expand the current job using the Max-Benefit-Priority strategy."
         return self.expand(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
-
-    def _harvest(self, job: JobView, view: View) -> Shrink | None:
-        """Contract the job if the harvesting strategy selects it."""
-        ranks = Ranks(self.higher, self.low)
-        if self.harvest_for == "higher" and not any_outranks(job, view, ranks):
-            return None
-        resizes = len(job.history.visits) - 1
-        if not self.harvest_unexplored and resizes < self.remap_window_size:
-            return None
-        return self.contract(job, view, ranks)
 
     def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
         """Contract the job if the harvesting strategy of the scenario selects it."""
@@ -129,22 +96,17 @@ class QueuedFirst(PrioResizing, frozen=True):
         if self.grow_past == "any":
             return None
         ranks = Ranks(self.higher, self.low)
-        rule = f"{self.title} 3.3 policy 1"
-        if self.grow_past == "blocked":
-            to = view.next_larger(job)
-            needed = 0 if to is None else to - job.size
-            gains = gains_from_contractions(view, self.contractable(head, view, ranks), needed)
-            if to is None or gains is None:
-                return None
-            facts = {"gains": gains.id, "needed": gains.processors, "size": job.size, "to": to}
-            text = (
-                "job {gains} requests {needed} processors, which contractions can release; an"
-                " expansion from {size} to {to} would be undone"
-            )
-            return Stay(Reason(rule, text, facts))
-        if self.grow_past == "lower" and not ranks.outranked_by(head, view)(job):
+        to = view.next_larger(job)
+        needed = 0 if to is None else to - job.size
+        gains = gains_from_contractions(view, self.contractable(head, view, ranks), needed)
+        if to is None or gains is None:
             return None
-        return Stay(Reason(rule, "jobs are queued, the first is {head}", {"head": head.id}))
+        facts = {"gains": gains.id, "needed": gains.processors, "size": job.size, "to": to}
+        text = (
+            "job {gains} requests {needed} processors, which contractions can release; an"
+            " expansion from {size} to {to} would be undone"
+        )
+        return Stay(Reason(f"{self.title} 3.3 policy 1", text, facts))
 
 
 class PbaPr(QueuedFirst, frozen=True):
@@ -169,15 +131,9 @@ class FcfsPr(QueuedFirst, frozen=True):
 
     "Identical to the steps in Scenario 1. The only difference is that the jobs are contracted
     using the FCFS-contract harvesting strategy."
-
-    Parameters
-    ----------
-    contract_for : see `harvesting.fcfs_contract_priority`.
     """
 
     title: ClassVar[str] = "FCFS-PR"
-
-    contract_for: ContractFor = "queue"
 
     def contractable(self, head: JobView, view: View, ranks: Ranks) -> Callable[[JobView], bool]:
         """FCFS-Contract-Priority contracts low jobs, and high ones of lower priority."""
@@ -185,6 +141,4 @@ class FcfsPr(QueuedFirst, frozen=True):
 
     def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
         """Contract the job by FCFS-Contract-Priority."""
-        return fcfs_contract_priority(
-            job, view, ranks, self.harvest, self.rule(1), self.contract_for
-        )
+        return fcfs_contract_priority(job, view, ranks, self.harvest, self.rule(1))

@@ -15,12 +15,11 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
 
     Jobs at their resize points do "not consider the number of queued jobs in their resizing
     decision and expand jobs if enough processors are available", and no running job is contracted
-    for a queued one.
+    for a queued one. An expansion may delay the head's reservation: the paper's policy has no rule
+    against it.
 
     Parameters
     ----------
-    protect_reservation : while jobs are queued, expand only on processors that the head's
-        reservation does not need. The paper's policy has no such rule.
     expand_first : at a resize point, decide before queued jobs are scheduled, in the order of
         bullets 2 and 4. By default the scheduling pass of an instant precedes all its resize
         points. The two differ only if something else happens at the same instant, or if jobs are
@@ -29,7 +28,6 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
 
     title: ClassVar[str] = "Max-B-PR"
 
-    protect_reservation: bool = False
     expand_first: bool = False
 
     @property
@@ -54,6 +52,4 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
         # 3: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 4: "Schedule queued jobs using priority-based backfill to use the idle processors": the
         # core's pass, which follows with `expand_first`.
-        protects = self.protect_reservation
-        idle = view.spare(job.expected_end, job) if protects else view.free_for(job)
-        return self.expand(job, view, idle, self.rule(2), self.rule(3))
+        return self.expand(job, view, view.free_for(job), self.rule(2), self.rule(3))

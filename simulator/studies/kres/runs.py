@@ -21,7 +21,7 @@ from simulator.run import run as simulate
 from simulator.workloads.drawn import DrawnJobs, Floats, poisson
 from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.rate import arrival_for_queue, mean_queue
-from simulator.workloads.requirements import Law, Scale, factors, requirements, scales
+from simulator.workloads.requirements import Law, factors, requirements
 
 #: KRES 3: EASY with First-Fit, BL and BB, and conservative backfilling; BB0 is BB without the
 #: fullness modifier of section 2.2.
@@ -35,7 +35,7 @@ ALGORITHMS: dict[str, Scenario] = {
 
 
 def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Simulate one workload under all algorithms.
+    """Simulate one workload under all algorithms, of which FF determines the rate of arrival.
 
     Parameters
     ----------
@@ -47,30 +47,9 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     mean_arrival_s, load (of the resource with the largest demand), search_runs, and, by algorithm,
     queue, response_s, weighted_response_s.
     """
-    return compare(parameters, ALGORITHMS)
-
-
-def compare(
-    parameters: Mapping[str, Any],
-    algorithms: Mapping[str, Scenario],
-    scale: Scale = "size",
-    part: slice = slice(None),
-) -> Mapping[str, Any]:
-    """Simulate one workload under algorithms, of which FF determines the rate of arrival.
-
-    Parameters
-    ----------
-    parameters : see `run`.
-    scale : what the requirements are scaled with.
-    part : the jobs that count, in the order of their submission.
-
-    Returns
-    -------
-    See `run`.
-    """
     capacity, k = int(parameters["processors"]), int(parameters["k"])
     drawn, arrivals = workload(
-        int(parameters["seed"]), int(parameters["jobs"]), capacity, k, parameters["law"], scale
+        int(parameters["seed"]), int(parameters["jobs"]), capacity, k, parameters["law"]
     )
     resources = {f"r{i}": capacity for i in range(2, k + 1)}
 
@@ -82,39 +61,35 @@ def compare(
     needs = np.column_stack([drawn.processors, drawn.resources])
     work = needs * drawn.run[:, np.newaxis]
     full_s = float(work.sum(axis=0).max()) / capacity / len(drawn)
-    first_fit = algorithms["FF"]
     found = arrival_for_queue(
-        float(parameters["queue"]), lambda s: mean_queue(schedule(s, first_fit), part), full_s
+        float(parameters["queue"]), lambda s: mean_queue(schedule(s, ALGORITHMS["FF"])), full_s
     )
     result: dict[str, Any] = {
         "mean_arrival_s": found.mean_arrival_s,
         "load": full_s / found.mean_arrival_s,
         "search_runs": found.runs,
     }
-    for name, chosen in algorithms.items():
+    for name, chosen in ALGORITHMS.items():
         done = schedule(found.mean_arrival_s, chosen)
         response = done.ended - done.jobs.submitted
         weight = needs.mean(axis=1) * done.jobs.run  # KRES 3.2: requirement times execution
         result[name] = {
-            "queue": mean_queue(done, part),
-            "response_s": float(response[part].mean()),
-            "weighted_response_s": float((weight * response)[part].sum() / weight[part].sum()),
+            "queue": mean_queue(done),
+            "response_s": float(response.mean()),
+            "weighted_response_s": float((weight * response).sum() / weight.sum()),
         }
     return result
 
 
-def workload(
-    seed: int, jobs: int, capacity: int, k: int, law: Law, scale: Scale = "size"
-) -> tuple[DrawnJobs, Floats]:
+def workload(seed: int, jobs: int, capacity: int, k: int, law: Law) -> tuple[DrawnJobs, Floats]:
     """Draw jobs with K requirements, and submission times of a Poisson process of mean 1 s.
 
-    Sizes, run times and arrivals depend on the seed alone, not on K, the law or the scale.
+    Sizes, run times and arrivals depend on the seed alone, not on K or the law.
     """
-    sizes_rng, needs_rng, arrivals_rng, others_rng = np.random.default_rng(seed).spawn(4)
+    sizes_rng, needs_rng, arrivals_rng = np.random.default_rng(seed).spawn(3)
     # KRES 3.1 uses "the job size and runtime characteristics", not the repetitions.
     model = Feitelson96(processors=capacity, repeat_order=0.0)
     drawn = model.generate(jobs, sizes_rng)
-    scaled = scales(drawn.processors, k, capacity, scale, others_rng)
-    needs = requirements(scaled, capacity, factors(jobs, k, law, needs_rng))
+    needs = requirements(drawn.processors, capacity, factors(jobs, k, law, needs_rng))
     with_needs = msgspec.structs.replace(drawn, processors=needs[:, 0], resources=needs[:, 1:])
     return with_needs, poisson(jobs, arrivals_rng)

@@ -40,19 +40,21 @@ from simulator.traces.normalise import NEEDED, Rules, machine_size
 #: All jobs count ("We consider all the jobs important"); jobs may run longer than estimated.
 RULES = Rules(overrun="keep", without_run="keep")
 _EASY = {"backfill.kill_at_reservation": True}
+OUR_EASY = "easy-place"  #: the product's EASY on contiguous selections
 #: Scenario and its changes. "easy" reserves a number of processors for the head if too few are
 #: free, and lets all jobs wait while it only lacks a place; "easy-place" reserves certain
 #: processors in both cases, so that later jobs are backfilled.
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "fcfs": ("fcfs", {}),
     "easy": ("easy", _EASY | {"backfill.reserve": "shortage"}),
-    "easy-place": ("easy", _EASY),
+    OUR_EASY: ("easy", _EASY),
 }
 #: Meshes and tori -> number of dimensions.
 DIMENSIONS = {"ring": 1, "mesh-2d": 2, "mesh-3d": 3, "torus-2d": 2, "torus-3d": 3}
 #: Selections on a tree -> those on a mesh or torus.
 ON_MESH = {"tree": "submesh", "tree-relaxed": "submesh-relaxed"}
 MINUTE_S = 60.0
+HPC2N_FIGURES = "LOC figures 3, 4"
 #: Thresholds of the paper (section 4), where FCFS and EASY are "about the same" on HPC2N.
 PAPER_THRESHOLD = {
     ("HPC2N", "fcfs"): "around 0.25",
@@ -62,6 +64,7 @@ PAPER_THRESHOLD = {
 }
 #: The same as ranges, widened by what "around" may mean.
 THRESHOLDS = {"HPC2N": (0.2, 0.3, "around 0.25"), "SDSC": (0.25, 0.3, "0.25 to 0.30")}
+SAME = 0.05  #: thresholds at most so far apart are "about the same"
 COST = (7.0, 100.0)  #: figure 2, over all traces and policies
 PAPER_RATIO = "7 to 100"  #: figure 2, over all traces and policies; the paper prints no more
 
@@ -111,9 +114,9 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _judged(curves: Curves) -> Iterator[Claim]:
-    """Claims about the tree; nothing is drawn in a run, so that its numbers are exact."""
+    """Claims about the tree and the paper's EASY; nothing is drawn in a run: numbers are exact."""
     for (label, policy), curve in curves.items():
-        if network_of(label) != "tree":
+        if network_of(label) != "tree" or policy == OUR_EASY:
             continue
         where = f"{label}, {policy}"
         if (ratio := curve.cost()) is not None:
@@ -123,8 +126,14 @@ def _judged(curves: Curves) -> Iterator[Claim]:
             found = curve.threshold()
             ours = exactly(inf if found is None else found)
             low, high, paper = THRESHOLDS[label]
-            part = "LOC figures 3, 4" if label == "HPC2N" else "LOC figure 5"
+            part = HPC2N_FIGURES if label == "HPC2N" else "LOC figure 5"
             yield Claim("threshold", ours, paper, by_range(ours, low, high), part, where)
+    both = [curves.get(("HPC2N", policy)) for policy in ("easy", "fcfs")]
+    easy, fcfs = (None if curve is None else curve.threshold() for curve in both)
+    if easy is not None and fcfs is not None:
+        ours, text = exactly(easy - fcfs), "threshold of EASY minus that of FCFS"
+        verdict = by_range(ours, -SAME, SAME)
+        yield Claim(text, ours, "about the same", verdict, HPC2N_FIGURES, "HPC2N")
 
 
 def _machine(processors: int, network: str, k: int, levels: int) -> Platform:

@@ -10,28 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.results.statistics import mean_interval
-from simulator.studies.claims import Claim, of_part
+from simulator.studies.claims import Claim, by_coverage, by_range, of_part
 from simulator.studies.prio import paper
-from simulator.studies.prio.comparisons import (
+from simulator.studies.prio.mixes import (
+    Mixes,
     above,
     deviation_ratio,
     difference,
     improves_more,
+    of,
     varies_less,
     within,
 )
-from simulator.studies.prio.group_claims import (
-    of_classes,
-    of_priorities,
-    of_shares,
-    of_sizes,
-    of_spreads,
-)
-from simulator.studies.prio.mixes import Mixes, of
 
 COMPLETION, EXECUTION, WAIT = of("mean_completion_s"), of("mean_execution_s"), of("mean_wait_s")
 UTILIZATION = of("utilization_pct")
 RESIZED = ("fcfs-pr", "pba-pr", "max-b-pr")
+SIZES = ("small", "medium", "large")
+#: Percentage of resizable jobs -> its case.
+SHARES = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
+ALIKE = 2.0  #: improvements at most so far apart are "almost identical", points
 
 
 def claims(mixes: Mixes) -> list[Claim]:
@@ -41,13 +39,13 @@ def claims(mixes: Mixes) -> list[Claim]:
         for figures in (_completion, _execution, _utilization):
             found += of_part("PRIO table 1", figures(mixes))
         found += of_part("PRIO table 2", _spread_of_waits(mixes))
-        found += of_part("PRIO figures 5, 7, 8", [*_waits(mixes), *of_sizes(mixes)])
+        found += of_part("PRIO figures 5, 7, 8", [*_waits(mixes), *_of_sizes(mixes)])
     if all(f"pba-pr {share} %" in mixes for share in (25, 50, 75)) and "static" in mixes:
-        found += of_part("PRIO figures 9 to 11", [*_shares(mixes), *of_shares(mixes)])
-        found += of_part("PRIO table 4", of_spreads(mixes))
+        found += of_part("PRIO figures 9 to 11", [*_shares(mixes), *_of_shares(mixes)])
+        found += of_part("PRIO table 4", _of_spreads(mixes))
     if "pba-pr with priority" in mixes and "static with priority" in mixes:
-        found += of_part("PRIO figures 12 to 14", [*_classes(mixes), *of_classes(mixes)])
-        found += of_part("PRIO table 5", of_priorities(mixes))
+        found += of_part("PRIO figures 12 to 14", [*_classes(mixes), *_of_classes(mixes)])
+        found += of_part("PRIO table 5", _of_priorities(mixes))
     return found
 
 
@@ -106,7 +104,7 @@ def _spread_of_waits(mixes: Mixes) -> Iterator[Claim]:
 
 
 def _shares(mixes: Mixes) -> Iterator[Claim]:
-    case = {0: "static", 25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
+    case = {0: "static", **SHARES}
     values = {0: 0.0, **paper.COMPLETION_BY_SHARE}
     for less, more in ((0, 25), (25, 50), (50, 75), (75, 100)):
         text = f"PBA-PR: {more} % resizable jobs improve completion more than {less} %"
@@ -130,3 +128,102 @@ def _classes(mixes: Mixes) -> Iterator[Claim]:
     pick = of("mean_wait_s", "small", "gold")
     text = "... and most the wait of small gold jobs"
     yield above(text, paper.GOLD_WAIT[0], mixes.improvement(case, pick, base))
+
+
+def _of_sizes(mixes: Mixes) -> Iterator[Claim]:
+    """4.2: mean waits, and waits and execution times by the size of jobs (figures 5, 7 and 8)."""
+    name, wait = paper.NAMES, of("mean_wait_s")
+    for case, value in paper.WAIT_IMPROVEMENT.items():
+        ours = mixes.improvement(case, wait)
+        yield above(f"{name[case]} shortens the mean wait", value, ours)
+        yield within(f"... by the paper's {value:g} %", value, ours)
+    for place, size in enumerate(SIZES[1:], 1):
+        pick = of("mean_wait_s", size)
+        for case, values in paper.WAIT_BY_SIZE.items():
+            text = f"{name[case]} shortens the wait of {size} jobs"
+            yield above(text, values[place], mixes.improvement(case, pick))
+    large, waits = of("mean_wait_s", "large"), paper.WAIT_BY_SIZE
+    for better, worse in (("fcfs-pr", "pba-pr"), ("pba-pr", "max-b-pr")):
+        value = waits[better][2] - waits[worse][2]
+        yield improves_more(mixes, large, better, worse, "wait of large jobs", value)
+    ours = difference(mixes, of("mean_wait_s", "medium"), "max-b-pr", "fcfs-pr")
+    value = waits["max-b-pr"][1] - waits["fcfs-pr"][1]
+    text = "waits of medium jobs improve alike: Max-B-PR minus FCFS-PR (points)"
+    yield Claim(text, ours, value, by_range(ours, -ALIKE, ALIKE))
+    for place, size in enumerate(SIZES):
+        pick = of("mean_execution_s", size)
+        for case, values in paper.EXECUTION_BY_SIZE.items():
+            text = f"{name[case]} shortens the execution of {size} jobs"
+            yield above(text, values[place], mixes.improvement(case, pick))
+        for better, worse in (("max-b-pr", "pba-pr"), ("pba-pr", "fcfs-pr")):
+            value = paper.EXECUTION_BY_SIZE[better][place] - paper.EXECUTION_BY_SIZE[worse][place]
+            yield improves_more(mixes, pick, better, worse, f"execution of {size} jobs", value)
+
+
+def _of_shares(mixes: Mixes) -> Iterator[Claim]:
+    """4.3: utilisation and large jobs by the share of resizable jobs (figures 9 to 11)."""
+    case, used = SHARES, of("utilization_pct")
+    for share, own in case.items():
+        value = round(paper.UTILIZATION_BY_SHARE[share] - paper.UTILIZATION_BY_SHARE[0], 1)
+        ours = mixes.gain(own, used)
+        yield above(f"PBA-PR, {share} % resizable: raises the utilisation (points)", value, ours)
+        yield within(f"... by the paper's {value:g} points", value, ours)
+    completion = of("mean_completion_s")
+    gains = [mixes.improvements(own, completion) for own in (case[50], case[100])]
+    ours = mean_interval([half - all_ * 2 / 3 for half, all_ in zip(*gains, strict=True)])
+    value = paper.COMPLETION_BY_SHARE[50] - paper.COMPLETION_BY_SHARE[100] * 2 / 3
+    text = "gain at 50 % resizable jobs minus two thirds of that at 100 % (0: points)"
+    yield Claim(text, ours, round(value, 2), by_coverage(ours, 0.0))
+    for size, value in (("large", paper.LARGE_FROM_25), ("medium", paper.MEDIUM_FROM_25)):
+        ours = difference(mixes, of("mean_completion_s", size), case[100], case[25])
+        text = f"100 instead of 25 % resizable jobs improve completion of {size} jobs (points)"
+        yield above(text, value, ours)
+        yield within(f"... by only the paper's {value:g} points", value, ours)
+
+
+def _of_spreads(mixes: Mixes) -> Iterator[Claim]:
+    """4.3: spread of the waits by the share of resizable jobs (table 4)."""
+    wait = of("mean_wait_s")
+    for share, own in SHARES.items():
+        value = paper.TABLE_4[share][1] / paper.TABLE_4[0][1]
+        ratio = deviation_ratio(mixes.values(own, wait), mixes.values("static", wait))
+        text = f"PBA-PR, {share} % resizable: waits vary less between mixes (ratio of deviations)"
+        yield varies_less(text, value, ratio)
+
+
+def _of_classes(mixes: Mixes) -> Iterator[Claim]:
+    """4.4: gold jobs by size (figures 13 and 14)."""
+    case, base = "pba-pr with priority", "static with priority"
+    for place, size in enumerate(SIZES):
+        if place:
+            ours = mixes.improvement(case, of("mean_wait_s", size, "gold"), base)
+            text = f"PBA-PR with priority shortens the wait of {size} gold jobs"
+            yield above(text, paper.GOLD_WAIT[place], ours)
+    for place, size in enumerate(SIZES):
+        ours = mixes.improvement(case, of("mean_execution_s", size, "gold"), base)
+        text = f"PBA-PR with priority shortens the execution of {size} gold jobs"
+        yield above(text, paper.GOLD_EXECUTION[place], ours)
+
+
+def _of_priorities(mixes: Mixes) -> Iterator[Claim]:
+    """4.4: platinum and gold jobs (table 5)."""
+    case, base = "pba-pr with priority", "static with priority"
+    values = (mixes.values(case, of("mean_completion_s", user=u)) for u in paper.BY_CLASS)
+    ours = mean_interval([gold - platinum for gold, platinum in zip(*values, strict=True)])
+    value = paper.TABLE_5[case][1] - paper.TABLE_5[case][2]
+    yield above("PBA-PR serves platinum jobs better than gold ones (s)", value, ours)
+    if "static" not in mixes:
+        return
+    platinum, gold = (of("mean_completion_s", user=user) for user in ("platinum", "gold"))
+    for own, words in ((case, "PBA-PR"), (base, "static")):
+        value = paper.PLATINUM_OVER_STATIC[own]
+        ours = mixes.improvement(own, platinum)
+        text = f"{words} with priority improves platinum jobs over static without priority"
+        yield above(text, value, ours)
+        yield within(f"... by the paper's {value:g} %", value, ours)
+    value = paper.PLATINUM_OVER_STATIC[case] - paper.PLATINUM_OVER_STATIC[base]
+    ours = difference(mixes, platinum, case, base)
+    yield above("... PBA-PR more than static (points)", value, ours)
+    ours = difference(mixes, gold, case, base)
+    text = "PBA-PR with priority improves gold jobs more than static with priority (points)"
+    yield above(text, paper.GOLD_MORE_THAN_STATIC, ours)

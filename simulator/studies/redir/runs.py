@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from reshape.errors import ReshapeError
 from scheduler.policies.scenarios import scenario
-from simulator.results.metrics import Metrics, metrics_of
-from simulator.results.schedule import Schedule
 from simulator.run import run as simulate
 from simulator.studies.redir.report import as_report
 from simulator.study.study import Report, Row, trace_path
@@ -41,23 +38,20 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     parameters : `trace`, `processors` (of its machine), `weeks`, `utilization` and `draw` (the
         choice of the weeks, see `simulator.traces.weeks`), `week` (from 1), `theta`, `alpha`,
-        `conflict`, `filter`, `tau` (seconds); `warm_h` (hours before the week whose jobs are
-        simulated too and do not count; 0 if it is absent).
+        `conflict`, `filter`, `counts`, `tau` (seconds).
     """
     path = trace_path(parameters, parameters["trace"])
-    warm_s = 3600 * int(parameters.get("warm_h", 0))
-    how = (parameters["weeks"], parameters["utilization"], parameters["draw"], warm_s)
+    how = (parameters["weeks"], parameters["utilization"], parameters["draw"])
     processors: int = parameters["processors"]
     number, week = _week(path, processors, *how, parameters["week"])
-    names = ("theta", "alpha", "conflict", "filter")
+    names = ("theta", "alpha", "conflict", "filter", "counts")
     chosen = scenario("easy", {"redirection": {name: parameters[name] or 0 for name in names}})
     assert chosen.redirection is not None
     if parameters["theta"] is None:
         processors += chosen.redirection.group_size(processors)
         chosen = scenario("easy")
     schedule = simulate(week, processors, chosen, Rules(exact=True, overrun="extend"))
-    metrics = _of_the_week(schedule, warm_s, parameters["tau"])
-    numbers = msgspec.structs.asdict(metrics)
+    numbers = msgspec.structs.asdict(schedule.metrics(parameters["tau"]))
     return {"number": number} | {name: numbers[name] for name in KEPT}
 
 
@@ -66,44 +60,20 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     return as_report(rows)
 
 
-def _of_the_week(schedule: Schedule, warm_s: int, tau: float) -> Metrics:
-    """Metrics of the jobs that were submitted from `warm_s` on; the utilization is that of all."""
-    metrics = schedule.metrics(tau)
-    if not warm_s:
-        return metrics
-    own = schedule.jobs.submitted >= warm_s
-    moved = [run for run in schedule.redirected if own[run[0] - 1]]
-    ended = own & ~np.isnan(schedule.ended)
-    sizes = schedule.jobs.processors
-    of_week = metrics_of(
-        schedule.jobs.submitted[ended],
-        schedule.started[ended],
-        schedule.ended[ended],
-        processors=schedule.processors,
-        held_s=0.0,
-        tau=tau,
-        unstarted=int((own & np.isnan(schedule.ended)).sum()),
-        killed=int(schedule.killed[own].sum()),
-        redirected=len(moved),
-        lost_processor_s=sum(float(sizes[job - 1]) * (end - start) for job, start, end in moved),
-    )
-    return msgspec.structs.replace(of_week, utilization=metrics.utilization)
-
-
 @lru_cache(maxsize=2)
 def _weeks(
-    path: Path, processors: int, count: int, utilization: float, draw: int, warm_s: int
+    path: Path, processors: int, count: int, utilization: float, draw: int
 ) -> list[tuple[int, Trace]]:
     """Weeks of a trace with their numbers; the runs of one process share them."""
     trace = swf.read(path, fields={*NEEDED, "wait"})
     choice = choose(trace, processors, count, utilization, draw)
-    return [(week.number, cut(trace, week, warm_s)) for week in choice.weeks]
+    return [(week.number, cut(trace, week)) for week in choice.weeks]
 
 
 def _week(
-    path: Path, processors: int, count: int, utilization: float, draw: int, warm_s: int, week: int
+    path: Path, processors: int, count: int, utilization: float, draw: int, week: int
 ) -> tuple[int, Trace]:
-    weeks = _weeks(path, processors, count, utilization, draw, warm_s)
+    weeks = _weeks(path, processors, count, utilization, draw)
     if not 1 <= week <= len(weeks):
         raise ReshapeError(
             f"{path.name} has {len(weeks)} weeks with a utilization of at least {utilization:g},"

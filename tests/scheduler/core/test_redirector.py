@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from core_life import NODES, AnyLife
 from example_counts import examples
@@ -50,26 +50,35 @@ class Algorithm2:
         self.counter = {k: count for k, count in self.counter.items() if k in live}
         self.counter |= {k: 0 for k in started if live[k] not in new}
         for j in new:
-            for k in self.counter:
-                if RULES[self.rule.filter](live[k].spec, j.spec):
-                    self.counter[k] += 1
-            leaving = {k for k in live if live[k].state is JobState.COMPLETING} - {*ended}
-            chosen = [
-                k
-                for k, count in self.counter.items()
-                if count > self.rule.theta
-                and live[k].spec.processors <= core.partitions[1].machine.processors
-                and k not in leaving
-            ]
-            if chosen:
-                key = LONGEST[self.rule.conflict]
-                best = max(key(live[k], self.counter[k]) for k in chosen)
-                least = min(k for k in chosen if key(live[k], self.counter[k]) == best)
-                assert ended.pop(0) == least
-                self.counter = dict.fromkeys(self.counter, 0)
+            if self.counts(core, j, started):
+                for k in self.counter:
+                    if RULES[self.rule.filter](live[k].spec, j.spec):
+                        self.counter[k] += 1
+                leaving = {k for k in live if live[k].state is JobState.COMPLETING} - {*ended}
+                chosen = [
+                    k
+                    for k, count in self.counter.items()
+                    if count > self.rule.theta
+                    and live[k].spec.processors <= core.partitions[1].machine.processors
+                    and k not in leaving
+                ]
+                if chosen:
+                    key = LONGEST[self.rule.conflict]
+                    best = max(key(live[k], self.counter[k]) for k in chosen)
+                    least = min(k for k in chosen if key(live[k], self.counter[k]) == best)
+                    assert ended.pop(0) == least
+                    self.counter = dict.fromkeys(self.counter, 0)
             if j.id in started:
                 self.counter[j.id] = 0
         assert not ended, "redirected without cause"
+
+    def counts(self, core: Core, job: Job, started: Set[int]) -> bool:
+        """Whether the running jobs count an arrival."""
+        queue = core.partitions[0].queue
+        waiting = [(queued.queued_at, queued.id) for queued in queue]
+        came = job.queued_at, job.id
+        passed = job.id in started and min(waiting, default=came) < came
+        return self.rule.counts == "submitted" or job.id in queue or passed
 
 
 class TwoGroups(AnyLife):
@@ -81,11 +90,12 @@ class TwoGroups(AnyLife):
         theta=st.integers(0, 2),
         conflict=st.sampled_from(sorted(LONGEST)),
         filter=st.sampled_from(sorted(RULES)),
+        counts=st.sampled_from(["waiting", "submitted"]),
         order=st.sampled_from(["batch", "batch", "sequential"]),
         kill=st.booleans(),
     )
-    def begin(self, base, second, theta, conflict, filter, order, kill) -> None:
-        rule = Redirection(theta, conflict=conflict, filter=filter, scenario=second)
+    def begin(self, base, second, theta, conflict, filter, counts, order, kill) -> None:
+        rule = Redirection(theta, conflict=conflict, filter=filter, counts=counts, scenario=second)
         changes = {f"redirection.{name}": getattr(rule, name) for name in rule.__struct_fields__}
         self.core = Core(scenario(base, changes), kill_at_walltime=kill, order=order)
         self.start(self.core.partitions)

@@ -32,6 +32,7 @@ def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0
         ("conflict", "longest", "unknown conflict policy 'longest'"),
         ("conflict", "longest_walltime", "did you mean longest-walltime"),
         ("filter", "size", "filter"),
+        ("counts", "all", "redirection.counts: must be waiting or submitted"),
         ("scenario", "eazy", "redirection.scenario: unknown scenario 'eazy'; did you mean easy"),
         ("teta", 3, "redirection.teta: unknown field 'teta'; did you mean theta?"),
     ],

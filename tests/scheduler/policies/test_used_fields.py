@@ -34,11 +34,8 @@ from simulator.workloads.workload import Workload
 #: Fields that no decision of these simulations depends on, and why.
 #: (`max_restarts`, `retry_after` and `max_failures` are not tried: resizes fail only live.)
 ELSEWHERE = {
-    "backfill.bl_excludes": "a machine has one resource here; see backfill/test_balance.py",
     "backfill.fullness": "with one resource BB's measure is always 1; see backfill/test_balance.py",
-    "backfill.modifier": "with one resource BB's measure is always 1; see backfill/test_balance.py",
-    "resizing.harvest_for": "PBA-PR contracts only what the head outranks (docs/policies.md)",
-    "resizing.contract_for": "matters while released processors are on their way to a whole queue",
+    "resizing.grow_past": "matters while contractions can start a queued job; see steady_*.txt",
     "resizing.low": "PBA-PR: class precedes impact, if jobs of both are contracted for one head",
     "selection.leave": "no job is resized here; see selection/test_few_nodes.py",
     "selection.learn_demands": "no job is prolonged here; see state/test_learned_demands.py",
@@ -193,14 +190,11 @@ def test_a_field_has_an_effect_or_is_refused(
         ("easy", {"backfill.reservations": 4, "backfill_order": "sjf"}, "backfill_order: Sjf has"),
         ("conservative", {"backfill_order": "fcfs"}, "scenario conservative: it is used only with"),
         ("easy++", {"backfill.reservations": 4}, "or leave backfill_order at none"),
-        ("easy", {"backfill": {"modifier": "exponent"}}, "backfill.modifier: exponent has no eff"),
-        ("easy", {"backfill.pick": "bb", "backfill.bl_excludes": False}, "false has no effect in"),
+        ("easy", {"backfill": {"fullness": False}}, "backfill.fullness: false has no effect in"),
         ("fcfs", {"backfill.max_jobs": 7}, "backfill.max_jobs: 7 has no effect in scenario fcfs"),
-        ("easy", {"backfill.reserve": "number"}, "selection that may refuse, such as contiguous"),
+        ("easy", {"backfill.reserve": "shortage"}, "selection that may refuse, such as contiguous"),
         ("rua", {"backfill.reservations": None}, "backfill.pick: penalty has no effect"),
         ("static", {"order.qfactor_weight": 0, "order.refresh_s": 3}, "order.refresh_s: 3.0 has"),
-        ("pba-pr", {"resizing.grow_past": "none", "resizing.protect_reservation": False},
-         "by PbaPr only with a grow_past other than none"),
         ("easy", {"estimates": {"policy": "statistical", "deadlines": {"after": {"power": 3}}}},
          "estimates.deadlines.after.power: 3.0 has no effect"),
     ],
@@ -239,9 +233,9 @@ def test_a_policy_of_a_user_may_declare_what_its_fields_need() -> None:
 
 def test_a_journal_of_release_0_1_0_is_read_without_the_fields_that_had_no_effect() -> None:
     data = to_data(scenario("easy"))
-    data["backfill"] |= {"reservations": 4, "modifier": "exponent"}
+    data["backfill"] |= {"reservations": 4, "fullness": False}
     data["backfill_order"] = {"policy": "sjf"}
     with pytest.raises(ConfigError):
         from_data(data)
     assert from_record(data) == scenario("easy", {"backfill.reservations": 4})
-    assert "modifier" in data["backfill"], "the record itself does not change"
+    assert data["backfill"]["fullness"] is False, "the record itself does not change"

@@ -69,7 +69,7 @@ def test_two_lives_of_a_job(redirecting):
     story = redirecting.story(long)
     lives = [
         "starts on processors 0-1",
-        "is to be ended: 1 job came while it ran, more than 0 [redirection]",
+        "is to be ended: 1 job came and had to wait while it ran, more than 0 [redirection]",
         "ended with exit code",
         "moves to the redirection group and starts from the beginning: 1 job came",
         "starts on processors 2-3",

@@ -1,4 +1,4 @@
-"""The PRIO study: runs, comparisons, claims, tables, figures and choices."""
+"""The PRIO study: runs, comparisons, claims, tables and figures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
-from simulator.studies.prio import choices as prio_choices
 from simulator.studies.prio import paper as prio_paper
 from simulator.studies.prio import runs as prio
-from simulator.studies.prio.comparisons import deviation_ratio
-from simulator.studies.prio.mixes import Mixes, name_of, of
+from simulator.studies.prio.mixes import Mixes, deviation_ratio, name_of, of
 from simulator.studies.prio.report import report
 from simulator.study.study import Row, read_study, shipped_studies
 
@@ -94,8 +92,8 @@ def test_the_study_file_runs_all_cases_of_the_paper(rows: list[Row]) -> None:
     assert small == pytest.approx(np.mean(parts, axis=0)), "four gold and four platinum jobs"
 
 
-def test_prio_printed_differs_from_prio_in_three_choices() -> None:
-    ours, near = (read_study(shipped_studies()[name]) for name in ("prio", "prio-printed"))
+def test_prio_differs_from_the_defaults_of_the_product_in_three_choices() -> None:
+    ours, near = (read_study(shipped_studies()[name]) for name in ("prio-sweet-spot", "prio"))
     changed = {
         "workload": {"expand_step": 1.0, "speedup": {"reading": "printed"}},
         "set": {"backfill.moments": "contacts"},
@@ -169,42 +167,3 @@ def test_the_tables_of_the_paper_are_consistent() -> None:
     static = prio_paper.TABLE_1["static"][1]
     for _, completion, gain, _, _ in list(prio_paper.TABLE_1.values())[1:]:
         assert 100 * (1 - completion / static) == pytest.approx(gain, abs=0.5)
-
-
-def test_choices_are_ranked_by_their_distance_from_the_paper() -> None:
-    changes = ["expand_step=0.5", "weights=[[0, 1, 0]]", "protect=policy", "harvest=always"]
-    changes += ["backfill=[easy, contacts, none]", "higher=queued"]
-    study = read_study(shipped_studies()["prio-choices"], changes, "2")
-    assert len(study.runs) == 2 * 3 * 2
-    rows = [Row(run, prio_choices.run(run | {"jobs": 48})) for run in study.runs]
-    found = prio_choices.report(rows, None)
-    check_claims(found.data)
-    assert len(found.data["claims"]) == 5 * len(found.data["points"])
-    points = found.data["points"]
-    assert len(points) == 6
-    assert [p["distance"] for p in points] == sorted(p["distance"] for p in points)
-    assert {tuple(p["choice"]) for p in points} == {("reading", "backfill")}
-    by_backfill = {p["choice"]["backfill"]: p["static"]["mean_wait_s"] for p in points}
-    assert by_backfill["easy"] < by_backfill["contacts"] <= by_backfill["none"]
-    assert "Effect of each choice" in found.text
-
-
-def test_one_choice_is_changed_at_a_time() -> None:
-    changes = ["base=default", "change=[{}, {pause_s: 6}, {expand_most: 1.5}]"]
-    study = read_study(shipped_studies()["prio-choices-rest"], changes, "3")
-    assert len(study.runs) == 3 * 3
-    small = {"bases": {"default": study.runs[0]["bases"]["default"] | {"jobs": 48}}}
-    rows = [Row(run, prio_choices.run_changed(run | small)) for run in study.runs]
-    found = prio_choices.report_changes(rows, None)
-    check_claims(found.data)
-    base, pause, capped = found.data["default"]
-    assert base["point"]["choice"] == {"change": {}}
-    assert all(interval["mean"] == 0 for interval in base["by"].values())
-    assert pause["by"]["max-b-pr"]["mean"] < -1, "a pause costs more than the expansions gain"
-    assert capped["by"]["max-b-pr"]["mean"] < 0, "a job that may not grow gains less"
-    for point in (pause["point"], capped["point"]):
-        assert point["static"] == base["point"]["static"], "static does not depend on resizing"
-    gained = pause["point"]["completion"]["pba-pr"]["mean"]
-    before = base["point"]["completion"]["pba-pr"]["mean"]
-    assert pause["by"]["pba-pr"]["mean"] == pytest.approx(gained - before)
-    assert "pause_s=6" in found.text

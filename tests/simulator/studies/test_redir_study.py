@@ -22,7 +22,7 @@ study: Redirection, small
 run: simulator.studies.redir.runs:run
 report: simulator.studies.redir.runs:report
 fixed: {trace: synthetic.swf, processors: 128, weeks: 2, utilization: 0.1, draw: 1, tau: 60,
-        conflict: longest-walltime, filter: processors}
+        conflict: longest-walltime, filter: processors, counts: waiting}
 grid: {week: [1, 2], alpha: [0.1, 0.25], theta: [null, 2, 20]}
 """
 

@@ -41,7 +41,7 @@ SELECTIONS: list[Selection] = [
     SubmeshRelaxed(),
 ]
 
-RESERVES: tuple[Literal["place", "number", "shortage"], ...] = ("place", "number", "shortage")
+RESERVES: tuple[Literal["place", "shortage"], ...] = ("place", "shortage")
 Row = tuple[int, int, int, int]  # submitted, processors, walltime, run time
 jobs_of = st.lists(
     st.tuples(st.integers(0, 25), st.integers(1, 13), st.integers(1, 12), st.integers(1, 14)),
@@ -163,7 +163,7 @@ def test_equals_its_twin(selection: Selection, reservations: int, jobs: list[Row
 
 @pytest.mark.parametrize(
     ("head", "starts"),
-    [(5, {"place": 1.0, "number": 1.0, "shortage": 20.0}), (10, dict.fromkeys(RESERVES, 1.0))],
+    [(5, {"place": 1.0, "shortage": 20.0}), (10, dict.fromkeys(RESERVES, 1.0))],
     ids=["no place", "too few"],
 )
 def test_in_a_shortage_alone_later_jobs_start_before_the_head(
@@ -197,11 +197,9 @@ def test_the_reservation_of_the_head_is_kept(
     [
         Backfill(1),
         Backfill(1, kill_at_reservation=True),
-        Backfill(1, kill_at_reservation=True, kill="later"),
-        Backfill(1, kill_at_reservation=True, kill="later", reserve="number"),
         Backfill(1, kill_at_reservation=True, reserve="shortage"),
     ],
-    ids=["no kill", "overdue", "later", "later, by number", "in a shortage"],
+    ids=["no kill", "overdue", "in a shortage"],
 )
 @given(jobs=jobs_of)
 def test_no_job_is_lost_and_no_processor_held_twice(
@@ -219,7 +217,7 @@ def test_no_job_is_lost_and_no_processor_held_twice(
         assert not lived.places[i] - INSTALLED
         if i in lived.killed:
             assert backfill.kill_at_reservation
-            assert lived.starts[i] + walltime <= lived.ends[i] or backfill.kill == "later"
+            assert lived.starts[i] + walltime <= lived.ends[i]
         else:
             assert lived.ends[i] == lived.starts[i] + run_s
         for j in range(i):
@@ -256,34 +254,14 @@ def test_the_head_gets_the_place_of_an_overdue_backfilled_job() -> None:
     assert (lived.starts[3], lived.ends[4]) == (10, 10)
 
 
-@pytest.mark.parametrize(
-    ("reserve", "start", "place"), [("place", 10, "0-1"), ("number", 30, "4-5")]
-)
-def test_a_reservation_of_a_number_lets_gaps_be_filled(
-    reserve: Literal["place", "number"], start: int, place: str
-) -> None:
+def test_gaps_that_the_head_needs_are_not_filled() -> None:
     """From 1 on every other leaf of the first four switches is free; two jobs are backfilled."""
     walltimes = [10, 1, 20, 1, 30, 1, 40, 1, 50, 50, 50, 50, 50]
     jobs: list[Row] = [(0, 1, walltime, walltime) for walltime in walltimes]
     jobs += [(2, 2, 10, 10), (3, 1, 100, 100), (3, 1, 100, 100)]
-    backfill = Backfill(1, reserve=reserve)
-    lived = Simulated(jobs, Scenario("t", backfill=backfill, selection=TreeContiguous()))
+    lived = Simulated(jobs, Scenario("t", backfill=Backfill(1), selection=TreeContiguous()))
     assert lived.starts[14:] == [3, 3]
-    assert (lived.starts[13], str(lived.places[13])) == (start, place)
-
-
-def test_at_a_reservation_by_number_later_jobs_make_room() -> None:
-    """The other reading of LOC section 3: jobs that overtook the head are ended, overdue or not."""
-    walltimes = [10, 1, 20, 1, 30, 1, 40, 1, 50, 50, 50, 50, 50]
-    jobs: list[Row] = [(0, 1, walltime, walltime) for walltime in walltimes]
-    jobs += [(2, 2, 10, 10), (3, 1, 100, 100), (3, 1, 100, 100)]
-    backfill = Backfill(1, reserve="number", kill_at_reservation=True, kill="later")
-    lived = Simulated(jobs, Scenario("t", backfill=backfill, selection=TreeContiguous()))
-    # Jobs 14 and 15 take 1 and 3 at second 3. From 10 on two processors are free, 0 and 7, which
-    # are not below one switch. Job 15 does not hold a part of the place 0-1.
     assert (lived.starts[13], str(lived.places[13])) == (10, "0-1")
-    assert lived.killed == {14}
-    assert lived.ends[14:] == [10, 103]
 
 
 def test_first_fit_by_places_is_easy_by_numbers() -> None:
