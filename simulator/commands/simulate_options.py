@@ -16,7 +16,7 @@ from reshape.errors import ConfigError
 from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import scenario
+from scheduler.policies.scenarios import by_partition, scenario
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.text.located import FieldPath, Located, Origin
 from simulator.commands.options import (
@@ -34,6 +34,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.jobs import field_of
 from simulator.experiment.settings import Settings
 from simulator.traces.normalise import Rules
+from simulator.traces.partitions import PartitionField
 from simulator.workloads import workload_file
 
 COUNT = "count"  #: Selection of machines whose processors are counted.
@@ -58,7 +59,7 @@ _PATHS: dict[str, FieldPath] = {
         name: (name,)
         for name in (
             "processors", "queue_order", "backfill_order", "estimates", "select", "event_order",
-            "assign", "dispersal", "pool_wait", "load", "seed",
+            "assign", "dispersal", "pool_wait", "load", "seed", "partition_field",
         )
     },
 }  # fmt: skip
@@ -116,6 +117,13 @@ _PLACES = (
         type=click.Path(path_type=Path),
         help="Machine file: nodes and network (docs/machines.md), or several centres"
         " (docs/sites.md).",
+    ),
+    click.option(
+        "--partition-field",
+        type=click.Choice(get_args(PartitionField)),
+        default="partition",
+        show_default=True,
+        help="Field of the trace whose number n stands for the nth partition of the machine file.",
     ),
     click.option(
         "--assign",
@@ -353,8 +361,10 @@ def _check_counted(made: Experiment) -> None:
             "--select count: resizable jobs get individual processors; give --select first-fit, or"
             " leave it out"
         )
-    if made.centres is None and made.chosen.selection != FirstFit():
-        name = name_of("selection", made.chosen.selection)
+    chosen = [] if made.centres is not None else [*by_partition(made.chosen).values()]
+    own = next((own.selection for own in chosen if own.selection != FirstFit()), None)
+    if own is not None:
+        name = name_of("selection", own)
         raise click.UsageError(
             f"--select count: the selection {name} would have no effect; leave --select out"
         )
