@@ -252,18 +252,6 @@ def test_the_walltime_is_the_estimate_where_the_predictor_fails(
     assert f"failed in {method} with" in errors.sentences[0]
 
 
-def test_a_predictor_of_another_class_is_not_used() -> None:
-    class Estimates(msgspec.Struct, frozen=True):
-        def predictor(self) -> Any:
-            return object()
-
-    errors = Errors()
-    core = site(Scenario("mine", estimates=Estimates()), errors)
-    core.handle([submitted(0, 1, 2, 100.0)])
-    assert core.jobs[1].estimate_s == 100.0
-    assert "whose class must derive from Predictor" in errors.sentences[0]
-
-
 @pytest.mark.parametrize("result", [None, nan, 0.0, 10.0])
 def test_the_walltime_is_the_estimate_where_a_correction_fails(result: float | None) -> None:
     errors = Errors()
