@@ -11,18 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.collection import no_collection
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
 from scheduler.core.core import Core
 from scheduler.core.partition import EventOrder
-from scheduler.model.events import Event
+from scheduler.model.events import REDIRECTION, Event
 from scheduler.model.machine import Machine
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Network
 from scheduler.model.orders import Order
 from scheduler.model.selection import Selection
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import by_partition
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity, ResizeCost
@@ -34,6 +35,7 @@ from simulator.results.fragmentation import ExternalLoss, fragmentation
 from simulator.results.penalties import penalties
 from simulator.results.schedule import Schedule
 from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
+from simulator.traces.partitions import PartitionField, TracePartitions
 from simulator.traces.swf import Trace
 from simulator.workloads.advance_reservations import (
     PlannedReservation,
@@ -59,6 +61,7 @@ def run(
     sharing: Sharing | None = None,
     watch: Watch | None = None,
     advance: Sequence[PlannedReservation] = (),
+    partition_field: PartitionField = "partition",
 ) -> Schedule:
     """Simulate a workload.
 
@@ -84,6 +87,7 @@ def run(
         "changes".
     watch : called with (time, events, orders) of each instant, for single jobs.
     advance : advance reservations; they need ``counted=False``.
+    partition_field : field of a trace that numbers the partitions of the machine, if it has any.
 
     Raises
     ------
@@ -94,11 +98,12 @@ def run(
     contiguity = None
     if contiguity_speedup:
         contiguity = Contiguity(contiguity_speedup, machine.network, dispersal_exponent)
+    scenario = machine.scenario(scenario)
     _check_sharing(scenario, sharing, contiguity)
     if isinstance(workload, Workload):
         source = _single_jobs(workload, machine, sharing, keeps_places=counted is False)
     else:
-        counts = scenario.selection == FirstFit()
+        counts = uses_first_fit(scenario)
         if counted and not counts:
             raise ConfigError(
                 "has no effect if processors are only counted; leave counted out, or this"
@@ -107,7 +112,12 @@ def run(
             )
         counted = counts if counted is None else counted
         rules, kill = rules_of_run(rules or Rules(), sharing, contiguous_gain=bool(contiguity))
-        source = _columns(workload, machine, scenario, rules, sharing, first, counted=counted)
+        parts = None
+        if machine.limits is not None:
+            parts = TracePartitions.of(workload, machine.limits, partition_field)
+        source = _columns(
+            workload, machine, scenario, rules, sharing, first, parts, counted=counted
+        )
         source = source._replace(kill=kill)
     order: EventOrder = "sequential" if event_order == "sequential" else "batch"
     core = _core(scenario, source, order)
@@ -129,7 +139,7 @@ def run(
         result = engine.run()
     schedule = Schedule.of(result, source.jobs, source.report)
     found: dict[str, Any] = {"advance": granted(result.answers)}
-    if source.keeps_places and core.redirector is None:
+    if source.keeps_places and len(core.partitions) == 1:
         lost = 0.0 if loss is None else loss.lost
         found["fragmentation"] = fragmentation(schedule, lost, source.requested)
     network = machine.network
@@ -173,12 +183,15 @@ def _columns(
     rules: Rules,
     sharing: Sharing | None,
     first: int | None,
+    partitions: TracePartitions | None,
     *,
     counted: bool,
 ) -> _Source:
     """Rigid jobs of a trace, as columns."""
     trace = _with_resources_of(machine, workload)
-    jobs, report = normalise(trace, machine.processors, rules, labels=predicts(scenario))
+    jobs, report = normalise(
+        trace, machine.processors, rules, labels=predicts(scenario), partitions=partitions
+    )
     jobs = jobs if first is None else jobs.first(first)
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine, scenario.selection)
     if sharing is not None:
@@ -187,6 +200,7 @@ def _columns(
         shared = trace.shared_capacities()
         machine = msgspec.structs.replace(machine, shared_per_node=shared)
     capacities = trace.capacities()
+    _check_resources(machine, capacities)
     return _Source(
         jobs, jobs, machine, requested, capacities, counted, not counted, False, report=report
     )
@@ -210,6 +224,7 @@ def _single_jobs(
                 field="sharing",
             )
         machine = _shared(machine, sharing)
+    workload = _in_partitions(workload, machine)
     columns = workload.columns()
     return _Source(
         columns,
@@ -298,8 +313,52 @@ def _both(first: Watch | None, second: Watch | None) -> Watch | None:
 
 
 def predicts(scenario: Scenario) -> bool:
-    """Whether estimates of run times differ from the requests."""
-    return scenario.estimates.predictor() is not None
+    """Whether estimates of run times differ from the requests, in any partition."""
+    scenarios = by_partition(scenario).values()
+    return any(own.estimates.predictor() is not None for own in scenarios)
+
+
+def uses_first_fit(scenario: Scenario) -> bool:
+    """Whether all partitions take the first free processors, so that they may be counted."""
+    return all(own.selection == FirstFit() for own in by_partition(scenario).values())
+
+
+def _check_resources(machine: Platform, resources: Mapping[str, int]) -> None:
+    """Check that all further resources belong to nodes, if partitions divide these."""
+    of_none = [name for name in resources if name not in machine.resources_per_node]
+    if machine.partitions and of_none:
+        raise ConfigError(
+            f"the trace declares {of_none[0]}, of which no partition has its own: name it in the"
+            " resources_per_node of the machine file",
+            field="partitions",
+        )
+
+
+def _in_partitions(workload: Workload, machine: Platform) -> Workload:
+    """Workload whose jobs name their partitions, if the machine has any.
+
+    Raises
+    ------
+    ReshapeError : a job names a partition that there is not, or is beyond its limits.
+    """
+    limits = machine.limits
+    jobs = []
+    for number, job in enumerate(workload.jobs, 1):
+        spec, name = job.spec, ""
+        if limits is not None:
+            largest = spec.max_processors or spec.processors
+            try:
+                name = limits.check(spec.partition, spec.processors, largest, spec.walltime_s)
+            except ReshapeError as error:
+                raise ReshapeError(f"job {number}: {error}") from None
+        elif spec.partition:
+            raise ReshapeError(
+                f"job {number} names partition {spec.partition!r}, and the machine has none: give a"
+                " --machine file with partitions"
+            )
+        own = spec if limits is None else msgspec.structs.replace(spec, partition=name)
+        jobs.append(msgspec.structs.replace(job, spec=own))
+    return workload if limits is None else msgspec.structs.replace(workload, jobs=jobs)
 
 
 def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
@@ -325,24 +384,24 @@ def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> Tr
 
 
 def _external_loss(core: Core) -> ExternalLoss | None:
-    """Count of what contiguity costs; None with a redirection group, or if any processors do."""
-    partition = core.partitions[0]
-    return ExternalLoss(partition) if core.redirector is None and partition.state.placing else None
+    """Count of what contiguity costs; None with several partitions, or if any processors do."""
+    partition, *others = core.partitions
+    return ExternalLoss(partition) if partition.state.placing and not others else None
 
 
 def _core(scenario: Scenario, source: _Source, order: EventOrder) -> Core:
-    """Core for a machine, with a redirection group beside it if the scenario has one."""
-    machine = source.machine.machine(source.resources, counted=source.counted)
-    group = None
-    if scenario.redirection is not None:
+    """Core for a machine, with its partitions, or a redirection group beside it."""
+    machines = source.machine.machines(source.resources, counted=source.counted)
+    machine = machines.pop(next(iter(machines)))
+    if scenario.redirection is not None and not scenario.partitions:
         try:
             extra = scenario.redirection.group_size(source.machine.processors)
         except ValueError as error:
             raise ConfigError(str(error), field="redirection") from None
-        group = Machine(
-            [("redirection", extra)], counted=source.counted, numbering=machine.numbering
+        machines[REDIRECTION] = Machine(
+            [(REDIRECTION, extra)], counted=source.counted, numbering=machine.numbering
         )
     single = isinstance(source.submissions, list)
     return Core(
-        scenario, machine, group, kill_at_walltime=source.kill, order=order, keep_ended=single
+        scenario, machine, machines, kill_at_walltime=source.kill, order=order, keep_ended=single
     )

@@ -113,6 +113,7 @@ def bare_submission(
     priority: float | str | None,
     queue: str,
     resources: dict[str, int] | None,
+    partition: str,
 ) -> m.Submission:
     """Build a submission for a quote, which has no program."""
     return m.Submission(
@@ -124,6 +125,7 @@ def bare_submission(
         priority=priority,
         queue=queue,
         resources=resources or {},
+        partition=partition,
     )
 
 

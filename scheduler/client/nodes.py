@@ -37,10 +37,12 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer.nodes), indent=2).decode())
         return
-    heads = ("NODE", "STATE", "PROCS(USED/ALL)", "HOST", "LAUNCHER", "JOBS", "REASON")
+    partition = ("PARTITION",) if any(info.partitions for info in answer.nodes) else ()
+    heads = ("NODE", *partition, "STATE", "PROCS(USED/ALL)", "HOST", "LAUNCHER", "JOBS", "REASON")
     rows = [
         (
             info.name,
+            *(_partitions(info) for _ in partition),
             info.state,
             f"{info.allocated}/{info.processors}",
             info.host or "-",
@@ -50,8 +52,15 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
         )
         for info in answer.nodes
     ]
-    left = frozenset({"NODE", "STATE", "HOST", "LAUNCHER", "REASON"})
+    left = frozenset({"NODE", "PARTITION", "STATE", "HOST", "LAUNCHER", "REASON"})
     click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+def _partitions(node: m.NodeInfo) -> str:
+    """Name the partitions of a node, with their processors if there are several."""
+    if len(node.partitions) == 1:
+        return next(iter(node.partitions))
+    return ",".join(f"{name}:{count}" for name, count in node.partitions.items()) or "-"
 
 
 def _remark(node: m.NodeInfo) -> str:

@@ -242,6 +242,13 @@ _REQUEST = (
         metavar="NAME",
         help="Queue.  [default: the first one of the service]",
     ),
+    click.option(
+        "--partition",
+        "-p",
+        default="",
+        metavar="NAME",
+        help="Partition.  [default: the first one of the service]",
+    ),
     click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources."),
 )
 

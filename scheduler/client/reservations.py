@@ -41,6 +41,13 @@ def reserve() -> None:
 @click.option("--processors", type=WholeRange(min=1), help="Number of processors.")
 @click.option("--nodes", metavar="LIST", help="Nodes, with all their processors: n1,n2.")
 @click.option(
+    "--partition",
+    "-p",
+    default="",
+    metavar="NAME",
+    help="Partition of the processors.  [default: the first one, or that of the nodes]",
+)
+@click.option(
     "--start",
     type=LaterMoment(),
     help="Local date and time, or a time from now on such as now+1:00:00.  [default: now]",
@@ -68,6 +75,7 @@ def create(
     name: str,
     processors: int | None,
     nodes: str | None,
+    partition: str,
     start: float | None,
     duration: float,
     users: str | None,
@@ -87,6 +95,7 @@ def create(
         processors=processors or 0,
         nodes=_names(nodes),
         users=_names(users),
+        partition=partition,
     )
     answer = ask(directory, request)
     assert isinstance(answer, m.Reservations)

@@ -44,6 +44,7 @@ def prepare(
     requeue: bool = False,
     restart_from: Path | None = None,
     reservation: str = "",
+    partition: str = "",
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
 
@@ -60,6 +61,7 @@ def prepare(
     bind : whether ranks may be bound to the CPUs of their processors.
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
+    partition : name of a partition; "": the first of the service.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
     Raises
@@ -110,6 +112,7 @@ def prepare(
         performance=performance,
         shared=dict(shared or {}),
         reservation=reservation,
+        partition=partition,
     )
 
 

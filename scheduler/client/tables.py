@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import indent
 
 from scheduler.model.procset import ProcSet
-from scheduler.protocol.messages import Info, JobInfo, ResizeInfo
+from scheduler.protocol.messages import Info, JobInfo, PartitionInfo, ResizeInfo
 from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
@@ -16,17 +16,19 @@ from scheduler.text.tables import Table, render
 def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
     """List jobs as squeue does; PROCS is the current (or requested) size and the largest one.
 
-    DEMAND, of each process, is a column if a job declares one.
+    DEMAND, of each process, is a column if a job declares one, PARTITION if a job has one.
     """
+    partition = _partition_column(jobs)
     demands = ["DEMAND"] if any(job.shared for job in jobs) else []
     return Table(
         [
-            *("JOBID", "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)"),
+            *("JOBID", *partition, "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)"),
             *(*demands, "NODELIST(REASON)"),
         ],
         [
             (
                 str(job.job),
+                *(job.partition for _ in partition),
                 job.name,
                 job.user,
                 job.code,
@@ -43,14 +45,27 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
 
 def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
     """List ended jobs as sacct does."""
+    partition = _partition_column(jobs)
     return Table(
         [
-            *("JOBID", "NAME", "USER", "STATE", "EXITCODE", "SUBMIT", "WAIT", "RUN", "SIZES"),
+            *(
+                "JOBID",
+                *partition,
+                "NAME",
+                "USER",
+                "STATE",
+                "EXITCODE",
+                "SUBMIT",
+                "WAIT",
+                "RUN",
+                "SIZES",
+            ),
             *("MAXMEM", "REASON"),
         ],
         [
             (
                 str(job.job),
+                *(job.partition for _ in partition),
                 job.name,
                 job.user,
                 job.state,
@@ -65,6 +80,11 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
             for job in jobs
         ],
     )
+
+
+def _partition_column(jobs: Sequence[JobInfo]) -> tuple[str, ...]:
+    """Heading of the column of partitions; none if no job has one."""
+    return ("PARTITION",) if any(job.partition for job in jobs) else ()
 
 
 def memory_text(job: JobInfo) -> str:
@@ -144,6 +164,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "User": job.user,
         "State": f"{job.state} {job.reason}".rstrip(),
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
+        **({"Partition": job.partition} if job.partition else {}),
         "Processors": f"{job.size} of {job.requested} requested{most}: {job.processors or '-'}",
         "Resources": amounts_text(job.resources),
         "Demand": f"{amounts_text(job.shared)} a process" if job.shared else "-",
@@ -240,7 +261,27 @@ def service_text(info: Info) -> str:
     text = "\n".join(f"{name + ':':<13}{plain(value)}" for name, value in lines.items())
     nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
     table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))
-    return f"{text}\n\n{render(table)}"
+    parts = _partition_table(info.partitions) if info.partitions else None
+    return "\n\n".join([text, *([] if parts is None else [render(parts)]), render(table)])
+
+
+def _partition_table(partitions: Sequence[PartitionInfo]) -> Table:
+    """List partitions as sinfo does."""
+    heads = ("PARTITION", "SCENARIO", "PROCS", "FREE", "QUEUED", "RUNNING", "MAXPROCS", "TIMELIMIT")
+    rows = [
+        (
+            each.name,
+            each.scenario,
+            str(each.processors),
+            str(each.free),
+            str(each.queued),
+            str(each.running),
+            str(each.max_processors or "-"),
+            "-" if each.max_walltime_s is None else format_time(each.max_walltime_s),
+        )
+        for each in partitions
+    ]
+    return Table(heads, rows, left=frozenset({"PARTITION", "SCENARIO"}))
 
 
 def amounts_text(resources: Mapping[str, int]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reshape.errors import ConfigError
+from scheduler.config.partitions import shares
 from scheduler.config.settings import ServeConfig
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
@@ -26,7 +27,10 @@ def check(tree: Located, config: ServeConfig) -> None:
     _check_listen(tree, config)
     _check_launchers(tree, config)
     base = _build_scenario(tree, (), config.scenario, config.parameters)
-    _check_redirection(tree, config, base)
+    if config.partitions:
+        _check_partitions(tree, config, base)
+    else:
+        _check_redirection(tree, config, base)
     _check_kills(tree, config, base)
     for name in config.priorities:
         _check_priority(tree, config, ("priorities", name), config.priorities[name])
@@ -60,6 +64,8 @@ def check(tree: Located, config: ServeConfig) -> None:
     try:
         config.composed()
     except ConfigError as error:
+        if (error.field or "").startswith("redirection."):
+            tree.fail(("parameters", str(error.field)), error.message)
         tree.fail(("queues",), error.message)
     try:
         config.idle()
@@ -125,11 +131,24 @@ def _check_redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> 
         tree.fail(("parameters", given), str(error))
 
 
-def _check_kills(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
+def _check_partitions(tree: Located, config: ServeConfig, base: Scenario) -> None:
+    """Check the nodes, limits and scenarios of the partitions."""
+    shares(config.partitions, config.by_node, tree.fail)
+    for name, own in config.partitions.items():
+        place = ("partitions", name)
+        chosen = base
+        if own.scenario is not None:
+            chosen = _build_scenario(tree, place, own.scenario, {})
+        _check_kills(tree, config, _apply_parameters(tree, place, chosen, own.parameters), place)
+
+
+def _check_kills(
+    tree: Located, config: ServeConfig, chosen: Scenario, place: FieldPath = ()
+) -> None:
     """Check that jobs can be overdue if overdue jobs are ended at a reservation."""
     if chosen.backfill.kill_at_reservation and config.kill_at_walltime:
         tree.fail(
-            ("parameters", "backfill.kill_at_reservation"),
+            (*place, "parameters", "backfill.kill_at_reservation"),
             "has no effect, because jobs are ended at their walltimes, so that none is overdue;"
             " leave it out, or set kill_at_walltime: false",
         )

@@ -9,6 +9,9 @@
     shared_penalty: excess    # or ratio; see docs/sharing.md
     exclusive: false          # true: a job gets whole nodes
     launcher: local           # how the service starts agents: local, ssh, slurm, or none (by hand)
+    partitions:               # named partitions, see `scheduler.config.partitions`
+      batch:
+      short: {nodes: 40, max_walltime_s: "1:00:00", scenario: fcfs}
     network:                  # without it the machine is flat
       topology: tree          # a k-ary n-tree
       k: 4
@@ -27,23 +30,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from scheduler.model.machine import Machine
+from scheduler.config.partitions import PartitionConfig, PartitionLimits, shares, with_partitions
+from scheduler.config.values import Amount, Count, Names, read_named
+from scheduler.model.machine import Machine, Numbering
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
 from scheduler.model.sharing import PenaltyRule, SharedCapacity
+from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted
 from scheduler.text.located import Located
 
 Launcher: TypeAlias = Literal["local", "ssh", "slurm", "none"]
-Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-Amount = Annotated[int, msgspec.Meta(ge=0)]
-Names = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
 class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +69,7 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_penalty: PenaltyRule = "excess"
     exclusive: bool = False
     launcher: Launcher = "local"
+    partitions: dict[str, PartitionConfig] = {}
     network: NetworkFields | None = None
 
 
@@ -83,6 +87,7 @@ class Platform(msgspec.Struct, frozen=True):
     shared_per_node : capacity of each node for resources that its processes share, by name.
     shared_penalty : "excess" or "ratio", see `SharedCapacity`.
     launcher : how a service starts the agents of the nodes.
+    partitions : named partitions of the nodes; empty if the file names none.
     """
 
     leaves: ProcSet
@@ -94,6 +99,7 @@ class Platform(msgspec.Struct, frozen=True):
     shared_per_node: Mapping[str, int] = {}
     shared_penalty: PenaltyRule = "excess"
     launcher: Launcher = "local"
+    partitions: Mapping[str, PartitionConfig] = {}
 
     @property
     def resources(self) -> dict[str, int]:
@@ -132,24 +138,67 @@ class Platform(msgspec.Struct, frozen=True):
         pairs = zip(names, self.leaves, strict=True)
         return {name: ProcSet.span(leaf * per_node, per_node) for name, leaf in pairs}
 
-    def machine(self, resources: Mapping[str, int], *, counted: bool = False) -> Machine:
-        """Build the machine of a simulated core: one node that holds all processors.
+    @property
+    def by_node(self) -> dict[str, int]:
+        """Number of processors of each node."""
+        return dict.fromkeys(self.places, self.processors_per_node)
+
+    def scenario(self, base: Scenario) -> Scenario:
+        """Scenario of a core on this machine: with that of each partition, if there are any.
+
+        Raises
+        ------
+        ConfigError : the scenario of a partition is invalid.
+        """
+        if not self.partitions:
+            return base
+        return with_partitions(base, {n: own.rules(base) for n, own in self.partitions.items()})
+
+    @property
+    def limits(self) -> PartitionLimits | None:
+        """PartitionLimits of the partitions; None if there are none."""
+        if not self.partitions:
+            return None
+        sizes = {name: len(numbers) for name, numbers in self._numbers_by_partition().items()}
+        return PartitionLimits(self.partitions, sizes)
+
+    def machines(self, resources: Mapping[str, int], *, counted: bool) -> dict[str, Machine]:
+        """Build the machines of the partitions of a simulated core, by name.
+
+        Each is one node that holds all processors. Without partitions there is one, named "".
 
         Parameters
         ----------
-        resources : amounts of further resources, by name.
+        resources : amounts of further resources, by name; partitions get those of their nodes.
         counted : count processors instead of numbering them.
         """
-        if counted:
-            return Machine([("machine", self.processors)], counted=True, resources=resources)
-        return Machine(
-            [("machine", self.processors)],
-            network=self.network,
-            places={"machine": self.numbers},
-            resources=resources,
-            shared=self.shared,
-            node_size=self.processors_per_node,
-        )
+        places = self._numbers_by_partition() if self.partitions else {"machine": self.numbers}
+        behind = 0 if self.network is None or counted else self.network.processors
+        numbering = Numbering({} if counted else places, behind)
+        machines = {}
+        for name, numbers in places.items():
+            count = len(numbers)
+            machines[name if self.partitions else ""] = Machine(
+                [(name, count)],
+                network=None if counted else self.network,
+                counted=counted,
+                numbering=numbering,
+                resources={n: a * count // self.processors for n, a in resources.items()},
+                shared=None if counted else self.shared,
+                node_size=None if counted else self.processors_per_node,
+            )
+        return machines
+
+    def _numbers_by_partition(self) -> dict[str, ProcSet]:
+        """Numbers of the processors of each partition."""
+        parts: dict[str, list[ProcSet]] = {name: [] for name in self.partitions}
+        places = self.places
+        for node, counts in shares(self.partitions, self.by_node).items():
+            left = places[node]
+            for name, count in counts.items():
+                parts[name].append(left.first(count))
+                left -= parts[name][-1]
+        return {name: ProcSet.union(own) for name, own in parts.items()}
 
 
 def flat(processors: int) -> Platform:
@@ -206,6 +255,7 @@ def described(located: Located) -> Platform:
             "a machine has at least one node; a service whose nodes are all those of pools needs no"
             " machine file: give it --processors 0",
         )
+    read_named(located, "partitions")
     fields = located.convert(MachineFields)
     names = () if isinstance(fields.nodes, int) else tuple(fields.nodes)
     for i, name in enumerate(names):
@@ -219,15 +269,30 @@ def described(located: Located) -> Platform:
         checked(resources)
     except ValueError as error:
         located.fail(("resources_per_node",), str(error))
-    exclusive = fields.exclusive
+    shape: Network | None
     if network is None:
-        leaves = ProcSet.span(0, count)
-        return Platform(
-            leaves, per_node, exclusive, None, names, resources, *shared, fields.launcher
-        )
-    shape = _shape(located, network, per_node)
-    leaves = _leaves(located, network, shape, count)
-    return Platform(leaves, per_node, exclusive, shape, names, resources, *shared, fields.launcher)
+        shape, leaves = None, ProcSet.span(0, count)
+    else:
+        shape = _shape(located, network, per_node)
+        leaves = _leaves(located, network, shape, count)
+    platform = Platform(
+        leaves,
+        per_node,
+        fields.exclusive,
+        shape,
+        names,
+        resources,
+        *shared,
+        fields.launcher,
+        fields.partitions,
+    )
+    if fields.partitions:
+        shares(fields.partitions, platform.by_node, located.fail)
+        if fields.exclusive:
+            located.fail(
+                ("exclusive",), "whole nodes for jobs do not go with partitions: leave one out"
+            )
+    return platform
 
 
 def _leaves(located: Located, network: NetworkFields, shape: Network, count: int) -> ProcSet:

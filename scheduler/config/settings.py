@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Annotated, Literal, TypeAlias
 
@@ -9,7 +10,10 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.config.machine_file import Launcher
+from scheduler.config.partitions import PartitionConfig, Shares, shares, with_partitions
+from scheduler.config.values import Amount, Count, Positive, Value
 from scheduler.core.core import Core
+from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
@@ -20,11 +24,7 @@ from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 
-Value: TypeAlias = bool | int | float | str | None
 Binding: TypeAlias = Literal["hosts", "all", "none"]
-Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-Amount = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
 #: File names contain the names of nodes.
 NodeName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 
@@ -153,6 +153,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         submission requests a lower one. Users who are not listed have 0. If the mapping is empty,
         every user may request any priority.
     queues : named queues; the first one takes submissions that name no queue.
+    partitions : named partitions of the nodes; the first one takes submissions that name none, and
+        the nodes of pools. Empty: all nodes are in one partition without a name.
     verify : whether to verify all registered data by checksums around every move.
     journal : what the journal keeps.
     passes : bounds of a scheduling pass.
@@ -178,6 +180,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues: Annotated[dict[str, QueueConfig], msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: {"main": QueueConfig()}
     )
+    partitions: dict[str, PartitionConfig] = {}
     journal: JournalConfig = JournalConfig()
     passes: PassConfig = PassConfig()
     network: Network | None = None
@@ -210,7 +213,22 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def idle(self, report_error: Report | None = None) -> Core:
         """Build a core by this configuration, with all nodes up and idle."""
         nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
-        return Core.on(self.composed(), nodes, self.machine(), report_error=report_error)
+        rules, like = self.composed(), self.machine()
+        return Core.on(rules, nodes, like, self.shares(), report_error=report_error)
+
+    def shares(self) -> Shares:
+        """Divide the processors of the nodes among partitions and the redirection group.
+
+        Raises
+        ------
+        ConfigError : the partitions do not go with the nodes.
+        ValueError : the machine is too small for the redirection group.
+        """
+        if self.partitions:
+            return shares(self.partitions, self.by_node)
+        rule = scenario(self.scenario, self.parameters).redirection
+        reserved = {} if rule is None else rule.reserved(self.by_node)
+        return {node: {REDIRECTION: count} for node, count in reserved.items()}
 
     def value_of(self, priority: float | str) -> float:
         """Convert a priority, which may be given by name, to a number.
@@ -237,27 +255,34 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ------
         ConfigError : a name or a parameter is invalid, or two of them contradict each other.
         """
-        made = self._bounded(scenario(self.scenario, self.parameters))
+        base = scenario(self.scenario, self.parameters)
+        made = self._with_queues(self._bounded(base, self.parameters))
+        rules = {
+            name: self._with_queues(self._bounded(own.rules(base), self._parameters(own)))
+            for name, own in self.partitions.items()
+        }
+        return from_data(to_data(with_partitions(made, rules)))
+
+    def _parameters(self, own: PartitionConfig) -> dict[str, Value]:
+        """Parameters of the scenario of a partition."""
+        return (self.parameters if own.scenario is None else {}) | own.parameters
+
+    def _with_queues(self, made: Scenario) -> Scenario:
+        """Add the rules of the queues to the scenario of a partition."""
         queues = {}
         for name, queue in self.queues.items():
             if queue.scenario is not None or queue.parameters:
                 base = made if queue.scenario is None else scenario(queue.scenario)
                 own = changed(base, queue.parameters)
                 queues[name] = QueueRules(own.order, own.resizing)
-        return from_data(to_data(msgspec.structs.replace(made, queues=queues)))
+        return msgspec.structs.replace(made, queues=queues)
 
-    def _bounded(self, made: Scenario) -> Scenario:
+    def _bounded(self, made: Scenario, parameters: Mapping[str, Value]) -> Scenario:
         """Bound the depth of passes, unless the scenario does or its passes are short."""
         backfill, depth = made.backfill, self.passes.max_jobs
         many = backfill.reservations is None or backfill.reservations > 1
         many = many or (backfill.reservations == 1 and made.selection.searches_table)
-        if not many or "backfill.max_jobs" in self.parameters:
+        if not many or "backfill.max_jobs" in parameters:
             return made
         bounded = msgspec.structs.replace(backfill, max_jobs=backfill.max_jobs or depth)
         return msgspec.structs.replace(made, backfill=bounded)
-
-
-def reserved(config: ServeConfig) -> dict[str, int]:
-    """Processors of the redirection group, by node; empty if the scenario has none."""
-    rule = scenario(config.scenario, config.parameters).redirection
-    return {} if rule is None else rule.reserved(config.by_node)

@@ -16,6 +16,9 @@ An example of a file (every field is optional):
     queues:
       main:
       express: {priority: gold, max_processors: 4, max_walltime_s: "10:00", scenario: max-b-pr}
+    partitions:               # each with nodes and a scenario of its own
+      batch:                  # the first one takes jobs that name none
+      short: {nodes: [n2], max_walltime_s: "1:00:00", scenario: fcfs}
     scenario: steady
     parameters: {backfill.reservations: 1, redirection.theta: 10, redirection.alpha: 0.15}
     verify: true
@@ -45,11 +48,11 @@ import yaml
 
 from reshape.errors import ConfigError
 from reshape.key_values import key_value
-from reshape.times import parse_duration
 from scheduler.config.checks import check
 from scheduler.config.machine_file import Platform
 from scheduler.config.machine_file import read as read_platform
-from scheduler.config.settings import Deadlines, ServeConfig, Value
+from scheduler.config.settings import Deadlines, ServeConfig
+from scheduler.config.values import Value, check_parameters, read_duration, read_named
 from scheduler.model.resources import checked
 from scheduler.text.located import FieldPath, Located, Origin
 
@@ -93,17 +96,20 @@ def load_config(
     """
     tree = Located.read(file) if file is not None else Located()
     _check_single_node_field(tree)
-    _check_parameters(tree, ())
-    queues = tree.values.get("queues")
-    if isinstance(queues, dict):
-        for queue in queues:
-            if queues[queue] is None:  # a name without fields: a queue with defaults
-                queues[queue] = {}
-            _check_parameters(tree, ("queues", queue))
+    if "redirection" in tree.values:
+        tree.fail(
+            ("redirection",),
+            "is a field of the scenario: write its fields under parameters, as in"
+            " parameters: {redirection.theta: 10}",
+        )
+    check_parameters(tree, ())
+    read_named(tree, "queues")
+    read_named(tree, "partitions")
     _override_all(tree, environment, options)
     platform = _expand_machine(tree)
     _expand_processors(tree)
-    _read_durations(tree)
+    for place in _DURATIONS:
+        read_duration(tree, place)
     config = tree.convert(ServeConfig, also=("processors", "machine"))
     _check_nodes(tree, config)
     if platform is not None and (platform.network is not None or platform.shared_per_node):
@@ -209,6 +215,12 @@ def _expand_machine(tree: Located) -> Platform | None:
         "launcher": platform.launcher,
     }
     tree.override(("nodes",), [{"name": name, **contents} for name in platform.places], origin)
+    if platform.partitions:
+        if "partitions" in tree.values:
+            tree.fail(
+                ("partitions",), f"{folder / path} names partitions too: leave them out of one"
+            )
+        tree.override(("partitions",), msgspec.to_builtins(platform.partitions), origin)
     return platform
 
 
@@ -226,52 +238,3 @@ def _expand_processors(tree: Located) -> None:
         tree.fail(field, f"must be below 2**31, got {count}")
     nodes = [{"name": LOCAL, "processors": count}] if count else []
     tree.override(("nodes",), nodes, origin)
-
-
-def _read_durations(tree: Located) -> None:
-    """Convert times written as 10:00 to seconds."""
-    queues = tree.values.get("queues")
-    named = queues if isinstance(queues, dict) else ()
-    limits = [
-        ("queues", queue, name)
-        for queue in named
-        for name in ("max_walltime_s", "default_walltime_s")
-    ]
-    for field in (*_DURATIONS, *limits):
-        value = tree.get(field)
-        if isinstance(value, str):
-            try:
-                seconds = float(value)
-            except ValueError:
-                try:
-                    seconds = parse_duration(value)
-                except ValueError as error:
-                    tree.fail(field, f"{error}, or a number of seconds")
-            tree.override(field, seconds, tree.origin(field))
-
-
-def _check_parameters(tree: Located, above: FieldPath) -> None:
-    """Check that the parameters below a path have dotted names, and one value each."""
-    parameters = (*above, "parameters")
-    if not above and "redirection" in tree.values:
-        tree.fail(
-            ("redirection",),
-            "is a field of the scenario: write its fields under parameters, as in"
-            " parameters: {redirection.theta: 10}",
-        )
-    here = tree.get(above)
-    if not isinstance(here, dict) or "parameters" not in here:
-        return
-    given = here["parameters"]
-    if not isinstance(given, dict):
-        tree.fail(parameters, f"must be a mapping of fields to values, got {given!r}")
-    for name, value in given.items():
-        if isinstance(value, dict) and value:
-            field, inner = next(iter(value.items()))
-            tree.fail(
-                (*parameters, name, field),
-                f"write the name of the field with dots, as in parameters: {{{name}.{field}:"
-                f" {inner}}}",
-            )
-        if not isinstance(value, Value):
-            tree.fail((*parameters, name), f"must be one value, got {value!r}")

@@ -46,6 +46,16 @@ class Alarms:
         self.kill_at_walltime, self._kill_at_reservation = kill_at_walltime, kill_at_reservation
         self._passes_at_extensions = passes_at_extensions
         self._at = inf  # time of the wake-up that was asked for, s
+        self._is_restored = False
+
+    @property
+    def due_from(self) -> float:
+        """Time (s) from which on a wake-up is due: at once in a restored state."""
+        return -inf if self._is_restored else self._at
+
+    def restored(self) -> None:
+        """Note that what was asked for before is not known."""
+        self._is_restored = True
 
     def predict(self, job: Job, predictor: Predictor) -> None:
         """Set the estimate of a job that is being queued."""
@@ -115,6 +125,7 @@ class Alarms:
     def wake(self) -> bool:
         """Handle the jobs that are overdue now, and return whether a scheduling pass is due."""
         state = self._state
+        self._is_restored = False
         overdue, next_end = self._overdue()
         pass_due = bool(state.reservations) and min(state.reservations.values()) <= state.now
         for job in overdue:

@@ -1,29 +1,39 @@
 """The decision core: it turns the events of one instant into orders.
 
 A core owns partitions, normally one: processors with a queue, a scenario and scheduling passes of
-their own. With a rule of redirection there are two, the principal group, which takes submissions,
-and the redirection group (`scheduler.core.redirector`). Drivers (live service, simulator, replay)
-hand events to ``core.handle``, carry out the orders and report what happens as further events.
+their own. Jobs and nodes name their partitions, and the core hands each event to the partition that
+it concerns. Rules of redirection move jobs between two of them (`scheduler.core.redirector`).
+Drivers (live service, simulator, replay) hand events to ``core.handle``, carry out the orders and
+report what happens as further events.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
+from scheduler.core.event_order import instant_order
 from scheduler.core.joint_machine import JointMachine
 from scheduler.core.partition import EventOrder, Partition
-from scheduler.core.redirector import Redirector, divided
+from scheduler.core.redirector import redirectors
 from scheduler.core.resizing import PolicyErrorHandler
-from scheduler.model.events import Event, ResizePoint
+from scheduler.core.routing import Router, divided_node
+from scheduler.model.events import (
+    Event,
+    JobSubmitted,
+    NodeJoined,
+    ResizePoint,
+    Wakeup,
+)
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
 from scheduler.policies.containment import ContainedSelection, Report, contained
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import of_redirection_group
-from scheduler.state.exclusions import Exclusions
+from scheduler.policies.scenarios import by_partition
+from scheduler.state.exclusions import Exclusion
 from scheduler.state.records import CoreRecord, PartitionRecord
 
 
@@ -32,10 +42,11 @@ class Core:
 
     Parameters
     ----------
-    scenario : scenario of the first partition; its `redirection` is the rule of redirection.
-    machine : machine of the first partition. Nodes that join later are added to all machines.
-    group : machine of the redirection group, with the same numbering; None: it is empty, and
-        without a rule of redirection there is no such group.
+    scenario : rules of the partitions; its `partitions` or `redirection` say which ones there are.
+    machine : machine of the first partition. Nodes that join later are added to the machines of the
+        partitions in which they have processors.
+    others : machines of other partitions, by name, with the same numbering; partitions that are not
+        among them begin without nodes.
     kill_at_walltime, order, keep_ended, on_policy_error : see `Partition`.
     report_error : function that is called for each error of a queue order, a processor selection or
         a predictor, which is then contained (`scheduler.policies.containment`). None lets
@@ -44,22 +55,22 @@ class Core:
     Attributes
     ----------
     scenario, kill_at_walltime, order : see above.
-    partitions : the partitions; the first one takes submissions and advance reservations.
-    redirector : applies the rule of redirection; None if there is one partition.
+    partitions : the partitions; the first one takes the jobs and nodes that name none.
+    redirectors : apply the rules of redirection.
     jobs : job number -> job, of all partitions, without forgotten ones.
     live : the jobs among them that hold processors.
     machine : nodes and processors of all partitions together, for reading.
 
     Raises
     ------
-    ValueError : the two machines have different numberings.
+    ValueError : the machines have different numberings.
     """
 
     def __init__(
         self,
         scenario: Scenario,
         machine: Machine | None = None,
-        group: Machine | None = None,
+        others: Mapping[str, Machine] | None = None,
         *,
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
@@ -68,65 +79,66 @@ class Core:
         report_error: Report | None = None,
     ) -> None:
         machine = Machine() if machine is None else machine
-        if group is None and scenario.redirection is not None:
-            group = machine.emptied(machine.numbering)
-        parts = [(scenario, machine)]
-        if group is not None:
-            if group.numbering is not machine.numbering:
-                raise ValueError("the machines of the two groups must share their numbering")
-            parts.append((of_redirection_group(scenario), group))
+        others = {} if others is None else others
+        if any(other.numbering is not machine.numbering for other in others.values()):
+            raise ValueError("the machines of all partitions must share their numbering")
         self.scenario, self.kill_at_walltime, self.order = scenario, kill_at_walltime, order
         self._keep_ended = keep_ended
         self.jobs: dict[int, Job] = {}
         self._on_policy_error, self._report = on_policy_error, report_error
-        self.partitions = [
-            Partition(
-                chosen if report_error is None else contained(chosen, report_error),
-                part,
-                self.jobs,
-                kill_at_walltime=kill_at_walltime,
-                order=order,
-                keep_ended=keep_ended,
-                on_policy_error=on_policy_error,
+        self.partitions: list[Partition] = []
+        for name, chosen in by_partition(scenario, others).items():
+            part = others.get(name) if self.partitions else machine
+            self.partitions.append(
+                Partition(
+                    name,
+                    chosen if report_error is None else contained(chosen, report_error),
+                    machine.emptied(machine.numbering) if part is None else part,
+                    self.jobs,
+                    kill_at_walltime=kill_at_walltime,
+                    order=order,
+                    keep_ended=keep_ended,
+                    on_policy_error=on_policy_error,
+                )
             )
-            for chosen, part in parts
-        ]
         self._first = self.partitions[0]
+        self._is_one = len(self.partitions) == 1
+        self._router = Router(self.partitions, self.jobs)
+        self.redirectors = redirectors(self.partitions)
         self.live: dict[int, Job] | ChainMap[int, Job] = self._first.live
         self.machine: Machine | JointMachine = machine
-        self.redirector: Redirector | None = None
-        if group is not None:
-            second = self.partitions[1]
-            self.live = ChainMap(self._first.live, second.live)
-            self.machine = JointMachine(machine, group)
-            self.redirector = Redirector(scenario.redirection, self._first, second)
+        if not self._is_one:
+            self.live = ChainMap(*(partition.live for partition in self.partitions))
+            self.machine = JointMachine([partition.machine for partition in self.partitions])
 
     @classmethod
-    def on(cls, scenario: Scenario, nodes: Iterable[Node], like: Machine, **options: Any) -> Core:
-        """Create a core on nodes that are all up; a redirection group is a part of them.
+    def on(
+        cls,
+        scenario: Scenario,
+        nodes: Iterable[Node],
+        like: Machine,
+        shares: Mapping[str, Mapping[str, int]],
+        **options: Any,
+    ) -> Core:
+        """Create a core on nodes that are all up.
 
         Parameters
         ----------
         nodes : nodes with their processors and resources.
         like : machine whose network, places of nodes and shared resources the core takes over.
+        shares : node -> partition -> processors of the node, as of `NodeJoined`.
         options : keyword arguments of `Core`.
-
-        Raises
-        ------
-        ValueError : the machine is too small for a redirection group.
         """
-        rule, nodes = scenario.redirection, list(nodes)
-        reserved = {} if rule is None else rule.reserved({n.name: n.count for n in nodes})
         machine = like.emptied()
-        group = machine.emptied(machine.numbering) if reserved else None
+        first, *others = by_partition(scenario)
+        machines = {first: machine}
+        machines |= {name: machine.emptied(machine.numbering) for name in others}
         for node in nodes:
-            kept = reserved.get(node.name, 0)
-            rest, share = divided(node.resources, kept, node.count)
-            if node.count > kept:
-                machine.join(node.name, node.count - kept, rest)
-            if kept and group is not None:
-                group.join(node.name, kept, share)
-        return cls(scenario, machine, group, **options)
+            own = shares.get(node.name, {})
+            event = NodeJoined(0.0, node.name, node.count, resources=node.resources, shares=own)
+            for name, part in divided_node(event, list(machines)).items():
+                machines[name].join(part.node, part.processors, part.resources)
+        return cls(scenario, machines.pop(first), machines, **options)
 
     @classmethod
     def restored(
@@ -141,6 +153,8 @@ class Core:
     ) -> Core:
         """Create a core that takes over a recorded state, without any decision.
 
+        A recorded partition that the scenario does not name is kept while it has nodes.
+
         Parameters
         ----------
         record : see `record`.
@@ -149,18 +163,22 @@ class Core:
         points : resize points after the records of their jobs, oldest first.
         options : keyword arguments of `Core`.
         """
-        has_group = any(part.nodes for part in record.partitions[1:])
-        group = machine.emptied(machine.numbering) if has_group else None
-        core = cls(scenario, machine, group, **options)
-        by_partition: dict[Partition, list[Job]] = {each: [] for each in core.partitions}
+        others = {
+            part.name: machine.emptied(machine.numbering)
+            for part in record.partitions
+            if part.name and any(not node.removed for node in part.nodes)
+        }
+        core = cls(scenario, machine, others, **options)
+        own_jobs: dict[str, list[Job]] = {each.name: [] for each in core.partitions}
         for job in jobs:
-            by_partition[core.partition_of(job)].append(job)
+            own_jobs[core.partition_of(job).name].append(job)
         now = max((point.at for point in points), default=record.now)
-        parts = [*record.partitions, PartitionRecord()]  # a rule of redirection may be new
-        for (partition, own), part in zip(by_partition.items(), parts, strict=False):
-            partition.restore(now, part, own, points)
-        if core.redirector is not None:
-            core.redirector.resume(record.counts)
+        parts = {core.named(part.name).name: part for part in reversed(record.partitions)}
+        for partition in core.partitions:
+            part = parts.get(partition.name, PartitionRecord())
+            partition.restore(now, part, own_jobs[partition.name], points)
+        for redirector in core.redirectors:
+            redirector.resume(record.counts)
         return core
 
     def resumed(self, scenario: Scenario, *, kill_at_walltime: bool, **options: Any) -> Core:
@@ -204,9 +222,9 @@ class Core:
         return sum(partition.state.examined for partition in self.partitions)
 
     @property
-    def exclusions(self) -> Exclusions:
-        """Advance reservations, which get processors of the first partition, and expiring nodes."""
-        return self._first.exclusions
+    def exclusions(self) -> dict[str, Exclusion]:
+        """Advance reservations and expiring nodes of all partitions, by name."""
+        return {each.name: each for part in self.partitions for each in part.exclusions}
 
     def reason_pending(self, job: int) -> Reason:
         """Return why a queued job does not run yet.
@@ -224,22 +242,63 @@ class Core:
             if failure is not None:
                 text, facts["failure"] = f"{text}; {{failure}}", failure
         if partition is not self._first:
-            text = f"in the redirection group: {text}"
+            text, facts["partition"] = f"in partition {{partition}}: {text}", partition.name
         return Reason(reason.rule, text, facts)
+
+    def named(self, name: str) -> Partition:
+        """Partition of a name; the first one if there is none of this name."""
+        return self._router.named(name)
 
     def partition_of(self, job: Job) -> Partition:
         """Partition in which a job is queued, runs or ran."""
-        return self.partitions[0 if job.redirected_at is None else -1]
+        return self._router.named(job.partition)
+
+    def with_reservation(self, name: str) -> Partition | None:
+        """Partition with an advance reservation of this name; None if there is none."""
+        return self._router.with_reservation(name)
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Apply the events of one instant and return the orders that follow from them.
 
         A live driver may pass events of several instants; the latest time counts as now.
         """
-        redirector = self.redirector
-        if redirector is None:
-            return self._first.handle(events)
-        return redirector.handle(events)
+        return self._first.handle(events) if self._is_one else self._handle_all(events)
+
+    def _handle_all(self, events: Sequence[Event]) -> list[Order]:
+        """Apply the events of one instant to several partitions."""
+        now = max((event.at for event in events), default=-inf)
+        now = max(self.now, now)
+        for partition in self.partitions:
+            partition.state.now = now
+        orders: list[Order] = []
+        routed: dict[str, list[Event]] = {partition.name: [] for partition in self.partitions}
+        new: dict[int, str] = {}  # number of a new job -> name of its partition
+        changed: list[Partition] = []  # between which redirection moved a job
+        for event in events if len(events) == 1 else sorted(events, key=instant_order):
+            if isinstance(event, JobSubmitted) and event.job not in self.jobs:
+                new[event.job] = self._router.of_job(event).name
+            moved = len(orders)
+            taker = next((each for each in self.redirectors if each.takes(event, orders)), None)
+            if taker is None:
+                for partition, part in self._router.parts(event):
+                    routed[partition.name].append(part)
+            elif len(orders) > moved:
+                changed += [taker.principal, taker.group]
+        for partition in changed:
+            routed[partition.name] = routed[partition.name] or [Wakeup(now)]  # for a pass
+        decided = {
+            partition.name: partition.handle(routed[partition.name])
+            for partition in self.partitions
+            if routed[partition.name]
+        }
+        for redirector in self.redirectors:
+            name = redirector.principal.name
+            if name in decided:
+                arrived = [number for number, own in new.items() if own == name]
+                redirector.count(routed[name], decided[name], arrived)
+        for further in decided.values():
+            orders += further
+        return orders
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended; see `SchedulerState.forget`."""
@@ -247,9 +306,8 @@ class Core:
 
     def record(self) -> CoreRecord:
         """Return the scheduler state, apart from the jobs, for durable storage."""
-        counters = None if self.redirector is None else self.redirector.counters
-        return CoreRecord(
-            self.now,
-            [partition.record() for partition in self.partitions],
-            {} if counters is None else counters.counts(),
-        )
+        counts: dict[int, int] = {}
+        for redirector in self.redirectors:
+            if redirector.counters is not None:
+                counts |= redirector.counters.counts()
+        return CoreRecord(self.now, [part.record() for part in self.partitions], counts)

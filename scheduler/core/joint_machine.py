@@ -1,39 +1,28 @@
-"""The machines of two partitions together, as a driver of the core sees them."""
+"""The machines of several partitions together, as a driver of the core sees them."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from scheduler.model.machine import Machine, Node
 
 
 class JointMachine:
-    """Nodes and processors of the principal and the redirection group together, for reading."""
+    """Nodes and processors of several machines that share a numbering, for reading."""
 
-    def __init__(self, principal: Machine, redirection: Machine) -> None:
-        self._parts = principal, redirection
-        self.by_node = principal.numbering.by_node
+    def __init__(self, parts: Sequence[Machine]) -> None:
+        self._parts = parts
+        self.by_node = parts[0].numbering.by_node
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name, each with its processors and resources in both groups."""
-        principal, redirection = self._parts
-        nodes = dict(principal.nodes)
-        for name, part in redirection.nodes.items():
-            other = nodes.get(name, Node(name))
-            parts = [node for node in (part, other) if node.up] or [part, other]
-            there = sum((Counter(node.resources) for node in parts), Counter())
-            nodes[name] = Node(
-                name,
-                part.numbers | other.numbers,
-                sum(node.count for node in parts),
-                part.up or other.up,
-                there,
-                part.drains or other.drains,
-                part.why or other.why,
-                part.removed or other.removed,
-            )
-        return nodes
+        """Nodes by name, each with its processors and resources in all partitions."""
+        parts: dict[str, list[Node]] = {}
+        for machine in self._parts:
+            for name, node in machine.nodes.items():
+                parts.setdefault(name, []).append(node)
+        return {name: _joint(nodes) for name, nodes in parts.items()}
 
     @property
     def free_count(self) -> int:
@@ -53,9 +42,33 @@ class JointMachine:
     @property
     def resources(self) -> dict[str, tuple[int, int]]:
         """Further resources of the nodes that are up, by name: (amount, free amount)."""
-        found: dict[str, tuple[int, int]] = {}
+        amounts: dict[str, tuple[int, int]] = {}
         for part in self._parts:
             for name, (there, free) in part.resources.items():
-                amounts = found.get(name, (0, 0))
-                found[name] = amounts[0] + there, amounts[1] + free
-        return found
+                before = amounts.get(name, (0, 0))
+                amounts[name] = before[0] + there, before[1] + free
+        return amounts
+
+
+def _joint(parts: list[Node]) -> Node:
+    """Node that consists of its parts in several partitions.
+
+    A part that was removed or is down counts only if no other part is there or up.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    parts = [node for node in parts if not node.removed] or parts
+    up = [node for node in parts if node.up] or parts
+    numbers = parts[0].numbers
+    for node in parts[1:]:
+        numbers |= node.numbers
+    return Node(
+        parts[0].name,
+        numbers,
+        sum(node.count for node in up),
+        any(node.up for node in parts),
+        sum((Counter(node.resources) for node in up), Counter()),
+        any(node.drains for node in parts),
+        next((node.why for node in parts if node.why), ""),
+        parts[0].removed,
+    )

@@ -45,6 +45,7 @@ class Partition:
 
     Parameters
     ----------
+    name : by which jobs and nodes name it; "" if it is the only one.
     scenario : rules by which the partition decides.
     machine : its nodes that are up at the beginning; others join by `NodeJoined`.
     jobs : job number -> job, of all partitions of the core.
@@ -59,13 +60,14 @@ class Partition:
 
     Attributes
     ----------
-    scenario, order : see above.
+    name, scenario, order : see above.
     state : scheduler state, which only the partition and its parts change.
     view : what resizing policies see of the state.
     """
 
     def __init__(
         self,
+        name: str,
         scenario: Scenario,
         machine: Machine,
         jobs: dict[int, Job],
@@ -75,7 +77,7 @@ class Partition:
         keep_ended: bool = True,
         on_policy_error: PolicyErrorHandler | None = None,
     ) -> None:
-        self.scenario, self.order = scenario, order
+        self.name, self.scenario, self.order = name, scenario, order
         backfill, queue_order = scenario.backfill, scenario.queue_order
         queue = Queue(queue_order, scenario.backfill_order, indexed=backfill.needs_index)
         placing = scenario.selection_may_refuse(machine)
@@ -151,6 +153,11 @@ class Partition:
     def depth_limit(self) -> int | None:
         """Depth of passes to which the driver has limited this partition; None: no limit."""
         return self._handlers.depth_limit
+
+    @property
+    def wakes_from(self) -> float:
+        """Time (s) from which on a `Wakeup` is for this partition."""
+        return self._alarms.due_from
 
     # Events in, orders out.
 
@@ -288,6 +295,7 @@ class Partition:
         """Return the scheduler state, apart from the jobs, for durable storage."""
         state, predictor = self.state, self.predictor
         return PartitionRecord(
+            name=self.name,
             nodes=list(state.machine.nodes.values()),
             resize_costs=state.resize_costs,
             reservations=dict(state.reservations),
@@ -319,6 +327,7 @@ class Partition:
         state, predictor = self.state, self.predictor
         state.queue.sorted_at = record.sorted_at
         self._handlers.limit_depth(record.depth)
+        self._alarms.restored()
         recorded = list(jobs)
         for job in recorded:
             self._alarms.limit(job)

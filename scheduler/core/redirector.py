@@ -1,4 +1,4 @@
-"""Redirection between two partitions of the core: routes events, counts arrivals, moves jobs.
+"""Redirection between two partitions of the core: counts arrivals and moves jobs.
 
 Jobs are submitted to the principal group. A job that makes too many others wait is ended there.
 When its processes have ended, it is queued in the redirection group under the same number: `Kill`,
@@ -12,28 +12,10 @@ follows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import inf
+from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
-from scheduler.core.event_order import instant_order
 from scheduler.core.partition import Partition
-from scheduler.model.events import (
-    ClockSet,
-    DepthChanged,
-    DrainChanged,
-    Event,
-    JobCancelled,
-    JobEnded,
-    JobSubmitted,
-    NodeJoined,
-    NodeLost,
-    NodeRemoved,
-    ReservationCancelled,
-    ReservationRequested,
-    Wakeup,
-)
+from scheduler.model.events import REDIRECTION, Event, JobCancelled, JobEnded, JobEvent
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Order, Reason, Requeue, Start
 from scheduler.policies.redirection import Counted, Counters, Redirection
@@ -41,121 +23,81 @@ from scheduler.text.formats import noun
 
 S = JobState
 
-#: Events that concern both groups.
-OF_BOTH_GROUPS = (Wakeup, NodeLost, NodeRemoved, ClockSet, DepthChanged, DrainChanged)
-
 
 class Redirector:
-    """Leads events to two partitions and applies the rule of redirection between them.
+    """Applies a rule of redirection to the jobs of a partition.
 
     Parameters
     ----------
-    rule : None: no job is redirected any more, but nodes still have a share in the group.
+    rule : None: no job is redirected any more, but those that were ended for it are still moved.
     principal, group : the principal group, and the redirection group.
 
     Attributes
     ----------
+    principal, group : see above.
     counters : counts of the running jobs of the principal group; None without a rule.
     """
 
     def __init__(self, rule: Redirection | None, principal: Partition, group: Partition) -> None:
-        self._rule, self._principal, self._group = rule, principal, group
-        self._jobs = principal.jobs  # those of both
+        self._rule, self.principal, self.group = rule, principal, group
+        self._jobs = principal.jobs  # those of all partitions
         self.counters = None if rule is None else Counters(rule)
 
     def resume(self, counts: Mapping[int, int]) -> None:
         """Continue the counts of the jobs of a recorded state."""
         if self.counters is not None:
-            for number, job in self._principal.live.items():
+            for number, job in self.principal.live.items():
                 self.counters.resume(job, counts.get(number, 0))
 
-    def handle(self, events: Sequence[Event]) -> list[Order]:
-        """Apply the events of one instant and return the orders that follow from them."""
-        principal, group = self._principal, self._group
-        now = max((event.at for event in events), default=-inf)
-        principal.state.now = group.state.now = now = max(principal.now, now)
-        mine: list[Event] = []
-        theirs: list[Event] = []
-        orders: list[Order] = []
-        new: dict[int, None] = {}
-        for event in events if len(events) == 1 else sorted(events, key=instant_order):
-            if type(event) is JobSubmitted and event.job not in self._jobs:
-                new[event.job] = None
-            self._route(event, mine, theirs, orders)
-        if orders:  # a job changed its group: both need a pass
-            mine = mine or [Wakeup(now)]
-            theirs = theirs or [Wakeup(now)]
-        decided = principal.handle(mine) if mine else []
-        others = group.handle(theirs) if theirs else []
-        if mine:
-            self._count(mine, decided, new)  # a redirection adds its order to `decided`
-        return [*orders, *decided, *others]
+    def takes(self, event: Event, orders: list[Order]) -> bool:
+        """Whether an event is handled here, and not in the principal group.
 
-    # Routing of events.
-
-    def _route(
-        self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
-    ) -> None:
-        """Add an event to the events of the group or groups that it concerns."""
-        if isinstance(event, OF_BOTH_GROUPS):
-            mine.append(event)
-            theirs.append(event)
-            return
-        if isinstance(event, ReservationRequested | ReservationCancelled):
-            mine.append(event)
-            return
-        if isinstance(event, NodeJoined):
-            rest, group = divided(event.resources, event.reserved, event.processors)
-            mine.append(_part(event, event.processors - event.reserved, rest))
-            theirs.append(_part(event, event.reserved, group))
-            return
-        job = self._jobs.get(event.job)
-        if job is None or job.redirected_at is None:
-            if job is not None and job.cause is S.PENDING:
-                self._transfer(job, event, mine, orders)
-            else:
-                mine.append(event)
-        else:
-            theirs.append(event)
-
-    def _transfer(self, job: Job, event: Event, mine: list[Event], orders: list[Order]) -> None:
-        """Apply an event of a job that is being ended in order to be redirected."""
+        That is so for some events of a job that is being ended in order to be redirected. When its
+        processes have ended, the job is moved, and an order is added to `orders`.
+        """
+        job = self.principal.live.get(event.job) if isinstance(event, JobEvent) else None
+        if job is None or job.cause is not S.PENDING:
+            return False
         if isinstance(event, JobCancelled):
             job.cause, job.why = S.CANCELLED, event.why
-        elif isinstance(event, JobEnded) and (event.exit_code or event.signal):
+            return True
+        if isinstance(event, JobEnded) and (event.exit_code or event.signal):
             reason = Reason("redirection", "{why}", {"why": job.why})
-            self._principal.state.vacate(job)
-            job.redirect(self._principal.now)
-            self._group.admit(job)
+            self.principal.state.vacate(job)
+            job.redirect(self.principal.now, self.group.name)
+            self.group.admit(job)
             if self.counters is not None and job.id in self.counters:
                 self.counters.forget(job.id)
             orders.append(Requeue(job.id, reason))
-        else:
-            if isinstance(event, JobEnded):  # it completed before it was ended
-                job.cause, job.why = None, ""
-            mine.append(event)
+            return True
+        if isinstance(event, JobEnded):  # it completed before it was ended
+            job.cause, job.why = None, ""
+        return False
 
-    # Counting and redirecting.
+    def count(self, events: Sequence[Event], orders: list[Order], new: Iterable[int]) -> None:
+        """Update the counts after an instant of the principal group, and redirect a job if due.
 
-    def _count(self, events: list[Event], orders: list[Order], new: dict[int, None]) -> None:
-        """Update the counts after an instant of the principal group, and redirect a job if due."""
+        Parameters
+        ----------
+        events, orders : of the principal group; a redirection adds its order.
+        new : numbers of the jobs that were submitted to it.
+        """
         if self.counters is None:
             return
-        live = self._principal.live
+        live = self.principal.live
         for event in events:
-            number = getattr(event, "job", 0)
-            if number in self.counters and number not in live:
-                self.counters.forget(number)
+            if isinstance(event, JobEvent) and event.job in self.counters and event.job not in live:
+                self.counters.forget(event.job)
         started = {order.job for order in orders if type(order) is Start and not order.restart}
         started &= live.keys()  # in sequential order a job may have ended meanwhile
-        for number in started - new.keys():
+        for number in started - {*new}:
             self.counters.started(live[number])
         # REDIR III.A: "Each job running in the principal group holds the number of jobs submitted
         # during its execution".
         for number in new:
             job = self._jobs.get(number)
             if job is not None and (self._counts_all or self._waits(job)):
-                self._redirect(self.counters.arrived(job, self._group.machine.processors))
+                self._redirect(self.counters.arrived(job, self.group.machine.processors))
             if job is not None and number in started:
                 self.counters.started(job)
 
@@ -167,8 +109,8 @@ class Redirector:
         """Whether a job that just arrived waits, or started by passing a queued job."""
         if job.state is S.PENDING:
             return True
-        first = next(iter(self._principal.queue.jobs.values()), None)
-        if first is None or job.id not in self._principal.live:
+        first = next(iter(self.principal.queue.jobs.values()), None)
+        if first is None or job.id not in self.principal.live:
             return False
         return (first.queued_at, first.id) < (job.queued_at, job.id)
 
@@ -186,19 +128,17 @@ class Redirector:
         if len(candidates) > 1:
             facts |= {"jobs": len(candidates), "conflict": rule.conflict}
             text += "; chosen of {jobs} such jobs by {conflict}"
-        self._principal.state.kill(job, S.PENDING, Reason("redirection", text, facts))
+        self.principal.state.kill(job, S.PENDING, Reason("redirection", text, facts))
 
 
-def divided(
-    resources: Mapping[str, int], reserved: int, processors: int
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Divide a node's resources: the share of its other processors, and of the reserved ones."""
-    share = {name: amount * reserved // processors for name, amount in resources.items()}
-    return {name: amount - share[name] for name, amount in resources.items()}, share
-
-
-def _part(event: NodeJoined, processors: int, resources: Mapping[str, int]) -> Event:
-    """Event by which a node joins one group; without processors for it the node is lost there."""
-    if processors < 1:
-        return NodeLost(event.at, event.node)
-    return msgspec.structs.replace(event, processors=processors, reserved=0, resources=resources)
+def redirectors(partitions: Sequence[Partition]) -> list[Redirector]:
+    """Make a redirector for each partition from which jobs may be redirected."""
+    by_name = {partition.name: partition for partition in partitions}
+    made = []
+    for partition in partitions:
+        rule = partition.scenario.redirection
+        target = REDIRECTION if rule is None else rule.partition or REDIRECTION
+        # Without a rule, jobs of the first partition may still have been ended for an earlier one.
+        if rule is not None or (partition is partitions[0] and target in by_name):
+            made.append(Redirector(rule, partition, by_name[target]))
+    return made

@@ -165,7 +165,8 @@ def forecast(
 
 def _end_follows_from_start(state: RecordedState, specs: Sequence[JobSpec], number: int) -> bool:
     """Whether the start of a job that has not started yet determines its end."""
-    if state.scenario.redirection is not None:  # the job may start twice
+    scenarios = (state.scenario, *state.scenario.partitions.values())
+    if any(own.redirection is not None for own in scenarios):  # the job may start twice
         return False
     if number > state.last:
         return not specs[number - state.last - 1].resizable

@@ -177,7 +177,7 @@ def nearest_feasible(state: RecordedState, spec: JobSpec) -> JobSpec | None:
     -------
     the request itself if it is feasible, None if there is no feasible one.
     """
-    partition = state.core().partitions[0]
+    partition = state.core().named(spec.partition)
     pools = partition.machine.pools
     installed = dict(zip(pools.names, pools.installed, strict=True))
     resources = {
@@ -290,6 +290,7 @@ def _start_with(state: RecordedState, job: Job, spec: JobSpec, horizon_s: float)
     """Forecast the start of a queued job as if it had been submitted with another request."""
     other = Job(job.id, spec, job.submitted_at)
     other.queued_at, other.redirected_at = job.queued_at, job.redirected_at
+    other.partition = job.partition
     other.first_group, other.next_group = job.first_group, job.next_group
     other.estimate_s = min(job.estimate_s, spec.walltime_s)
     other.first_estimate_s = min(job.first_estimate_s, spec.walltime_s)

@@ -46,13 +46,13 @@ class RunTimes(NamedTuple):
     @classmethod
     def of(cls, state: RecordedState, specs: Sequence[JobSpec] = ()) -> RunTimes:
         """Ask the predictor of a state about its jobs, and about jobs that are submitted to it."""
-        predictor = state.core().partitions[0].predictor
+        core = state.core()
         quantiles = {}
-        if predictor is not None:
-            for job in _all_jobs(state, specs):
-                found = predictor.quantiles(job, PROBABILITIES)
-                if found is not None:
-                    quantiles[job.id] = _ascending(found)
+        for job in _all_jobs(state, specs):
+            predictor = core.partition_of(job).predictor
+            found = None if predictor is None else predictor.quantiles(job, PROBABILITIES)
+            if found is not None:
+                quantiles[job.id] = _ascending(found)
         ratios: dict[Hashable, list[float]] = {}
         for job in state.past[-PAST_JOBS:]:
             ratio = run_ratio(job)

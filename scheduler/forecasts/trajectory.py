@@ -108,6 +108,7 @@ def last_job_changes_nothing(state: RecordedState) -> bool:
         and type(scenario.estimates) is UserEstimates
         and scenario.backfill_order is None
         and scenario.redirection is None
+        and not scenario.partitions
         and not scenario.queues
         and backfill.reservations in (0, 1)
         and backfill.pick == "first"

@@ -19,6 +19,9 @@ from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.resources import checked
 
+#: Name of the partition for redirected jobs, unless the rule of redirection names another one.
+REDIRECTION = "redirection"
+
 
 class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a user requests.
@@ -40,6 +43,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     requeue : whether the job goes back to the queue when its processes die.
     performance : performance model of the job, as `reshape.speedup.named` reads it; "": none.
     reservation : advance reservation in which alone the job may run; "": none.
+    partition : name of the partition whose processors the job gets; "": the first one.
 
     Raises
     ------
@@ -62,6 +66,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     requeue: bool = False
     performance: str = ""
     reservation: str = ""
+    partition: str = ""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -178,9 +183,10 @@ class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
 class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A node joins, for the first time or again, with its processors and further resources.
 
-    `reserved` of the processors belong to the redirection group, if there is one, and the same
-    fraction of the further resources. At `until` (s) the node expires: no job is started there that
-    would end later by its estimate, and resizable jobs contract off it before. None: it does not.
+    `shares` has the processors of other partitions than the first one, by name, which get the same
+    fractions of the further resources. Release 0.1.0 recorded `reserved` in place of a share of the
+    redirection group. At `until` (s) the node expires: no job is started there that would end later
+    by its estimate, and resizable jobs contract off it before. None: it does not.
     """
 
     at: float
@@ -189,6 +195,7 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     reserved: int = 0
     resources: Mapping[str, int] = {}
     until: float | None = None
+    shares: Mapping[str, int] = {}
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -260,9 +267,9 @@ class ClockSet(msgspec.Struct, frozen=True, tag=True, gc=False):
 class ReservationRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
     """An administrator or operator requests an advance reservation.
 
-    It is of `processors`, or of all processors of `nodes`, from `begin` (s) for `duration_s`. The
-    jobs of `users` may be submitted to it; () stands for all users. The core answers with `Reserve`
-    or `Refuse`.
+    It is of `processors`, or of all processors of `nodes`, from `begin` (s) for `duration_s`, in
+    `partition` ("": the first one, or the one that has the nodes). The jobs of `users` may be
+    submitted to it; () stands for all users. The core answers with `Reserve` or `Refuse`.
     """
 
     at: float
@@ -272,6 +279,7 @@ class ReservationRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
     processors: int = 0
     nodes: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    partition: str = ""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -290,14 +298,12 @@ class ReservationCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
     name: str
 
 
+#: Events of one job.
+JobEvent: TypeAlias = (
+    JobSubmitted | JobStarted | ResizePoint | ResizeDone | ResizeFailed | JobEnded | JobCancelled
+)
 Event: TypeAlias = (
-    JobSubmitted
-    | JobStarted
-    | ResizePoint
-    | ResizeDone
-    | ResizeFailed
-    | JobEnded
-    | JobCancelled
+    JobEvent
     | NodeJoined
     | NodeLost
     | Wakeup

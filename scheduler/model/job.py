@@ -101,6 +101,7 @@ class Job:
     failed_starts : how often its program could not be started for a reason of a node.
     checkpoint : iteration of its last checkpoint when it was last requeued.
     requeued_why : why it was last requeued.
+    partition : name of the partition in which it is queued, runs or ran; "": the first one.
     """
 
     state: JobState
@@ -130,6 +131,7 @@ class Job:
     failed_starts: int = 0
     checkpoint: int = 0
     requeued_why: str = ""
+    partition: str = ""
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool], tuple[int, ...]] | None = None  # (key, sizes)
 
@@ -142,6 +144,8 @@ class Job:
         self.estimate_s = spec.walltime_s
         if spec.topology is not None:
             self.topology = spec.topology
+        if spec.partition:
+            self.partition = spec.partition
         self.groups: dict[int, ProcSet] = {}
 
     @property
@@ -168,10 +172,11 @@ class Job:
             raise ValueError(f"job {self.id} cannot go from {self.state.name} to {state.name}")
         self.state = state
 
-    def redirect(self, at: float) -> None:
-        """Become PENDING again in another queue, as if newly submitted."""
+    def redirect(self, at: float, partition: str) -> None:
+        """Become PENDING again in another partition, as if newly submitted."""
         self._wait_again(at)
         self.redirected_at = self.queued_at = at
+        self.partition = partition
 
     def requeue(self, at: float, why: str) -> None:
         """Become PENDING again in the same queue, where it keeps its place."""
@@ -202,6 +207,7 @@ class Job:
         copy = Job(self.id, self.spec, self.submitted_at)
         copy.state, copy.processors = self.state, self.processors
         copy.queued_at, copy.redirected_at = self.queued_at, self.redirected_at
+        copy.partition = self.partition
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
         copy.topology, copy.sizes = self.topology, self.sizes
         copy.first_group, copy.next_group = self.first_group, self.next_group

@@ -55,10 +55,12 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts : which arrivals a running job counts: those that have to wait ("waiting"), because they
         do not start at once or pass a queued job; or every job that is "submitted" (REDIR III.A).
     scenario : name of the scenario of the redirection group; None is that of the principal group.
+    partition : name of the partition that is the redirection group, with its own nodes and
+        scenario; None: a group of its own.
 
     Raises
     ------
-    ValueError : a parameter is out of range, or both alpha and processors are given.
+    ValueError : a parameter is out of range, or two are given of which one has no effect then.
     """
 
     theta: int = 10
@@ -68,6 +70,7 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     filter: Literal["processors", "walltime", "none"] = "processors"
     counts: Literal["waiting", "submitted"] = "waiting"
     scenario: str | None = None
+    partition: str | None = None
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -76,6 +79,13 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.alpha is not None and self.processors is not None:
             raise ValueError(
                 f"give alpha or processors, not both; got {self.alpha} and {self.processors}"
+            )
+        own = {"alpha": self.alpha, "processors": self.processors, "scenario": self.scenario}
+        unused = [name for name, value in own.items() if value is not None]
+        if self.partition is not None and unused:
+            raise ValueError(
+                f"{unused[0]} has no effect beside partition {self.partition}, which has its own"
+                " nodes and scenario: leave it out"
             )
         if self.alpha is not None and not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be > 0 and < 1, got {self.alpha}")

@@ -54,6 +54,8 @@ class Scenario(msgspec.Struct, frozen=True):
     redirection : rule of redirection; None: there is no redirection group.
     queues : rules of the named queues that have their own. Backfilling and processors are shared
         and the jobs of all queues are in one order, so that all orders must give priorities.
+    partitions : scenario of each partition, by name, in place of this one; the first takes the jobs
+        that name none. Empty: there is one partition without a name.
 
     A field that is set although it has no effect with the values of the others is refused; the
     tables `field_needs`, here and in the policies, say what such fields need.
@@ -91,6 +93,7 @@ class Scenario(msgspec.Struct, frozen=True):
     max_failures: int = 6
     redirection: Redirection | None = None
     queues: dict[str, QueueRules] = {}
+    partitions: dict[str, Scenario] = {}
 
     def __post_init__(self) -> None:
         """Check that no field was set in vain."""

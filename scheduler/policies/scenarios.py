@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from reshape.errors import ConfigError, nearest
+from scheduler.model.events import REDIRECTION
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
@@ -101,6 +102,9 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     """Convert a scenario to plain data (for a journal or YAML) that `from_data` reads back."""
     data = _written(scenario)
     data["queues"] = {name: _written(rules) for name, rules in scenario.queues.items()}
+    data["partitions"] = {name: to_data(own) for name, own in scenario.partitions.items()}
+    if not scenario.partitions:  # as release 0.1.0 wrote it
+        del data["partitions"]
     return data
 
 
@@ -114,7 +118,8 @@ def source_digests(scenario: Scenario) -> dict[str, str]:
     from hashlib import sha256  # late: it loads OpenSSL
 
     digests = {}
-    for rules in (scenario, *scenario.queues.values()):
+    scenarios = (scenario, *scenario.partitions.values())
+    for rules in (rules for own in scenarios for rules in (own, *own.queues.values())):
         for field in rules.__struct_fields__:
             cls = type(getattr(rules, field))
             if field not in _POLICIES or cls.__module__.split(".")[0] in ("scheduler", "builtins"):
@@ -129,6 +134,8 @@ def _written(rules: Scenario | QueueRules) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for field in rules.__struct_fields__:
         value = getattr(rules, field)
+        if field in ("queues", "partitions"):
+            continue  # see `to_data`
         data[field] = msgspec.to_builtins(value)
         if field in _POLICIES and value is not None:
             data[field] = {"policy": name_of(_POLICIES[field], value)} | data[field]
@@ -145,6 +152,8 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     fields = _with_policies(data)
     queues = converted(data.get("queues", {}), dict[str, dict[str, Any]], "queues")
     fields["queues"] = {name: QueueRules(**_with_policies(rules)) for name, rules in queues.items()}
+    partitions = converted(data.get("partitions", {}), dict[str, dict[str, Any]], "partitions")
+    fields["partitions"] = {name: from_data(own) for name, own in partitions.items()}
     if "backfill" in fields:
         fields["backfill"] = converted(fields["backfill"], Backfill, "backfill")
     for field, part in _PARTS.items():
@@ -160,12 +169,31 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     except TypeError as error:
         raise ConfigError(f"scenario: {error}") from None
     if made.redirection is not None:
-        of_redirection_group(made)
+        _of_redirection_group(made, made.redirection)
+    check_targets(made)
     try:
         _ = made.queue_order
     except ValueError as error:
         raise ConfigError(str(error), field="queues") from None
     return made
+
+
+def check_targets(made: Scenario) -> None:
+    """Check the partitions in which redirected jobs start again.
+
+    Raises
+    ------
+    ConfigError : one is not among the other partitions.
+    """
+    for name, own in made.partitions.items():
+        target = None if own.redirection is None else own.redirection.partition
+        others = [other for other in made.partitions if other != name]
+        if own.redirection is not None and target not in others:
+            raise ConfigError(
+                f"jobs that are redirected from partition {name} start again in another partition,"
+                f" got {target!r}: choose one of {', '.join(others) or 'several'}",
+                field="redirection.partition",
+            )
 
 
 def from_record(data: Mapping[str, Any]) -> Scenario:
@@ -204,18 +232,43 @@ def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def of_redirection_group(base: Scenario) -> Scenario:
+def by_partition(base: Scenario, further: Iterable[str] = ()) -> dict[str, Scenario]:
+    """Scenario of each partition, by name; the first one takes the jobs that name none.
+
+    Parameters
+    ----------
+    further : partitions that there are although the scenario names none of them: those of a
+        recorded state, or of a machine that was made with a redirection group.
+
+    Raises
+    ------
+    ConfigError : the rule of redirection names a partition, and there are none; or a scenario that
+        is not known.
+    """
+    parts = dict(base.partitions) or {"": base}
+    rule = None if base.partitions else base.redirection
+    if rule is not None:
+        if rule.partition is not None:
+            raise ConfigError(
+                f"there is no partition {rule.partition!r}, as no partitions are configured",
+                field="redirection.partition",
+            )
+        parts[REDIRECTION] = _of_redirection_group(base, rule)
+    own = msgspec.structs.replace(base, redirection=None, partitions={})
+    return parts | {name: own for name in further if name and name not in parts}
+
+
+def _of_redirection_group(base: Scenario, rule: Redirection) -> Scenario:
     """Scenario of the redirection group that belongs to a scenario; it has no redirection itself.
 
     Raises
     ------
     ConfigError : no scenario has the name in `redirection.scenario`.
     """
-    named = None if base.redirection is None else base.redirection.scenario
-    if named is None:
+    if rule.scenario is None:
         return msgspec.structs.replace(base, redirection=None)
     try:
-        return msgspec.structs.replace(scenario(named), redirection=None)
+        return msgspec.structs.replace(scenario(rule.scenario), redirection=None)
     except ConfigError as error:
         raise ConfigError(error.message, field="redirection.scenario") from None
 

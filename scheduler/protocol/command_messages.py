@@ -37,6 +37,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     performance : performance model, as `reshape.speedup.named` reads it; "": none.
     shared : what each process demands of the shared resources of its node, by name.
     reservation : advance reservation in which alone the job runs; "": none.
+    partition : name of a partition; "": the first of the service.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
     """
@@ -62,6 +63,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     performance: str = ""
     shared: dict[str, int] = {}
     reservation: str = ""
+    partition: str = ""
 
 
 class Submit(MessageBase):
@@ -244,6 +246,7 @@ class JobInfo(msgspec.Struct):
         or was ended.
     failed_resizes : the resizes that failed in succession, with the reason of the last one; empty
         if there are none.
+    partition : name of its partition; "" if the service has none.
     """
 
     job: int
@@ -287,6 +290,7 @@ class JobInfo(msgspec.Struct):
     shared: dict[str, int] = {}
     last_lines: str = ""
     failed_resizes: str = ""
+    partition: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):
@@ -331,6 +335,27 @@ class ServerInfo(MessageBase):
     """Answered by Info."""
 
 
+class PartitionInfo(msgspec.Struct):
+    """A partition as tables show it.
+
+    Attributes
+    ----------
+    processors, free : of its nodes that are up; those that no job holds.
+    queued, running : numbers of its jobs.
+    max_processors, max_walltime_s, default_walltime_s : its limits; None: it sets none.
+    """
+
+    name: str
+    scenario: str
+    processors: int
+    free: int
+    queued: int
+    running: int
+    max_processors: int | None = None
+    max_walltime_s: float | None = None
+    default_walltime_s: float | None = None
+
+
 class Info(MessageBase):
     """State of the service.
 
@@ -346,6 +371,7 @@ class Info(MessageBase):
         "permission".
     halted : why the journal cannot be written, so that the service decides nothing; empty if it
         can.
+    partitions : named partitions; the first one takes submissions that name none.
     """
 
     pid: int
@@ -366,6 +392,7 @@ class Info(MessageBase):
     refused: dict[str, int] = {}
     shared: dict[str, int] = {}
     halted: str = ""
+    partitions: list[PartitionInfo] = []
 
 
 class Stop(MessageBase):

@@ -25,6 +25,7 @@ class NodeInfo(msgspec.Struct):
     jobs : numbers of the jobs that hold processors of the node.
     reason : why it drains, or why its agent could not be started.
     until : time at which it is given back, Unix time in seconds; None: it stays.
+    partitions : its processors in each partition, by name; empty if there is only one.
     """
 
     name: str
@@ -36,6 +37,7 @@ class NodeInfo(msgspec.Struct):
     jobs: list[int]
     reason: str = ""
     until: float | None = None
+    partitions: dict[str, int] = {}
 
 
 class Nodes(MessageBase):
@@ -73,6 +75,7 @@ class CreateReservation(MessageBase):
     start : Unix seconds; None: now.
     duration_s : seconds.
     users : whose jobs may use it; none: those of all users.
+    partition : of the processors; "": the first one, or the one that has the nodes.
     """
 
     duration_s: float
@@ -81,6 +84,7 @@ class CreateReservation(MessageBase):
     processors: int = 0
     nodes: list[str] = []
     users: list[str] = []
+    partition: str = ""
 
 
 class CancelReservation(MessageBase):
@@ -104,6 +108,7 @@ class ReservationInfo(msgspec.Struct, frozen=True):
     nodes : nodes that they are on.
     users : whose jobs may use it; none: those of all users.
     running, queued : numbers of the jobs that name it.
+    partition : of its processors; "" if there is only one.
     """
 
     name: str
@@ -116,6 +121,7 @@ class ReservationInfo(msgspec.Struct, frozen=True):
     users: list[str]
     running: list[int]
     queued: list[int]
+    partition: str = ""
 
 
 class Reservations(MessageBase):

@@ -15,7 +15,7 @@ from scheduler.batch_systems.interface import BatchSystem
 from scheduler.batch_systems.psij_system import ID_EXPRESSIONS, PREFIX, Psij
 from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
-from scheduler.config.settings import ServeConfig, reserved
+from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
@@ -131,7 +131,7 @@ def _assemble(
     clock = Clock(noted_anchor(journal), core.now)
     journal.note_clock_anchor(clock.anchor)
     monitor = SystemMonitor(
-        directory, config.nodes, send, reserved(config), journal, config.deadlines, config.ssh
+        directory, config.nodes, send, config.shares(), journal, config.deadlines, config.ssh
     )
     startup = JobStartup(core, monitor, directory, launches, config.binding, config.kill_wait_s)
     transactions = Transactions(journal, clock)

@@ -22,10 +22,12 @@ import msgspec
 from msgspec import json
 
 from reshape.errors import ConfigError, ReshapeError
-from scheduler.config.settings import ServeConfig, reserved
+from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
+from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
+from scheduler.model.procset import ProcSet
 from scheduler.replay.compare import machine_of, replay, settings_of
 from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
 from scheduler.service.components.job_startup import Launch
@@ -43,7 +45,7 @@ def recover(
 ) -> tuple[Core, dict[int, Launch]]:
     """Rebuild the state that a journal describes; the settings of `config` hold from now on.
 
-    The redirection group may be another one only if no job is left: a processor is in one group.
+    The partitions may have other processors only if no job is left: each is in one of them.
 
     Returns
     -------
@@ -51,8 +53,8 @@ def recover(
 
     Raises
     ------
-    ConfigError : the scenario of `config`, or one that the journal names, is not known; another
-        redirection group, and jobs that are not finished; another network than the journal's.
+    ConfigError : the scenario of `config`, or one that the journal names, is not known; other
+        partitions, and jobs that are not finished; another network than the journal's.
     """
     _check_network(journal, config.machine())
     core = _restored(journal, config, errors)
@@ -67,7 +69,7 @@ def recover(
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
-    _check_group(core, config)
+    _check_partitions(core, config)
     _report_changes(journal, core)
     journal.add_settings(settings_of(core))
     return core, launches
@@ -186,8 +188,11 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
     places, wanted_places = there.numbering.places, wanted.numbering.places
     if there.space.network is None and not places and wanted_places:
         record = journal.core_record()
-        nodes = [] if record is None else record.partitions[0].nodes
-        places = {**wanted_places, **{node.name: node.numbers for node in nodes}}
+        parts = [] if record is None else record.partitions
+        numbers: dict[str, ProcSet] = {}
+        for node in (node for part in parts for node in part.nodes):
+            numbers[node.name] = numbers.get(node.name, ProcSet()) | node.numbers
+        places = {**wanted_places, **numbers}
     if (there.space.network, places) != (wanted.space.network, wanted_places):
         raise ConfigError(
             "this directory began with another network, or another place in it for a node: serve"
@@ -196,17 +201,30 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
         )
 
 
-def _check_group(core: Core, config: ServeConfig) -> None:
-    """Refuse another redirection group while jobs may hold processors of either group."""
-    unfinished = [job.id for job in core.jobs.values() if job.state not in FINAL]
-    wanted = reserved(config)
-    known = core.partitions[1].machine.nodes if core.redirector is not None else {}
+def _check_partitions(core: Core, config: ServeConfig) -> None:
+    """Refuse other partitions of the nodes while jobs may hold their processors."""
+    unfinished = [job for job in core.jobs.values() if job.state not in FINAL]
+    wanted, first = config.shares(), core.partitions[0]
     for node in config.nodes if unfinished else ():
-        there = known[node.name].count if node.name in known else 0
-        if node.name in core.machine.nodes and there != wanted.get(node.name, 0):
+        own = wanted.get(node.name, {})
+        shall = {first.name: node.processors - sum(n for p, n in own.items() if p != first.name)}
+        shall |= own
+        there = {
+            partition.name: known.count
+            for partition in core.partitions
+            if (known := partition.machine.nodes.get(node.name)) is not None and not known.removed
+        }
+        others = [name for name in {**there, **shall} if there.get(name, 0) != shall.get(name, 0)]
+        wrong = next((name for name in others if name != first.name), None)
+        if there and wrong is not None:
+            listed = ", ".join(str(job.id) for job in unfinished[:5])
             raise ConfigError(
-                f"node {node.name} gave {there} processors to the redirection group and shall give"
-                f" {wanted.get(node.name, 0)}, but jobs {', '.join(map(str, unfinished[:5]))} are"
-                " not finished: serve with the old setting until they are",
-                field="redirection",
+                f"node {node.name} gave {there.get(wrong, 0)} processors to"
+                f" {_title(wrong, first.name)} and shall give {shall.get(wrong, 0)}, but jobs"
+                f" {listed} are not finished: serve with the old setting until they are",
+                field="redirection" if wrong == REDIRECTION else "partitions",
             )
+
+
+def _title(name: str, first: str) -> str:
+    return "the redirection group" if name == REDIRECTION else f"partition {name}"

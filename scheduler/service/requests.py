@@ -20,6 +20,7 @@ from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode, request_of
 from scheduler.service.assembly import Components
+from scheduler.service.components.node_states import partition_infos
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
 from scheduler.service.later_answers import Reads, Waits
@@ -340,7 +341,8 @@ class RequestHandler:
         lines = self._applications.pending_reason(number)
         texts = [self._components.nodes.why_of_job(number)]
         job = self._core.jobs.get(number)
-        if job is not None and job.state is JobState.PENDING:
+        is_first = job is not None and self._core.partition_of(job) is self._core.partitions[0]
+        if job is not None and job.state is JobState.PENDING and is_first:  # that of pools
             texts += pool_sentences(self._components.pools, job)
         now = self._components.clock.wall()
         lines += [m.Story(at=now, text=text) for text in texts if text]
@@ -411,6 +413,7 @@ class RequestHandler:
             unreadable=list(self._journal.unreadable),
             refused=dict(self._refused),
             halted=self.halted,
+            partitions=partition_infos(config, self._core),
         )
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
-from scheduler.model.events import JobSpec
+from scheduler.model.events import REDIRECTION, JobSpec
 from scheduler.model.history import History, Moves
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Node
@@ -64,6 +64,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint: int = 0
     requeued_why: str = ""
     failed_starts: int = 0
+    partition: str = ""
     history: History | None = None
 
     @classmethod
@@ -78,6 +79,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             setattr(job, name, getattr(self, name))
         if not self.processors:  # the record of an earlier release
             job.processors = self.spec.processors
+        if self.redirected_at is not None and not self.partition:  # the record of release 0.1.0
+            job.partition = REDIRECTION
         if self.history is not None:
             job.recorded_history = self.history
         return job
@@ -95,6 +98,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Parameters
     ----------
+    name : as of `scheduler.core.partition.Partition`.
     nodes : in the order of their first joining, with the processor numbers they have had.
     resize_costs : costs of the latest resizes of all jobs.
     reservations : start times of queued jobs, by job number, seconds.
@@ -105,6 +109,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     exclusions : advance reservations, and nodes that expire.
     """
 
+    name: str = ""
     nodes: list[Node] = []
     resize_costs: Moves = msgspec.field(default_factory=Moves)
     reservations: Mapping[int, float] = {}
@@ -168,5 +173,7 @@ def decode_core(record: bytes) -> CoreRecord:
     core = _core_decoder.decode(record)
     if core.partitions:
         return core
-    parts = [part for part in (core.principal, core.redirection) if part is not None]
+    parts = [] if core.principal is None else [core.principal]
+    if core.redirection is not None:
+        parts.append(msgspec.structs.replace(core.redirection, name=REDIRECTION))
     return CoreRecord(core.now, parts, core.counts)

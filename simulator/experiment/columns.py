@@ -23,6 +23,7 @@ NAMES: dict[str, tuple[str, float]] = {
     "group": ("group", -1.0),
     "executable": ("executable", -1.0),
     "queue": ("queue", -1.0),
+    "partition": ("partition", -1.0),
     "memory_kib": ("requested_memory", -1.0),
 }
 REQUIRED = ("submit_s", "processors", "run_s")

@@ -125,6 +125,11 @@ REFUSALS = (
         " one"),
     Refusal("dispersal", lambda own: own.select is None or own.platform is None,
             "jobs have no places in a network; give a machine with one, and select"),
+    Refusal("partition_field", lambda own: own.platform is None or not own.platform.partitions,
+            "needs a machine with partitions; give machine as well, or leave it out"),
+    Refusal("advance_reservations", lambda own: (
+        own.platform is not None and bool(own.platform.partitions)),
+        "partitions take no advance reservations in a simulation yet; leave one out"),
     Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.topology),
             "needs a machine with a network; give a machine file of one"),
     Refusal("select", lambda own: own.select == COUNT and own.single_jobs,

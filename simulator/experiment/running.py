@@ -26,6 +26,7 @@ from simulator.traces.normalise import (
     machine_size,
     normalise,
 )
+from simulator.traces.partitions import TracePartitions
 from simulator.traces.scaling import scaled
 from simulator.traces.swf import Trace
 from simulator.workloads.resizable_trace import of_trace
@@ -49,6 +50,8 @@ def simulated(settings: Settings, *, whole_trace: bool = False) -> Simulation:
     columns: tuple[str, ...] = swf.FIELDS if whole_trace else NEEDED
     if not whole_trace and predicts(chosen):
         columns = (*NEEDED, *LABELS.values())
+    if settings.platform is not None and settings.platform.partitions:
+        columns = (*columns, settings.partition_field)
     loaded = settings.jobs.load(settings.seed, columns=columns, simulated=_under_easy)
     if settings.pool_options is not None:
         return _on_pool(settings, loaded)
@@ -71,7 +74,8 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
     if trace is not None and how is not None:
         rules, kills = rules_of_run(settings.rules, sharing, contiguous_gain=gain is not None)
         jobs, report = _cleaned(settings, trace, machine.processors, rules)
-        workload = of_trace(jobs, machine.processors, how, kills=kills)
+        size, limits = machine.processors, machine.limits
+        workload = of_trace(jobs, size, how, kills=kills, limits=limits)
     if isinstance(workload, Workload):
         counted = False if settings.individual else None
     schedule = run(
@@ -87,6 +91,7 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
         dispersal=settings.dispersal,
         sharing=sharing,
         advance=settings.reservations,
+        partition_field=settings.partition_field,
     )
     if report is not None:
         schedule = msgspec.structs.replace(schedule, report=report)
@@ -196,7 +201,13 @@ def _cleaned(
     settings: Settings, trace: Trace, processors: int, rules: Rules
 ) -> tuple[TraceJobs, CleaningReport]:
     """Jobs of a trace that the rules keep and the experiment takes."""
-    jobs, report = normalise(trace, processors, rules, labels=predicts(settings.chosen))
+    limits = None if settings.platform is None else settings.platform.limits
+    parts = None
+    if limits is not None:
+        parts = TracePartitions.of(trace, limits, settings.partition_field)
+    jobs, report = normalise(
+        trace, processors, rules, labels=predicts(settings.chosen), partitions=parts
+    )
     first = settings.jobs.fields.first
     return jobs if first is None else jobs.first(first), report
 

@@ -17,7 +17,6 @@ from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
-from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.pools.options import KEYS, PoolOptions, parse_pool_options
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted
@@ -30,7 +29,9 @@ from simulator.many_centres.centres_file import (
 )
 from simulator.many_centres.run import CentresRules, rules_named
 from simulator.pools.waits import BatchWaits, read_waits
+from simulator.run import uses_first_fit
 from simulator.traces.normalise import Rules
+from simulator.traces.partitions import PartitionField
 from simulator.workloads import advance_reservations
 from simulator.workloads.advance_reservations import PlannedReservation
 from simulator.workloads.generate import PRIO
@@ -58,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     processors : of a machine that is nothing else. Default: those that the jobs name.
     machine : machine file or its contents as a mapping: nodes and network (docs/machines.md), or
         several centres (docs/sites.md).
+    partition_field : field of a trace whose number n stands for the nth partition of the machine;
+        see docs/partitions.md.
     scenario : name of a scenario or of a resizing policy; an object of one's own; or a mapping
         with the `name` of a scenario and fields to change, such as
         ``{"name": "easy", "backfill.max_jobs": 100}``.
@@ -88,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     jobs: Any
     processors: int | None = None
     machine: Any = None
+    partition_field: PartitionField = "partition"
     scenario: Any = "easy"
     queue_order: Any = None
     backfill_order: Any = None
@@ -132,7 +136,15 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
     @cached_property
     def chosen(self) -> Scenario:
-        """The scenario with all changes."""
+        """The scenario with all changes, and those of the partitions of the machine."""
+        return (
+            self._unpartitioned
+            if self.platform is None
+            else self.platform.scenario(self._unpartitioned)
+        )
+
+    @property
+    def _unpartitioned(self) -> Scenario:
         given = self.scenario
         changes: dict[str, Any] = {}
         if isinstance(given, Mapping):
@@ -176,7 +188,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     def counted(self) -> bool:
         """Whether the processors of rigid jobs are only counted."""
         needed = self.sharing is not None or self.advance_reservations is not None
-        return not (self.individual or needed) and self.chosen.selection == FirstFit()
+        return not (self.individual or needed) and uses_first_fit(self.chosen)
 
     @property
     def gain(self) -> ContiguityGain | None:

@@ -57,7 +57,7 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
     turnaround_s = ended - jobs.submitted
     ran = ~np.isnan(ended)
     estimates = schedule.first_estimates
-    return Columns(
+    columns = Columns(
         job=np.array(job_names(schedule)),
         user=jobs.users,
         submit_s=jobs.submitted,
@@ -72,6 +72,9 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
         bounded_slowdown=np.maximum(1.0, turnaround_s / np.maximum(run_s, tau_s)),
         state=np.where(ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
     )
+    if jobs.partitions:
+        columns["partition"] = np.array(jobs.partitions)[jobs.partition]
+    return columns
 
 
 def allocation_columns(schedule: Schedule) -> Columns:

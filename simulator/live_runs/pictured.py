@@ -73,5 +73,7 @@ def pictured_run(journal: JournalReader, name: str) -> PicturedRun:
         [tuple((at, len(processors)) for at, processors in places[job.id]) for job in ran],
         [places[job.id] for job in ran],
     )
-    nodes = [] if recorded is None else recorded.partitions[0].nodes
-    return PicturedRun(table, {node.name: node.processors for node in nodes})
+    nodes: dict[str, ProcSet] = {}
+    for node in (node for part in recorded.partitions for node in part.nodes) if recorded else ():
+        nodes[node.name] = nodes.get(node.name, ProcSet()) | node.processors
+    return PicturedRun(table, nodes)

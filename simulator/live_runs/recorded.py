@@ -22,6 +22,7 @@ from reshape.speedup import Formula, Prio, Tabulated
 from reshape.wire.pace import ASK_EVERY_S
 from scheduler.core.core import Core
 from scheduler.model.events import (
+    REDIRECTION,
     JobSpec,
     JobStarted,
     NodeLost,
@@ -339,11 +340,29 @@ def simulate(
     nodes, like = run.core.machine.nodes.values(), run.core.partitions[0].machine
     kill = run.core.kill_at_walltime
     rngs = [np.random.default_rng(seed) for seed in range(runs)]
-    cores = (Core.on(scenario, nodes, like, kill_at_walltime=kill) for _ in rngs)
+    shares = shares_in(run.core, scenario)
+    cores = (Core.on(scenario, nodes, like, shares, kill_at_walltime=kill) for _ in rngs)
     engines = (
         Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
     )
     return SimulationMeans.of([engine.run().metrics() for engine in engines])
+
+
+def shares_in(core: Core, scenario: Scenario) -> dict[str, dict[str, int]]:
+    """Division of the nodes of a recorded core among the partitions of a scenario.
+
+    Partitions with nodes keep them; a redirection group gets its processors by the scenario's rule.
+    """
+    nodes = core.machine.nodes
+    if scenario.redirection is not None and not scenario.partitions:
+        counts = {node.name: node.count for node in nodes.values()}
+        reserved = scenario.redirection.reserved(counts)
+        return {node: {REDIRECTION: count} for node, count in reserved.items()}
+    shares: dict[str, dict[str, int]] = {node: {} for node in nodes}
+    for partition in core.partitions:
+        for node in partition.machine.nodes.values():
+            shares[node.name][partition.name] = node.installed
+    return shares
 
 
 def error_pct(live: Metrics, simulated: Metrics) -> float:

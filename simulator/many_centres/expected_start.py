@@ -86,7 +86,7 @@ def _copied(partition: Partition, now: float) -> tuple[Partition, dict[int, int]
     scenario = partition.scenario
     if partition.predictor is not None:
         scenario = msgspec.structs.replace(scenario, estimates=UserEstimates())
-    copy = Partition(scenario, machine, {}, kill_at_walltime=False, order=partition.order)
+    copy = Partition("", scenario, machine, {}, kill_at_walltime=False, order=partition.order)
     into = copy.state
     live = [state.jobs[number] for number in state.live]
     queued = list(state.queue.jobs.values())

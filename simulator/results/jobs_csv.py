@@ -5,9 +5,9 @@ For workloads of resizable jobs and of redirected ones a column ``sizes`` follow
 has none. A group that joins counts from the end of the resize on. If the places of resizable jobs
 were kept, a column ``places`` comes next, in the same form: ``0:0-3 62.5:0-3,12-15``;
 ``allocated_resources`` are the processors at the start then. If the dispersal of the jobs was
-measured, the columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`). The
-last column is always ``first_prediction_s``, the run time that the scheduler expected when the job
-was submitted.
+measured, the columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`), and
+for a machine with partitions a column ``partition``. The last column is always
+``first_prediction_s``, the run time that the scheduler expected when the job was submitted.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ COLUMNS = (
 REJECTED = "REJECTED"
 SIZES, PLACES = "sizes", "places"
 DISPERSAL = ("mean_distance", "extent")
+PARTITION = "partition"
 FIRST_PREDICTION = "first_prediction_s"
 
 
@@ -169,6 +170,11 @@ def encode(schedule: Schedule, workload: str) -> bytes:
             (*row, *("" if isnan(value) else value for value in values))
             for row, values in zip(rows, measured, strict=True)
         ]
+    if schedule.jobs.partitions:
+        header += (PARTITION,)
+        names = schedule.jobs.partitions
+        own = [names[place] for place in schedule.jobs.partition.tolist()]
+        rows = [(*row, name) for row, name in zip(rows, own, strict=True)]
     if schedule.first_estimates is not None:
         header += (FIRST_PREDICTION,)
         predictions = schedule.first_estimates.tolist()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from reshape.errors import ReshapeError
 from scheduler.model.events import JobSpec
 from scheduler.text.formats import counted, grouped
+from simulator.traces.partitions import TracePartitions
 from simulator.traces.swf import RESOURCE, SHARED, Trace
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -140,6 +141,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     resources : (n, k) int64, amounts of further resources; names : of these.
     shared : (n, m) int64, demands of each process for shared resources; shared_names : of these.
     labels : field of `JobSpec` -> (n,) int64, -1 unknown, of `LABELS`; empty unless asked for.
+    partition : (n,) int64, place of each job's partition among `partitions`; empty without any.
     """
 
     lines: Ints
@@ -156,6 +158,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     shared: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
     shared_names: tuple[str, ...] = ()
     labels: dict[str, Ints] = {}
+    partition: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    partitions: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -174,7 +178,12 @@ class TraceJobs(msgspec.Struct, frozen=True):
         """
         fields = msgspec.structs.asdict(self).items()
         labels = {name: column[places] for name, column in self.labels.items()}
-        others = {"names": self.names, "shared_names": self.shared_names, "labels": labels}
+        others = {
+            "names": self.names,
+            "shared_names": self.shared_names,
+            "labels": labels,
+            "partitions": self.partitions,
+        }
         columns = {
             name: column[places] if len(column) == len(self) else column
             for name, column in fields
@@ -215,6 +224,12 @@ class TraceJobs(msgspec.Struct, frozen=True):
         columns = [self.processors, self.estimate, user, self.priorities]
         columns += [*self.resources.T, *self.shared.T]
         specs = list(map(spec, *(column.tolist() for column in columns)))
+        if self.partitions:
+            own = [self.partitions[place] for place in self.partition.tolist()]
+            specs = [
+                msgspec.structs.replace(each, partition=name)
+                for each, name in zip(specs, own, strict=True)
+            ]
         if not self.labels:
             return specs
         labels = zip(*(column.tolist() for column in self.labels.values()), strict=True)
@@ -229,13 +244,20 @@ def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> J
 
 
 def normalise(
-    trace: Trace, processors: int, rules: Rules | None = None, *, labels: bool = False
+    trace: Trace,
+    processors: int,
+    rules: Rules | None = None,
+    *,
+    labels: bool = False,
+    partitions: TracePartitions | None = None,
 ) -> tuple[TraceJobs, CleaningReport]:
     """Apply the rules of cleaning to a trace for a machine of `processors` processors.
 
     Parameters
     ----------
     labels : keep the columns of `LABELS`, for predictors.
+    partitions : of the jobs, if the machine has any. A job beyond the limits of its partition, also
+        in its requested time, is larger than the machine; one without a request has the default.
 
     Raises
     ------
@@ -245,6 +267,12 @@ def normalise(
     column = {name: _column(trace, name) for name in NEEDED}
     sizes = _sizes(column, rules)
     requested, run = column["requested_time"], np.maximum(column["run"], 0.0)
+    most, too_long = np.full(len(trace), float(processors)), np.zeros(len(trace), np.bool_)
+    if partitions is not None:
+        most = partitions.most
+        requested = np.where(requested > 0, requested, partitions.usual_s)
+        too_long = requested > partitions.longest_s
+        requested = np.minimum(requested, partitions.longest_s)
     names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
     shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
     found = {
@@ -254,12 +282,13 @@ def normalise(
         "without_request": requested <= 0,
         "without_requested_processors": column["requested_processors"] <= 0,
         "overrun": (requested > 0) & (run > requested),
-        "larger": (sizes > processors) | (resources > capacities).any(axis=1),
+        "larger": (sizes > most) | too_long | (resources > capacities).any(axis=1),
         "duplicates": _repeated(trace.columns["job"]),
     }
     for name in ("larger", "duplicates"):
         if getattr(rules, name) == "error" and found[name].any():
-            _refuse(trace, name, int(np.argmax(found[name])), sizes, processors)
+            line = int(np.argmax(found[name]))
+            _refuse(trace, name, line, sizes, int(most[line]), too_long=bool(too_long[line]))
     lines = _ordered(_kept(found, rules), column, rules)
     if not len(lines):
         raise ReshapeError(
@@ -273,7 +302,7 @@ def normalise(
         submitted=column["submit"][lines],
         run=run,
         estimate=np.maximum(run if rules.exact else estimate, np.where(run > 0, 0.0, 1.0)),
-        processors=np.minimum(sizes[lines], processors).astype(np.int64),
+        processors=np.minimum(sizes, most)[lines].astype(np.int64),
         users=column["user"][lines].astype(np.int64),
         priorities=column["queue"][lines] * (rules.priority == "queue"),
         cut=found["overrun"][lines] & (rules.overrun == "cut"),
@@ -286,6 +315,8 @@ def normalise(
             for name, field in LABELS.items()
             if labels and field in trace.columns
         },
+        partition=np.zeros(0, np.int64) if partitions is None else partitions.index[lines],
+        partitions=() if partitions is None else partitions.names,
     )
     return jobs, _report(trace, found, len(lines))
 
@@ -384,9 +415,14 @@ def _ordered(lines: Ints, column: dict[str, Floats], rules: Rules) -> Ints:
     return lines[np.argsort(column["submit"][lines], kind="stable")]
 
 
-def _refuse(trace: Trace, name: str, line: int, sizes: Floats, processors: int) -> None:
+def _refuse(
+    trace: Trace, name: str, line: int, sizes: Floats, processors: int, *, too_long: bool
+) -> None:
     number = int(trace.columns["job"][line])
-    if name == "larger" and sizes[line] <= processors:
+    if name == "larger" and too_long:
+        what = "asks for a longer time than its partition allows"
+        fix = "--larger drop leaves such jobs out, --larger cap gives them the longest time"
+    elif name == "larger" and sizes[line] <= processors:
         what = "asks for more of a further resource than the header's Resources name"
         fix = "the rule larger=drop leaves such jobs out, larger=cap gives them all there is"
     elif name == "larger":

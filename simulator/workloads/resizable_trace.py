@@ -11,6 +11,7 @@ import numpy as np
 
 from reshape.speedup import Model
 from reshape.topology import Topology
+from scheduler.config.partitions import PartitionLimits
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.traces.normalise import TraceJobs
@@ -44,12 +45,18 @@ class Resizability(msgspec.Struct, frozen=True):
 
 
 def of_trace(
-    jobs: TraceJobs, processors: int, how: Resizability, *, kills: bool = False
+    jobs: TraceJobs,
+    processors: int,
+    how: Resizability,
+    *,
+    kills: bool = False,
+    limits: PartitionLimits | None = None,
 ) -> Workload:
     """Make a share of the jobs of a trace resizable, none above the size of the machine.
 
     Parameters
     ----------
+    limits : of the partitions of the machine; None: there are none.
     kills : see `Workload`.
     """
     rng = np.random.default_rng(how.seed)
@@ -59,7 +66,8 @@ def of_trace(
         jobs.submit_times(), jobs.specs(), jobs.run_times(), chosen.tolist(), strict=True
     ):
         start = spec.processors
-        most = min(processors, int(how.expand_most * start))
+        there = processors if limits is None else limits.largest(spec.partition)
+        most = min(there, int(how.expand_most * start))
         if not is_chosen or most <= start:
             made.append(SimJob(at, spec, run_s))
             continue

@@ -41,6 +41,8 @@ class Workload(msgspec.Struct, frozen=True):
         count = len(jobs)
         names = sorted({job.spec.user for job in jobs})
         users = {name: number for number, name in enumerate(names)}
+        partitions = {job.spec.partition: None for job in jobs if job.spec.partition}
+        places = {name: place for place, name in enumerate(partitions)}
         return TraceJobs(
             lines=np.arange(count),
             numbers=np.arange(1, count + 1),
@@ -51,4 +53,6 @@ class Workload(msgspec.Struct, frozen=True):
             users=np.array([users[job.spec.user] for job in jobs], np.int64),
             priorities=np.array([job.spec.priority for job in jobs], float),
             cut=np.zeros(count, bool),
+            partition=np.array([places[job.spec.partition] for job in jobs if places], np.int64),
+            partitions=tuple(partitions),
         )

@@ -8,7 +8,7 @@
     jobs:
       - {at: 0, processors: 2, max_processors: 8, topology: "arbitrary:step=2", walltime: "5:00",
          iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64}
-      - {at: 3, processors: 4, walltime: 120, iteration_s: 90}
+      - {at: 3, processors: 4, walltime: 120, iteration_s: 90, partition: batch}
     prio: {jobs: 120, resizable: 0.5}                      # instead of jobs: the workload of PRIO 4
     seed: 1                                                # ... drawn with this seed
 """
@@ -49,6 +49,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     data_mib : data that moves at a resize.
     performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
     demand : what each process demands of the shared resources of its node, by name.
+    partition : name of its partition; "": the first one of the machine.
     """
 
     at: float
@@ -66,6 +67,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     priority: float = 0.0
     performance: str = ""
     demand: dict[str, int] = {}
+    partition: str = ""
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +151,7 @@ def _line(job: SimJob) -> JobLine:
         spec.priority,
         spec.performance,
         dict(spec.shared),
+        spec.partition,
     )
 
 
@@ -202,6 +205,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             line.priority,
             performance=line.performance,
             shared=line.demand,
+            partition=line.partition,
         )
         if topology is not None:
             topology.valid_sizes(line.processors, line.max_processors or line.processors)

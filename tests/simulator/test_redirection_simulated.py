@@ -31,7 +31,7 @@ def two_lives(job: SimJob, policy: str = "easy") -> Result:
     """A job that makes two others wait for all 4 processors and has 4 more for its second life."""
     machine = Machine([("n1", 4)])
     group = Machine([("n2", 4)], numbering=machine.numbering)
-    core = Core(scenario(policy, {"redirection.theta": 1}), machine, group)
+    core = Core(scenario(policy, {"redirection.theta": 1}), machine, {"redirection": group})
     others = [SimJob(at, JobSpec(4, 10.0), 10.0) for at in (10.0, 20.0)]
     return Engine(core, [job, *others]).run()
 

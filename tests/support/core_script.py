@@ -2,14 +2,17 @@
 
 A script is a sequence of blocks, an empty line between them: input lines, a line ``----``, and the
 output expected. The first block sets up (``scenario NAME field=value ...``, ``machine NODE:N ...``,
-``core order=sequential kill=no``). In the others each line is an event, an enquiry or a comment;
-events of a block with the same time are handled together. An unknown word is an error.
+``partition NAME SCENARIO field=value ...``, ``core order=sequential kill=no``). In the others each
+line is an event, an enquiry or a comment; events of a block with the same time are handled
+together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
+           [partition=NAME]
     @TIME started JOB | cancel JOB | wake
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
-    @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS] | clock SECONDS
+    @TIME join NODE N [reserved=N] [shares=PARTITION:N,...] | lose NODE
+    @TIME depth [JOBS] | clock SECONDS
     @TIME drain NODE | resume NODE | remove NODE
     table | why JOB | forget JOB
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reshape.topology import Topology
+from scheduler.config.partitions import with_partitions
 from scheduler.core.core import Core
 from scheduler.model.events import (
     ClockSet,
@@ -64,7 +68,7 @@ def replay(path: Path) -> str:
 
 def set_up(commands: list[str]) -> Core:
     machine = Machine()
-    chosen, options = scenario("easy"), {}
+    chosen, options, partitions = scenario("easy"), {}, {}
     for command in commands:
         what, *rest = command.split()
         if what == "machine":
@@ -73,11 +77,15 @@ def set_up(commands: list[str]) -> Core:
                 machine.join(name, int(processors))
         elif what == "scenario":
             chosen = scenario(rest[0], dict(part.split("=", 1) for part in rest[1:]))
+        elif what == "partition":
+            changes = dict(part.split("=", 1) for part in rest[2:])
+            partitions[rest[0]] = scenario(rest[1], changes)
         elif what == "core":
             options = read_words(command, rest, {"order", "kill"})[1]
         else:
             raise ValueError(f"unknown word {what!r} in the first block: {command!r}")
     order = options.get("order", "batch")
+    chosen = with_partitions(chosen, partitions)
     return Core(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
 
 
@@ -105,7 +113,7 @@ def run(core: Core, commands: list[str]) -> list[str]:
 EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "submit": (
         {"requeue"},
-        {"n", "walltime", "max", "topology", "priority", "performance", "reservation"},
+        {"n", "walltime", "max", "topology", "priority", "performance", "reservation", "partition"},
     ),
     "started": (set(), set()),
     "ended": ({"died", "unstarted"}, {"exit", "signal", "checkpoint", "fault"}),
@@ -116,11 +124,11 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "failed": ({"restart"}, set()),
     "depth": (set(), set()),
     "clock": (set(), set()),
-    "join": (set(), {"reserved", "until"}),
+    "join": (set(), {"reserved", "until", "shares"}),
     "lose": (set(), set()),
     "drain": (set(), set()),
     "resume": (set(), set()),
-    "reserve": (set(), {"begin", "for", "n", "nodes"}),
+    "reserve": (set(), {"begin", "for", "n", "nodes", "partition"}),
     "unreserve": (set(), set()),
     "remove": (set(), set()),
 }
@@ -148,7 +156,9 @@ def read_event(line: str) -> Event:
         node, processors = words
         until = float(named["until"]) if "until" in named else None
         kept = int(named.get("reserved", 0))
-        return NodeJoined(time, node, int(processors), kept, until=until)
+        parts = [part.split(":") for part in named.get("shares", "").split(",") if part]
+        shares = {name: int(count) for name, count in parts}
+        return NodeJoined(time, node, int(processors), kept, until=until, shares=shares)
     if what == "depth":
         return DepthChanged(time, int(rest[0]) if rest else None)
     if what == "clock":
@@ -164,7 +174,8 @@ def read_event(line: str) -> Event:
         nodes = tuple(named["nodes"].split(",")) if "nodes" in named else ()
         begin, duration_s = float(named["begin"]), float(named["for"])
         count = int(named.get("n", 0))
-        return ReservationRequested(time, name, begin, duration_s, count, nodes)
+        own = named.get("partition", "")
+        return ReservationRequested(time, name, begin, duration_s, count, nodes, partition=own)
     if what == "unreserve":
         (name,) = words
         return ReservationCancelled(time, name)
@@ -181,6 +192,7 @@ def read_event(line: str) -> Event:
             requeue="requeue" in words,
             performance=named.get("performance", ""),
             reservation=named.get("reservation", ""),
+            partition=named.get("partition", ""),
         )
         return JobSubmitted(time, job, spec)
     if what == "point":

@@ -13,7 +13,9 @@ from pathlib import Path
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
+from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
+from scheduler.core.partition import Partition
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
@@ -28,7 +30,7 @@ from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text
 LONGEST_KEY = 200
 #: Characters of the texts of a submission, at most; paths as in Linux (PATH_MAX).
 _LONGEST = {
-    **dict.fromkeys(("name", "user", "queue", "reservation"), LONGEST_NAME),
+    **dict.fromkeys(("name", "user", "queue", "reservation", "partition"), LONGEST_NAME),
     **dict.fromkeys(("output", "cwd"), 4095),
     "performance": LONGEST_REASON,
     "key": LONGEST_KEY,
@@ -54,30 +56,39 @@ class Admission:
         self._config = config
         own = {str(path) for own in own_folders for path in (own, own.resolve())}
         self._own = sorted(map(os.path.normpath, own))
-        idle = config.idle(report_error).partitions[0]
-        self._selection = idle.scenario.selection
-        self._machine = idle.machine  # with all nodes up and idle
-        self._processors = config.processors
-        self._kept = self._processors - idle.machine.processors  # of the redirection group
+        self._idle = config.idle(report_error)  # with all nodes up and idle
 
     def add_nodes(self, names: Iterable[str], processors: int) -> None:
-        """Take account of nodes that may join later, each with this many processors."""
+        """Take account of nodes that may join the first partition, with this many processors."""
         for name in names:
-            self._machine.join(name, processors)
-            self._processors += processors
+            self._idle.partitions[0].machine.join(name, processors)
 
     def remove_nodes(self, names: Iterable[str]) -> None:
         """Take account of nodes that can no longer join."""
+        machine = self._idle.partitions[0].machine
         for name in names:
-            self._processors -= self._machine.nodes[name].count
-            self._machine.lose(name)
-            self._machine.remove(name)
+            machine.lose(name)
+            machine.remove(name)
 
-    def default_walltime_s(self, queue: str) -> float:
-        """Walltime of jobs of a queue ("": the first one) that request none."""
-        queues = self._config.queues
+    def default_walltime_s(self, queue: str, partition: str) -> float:
+        """Walltime of jobs that request none: that of their partition, or else of their queue.
+
+        Parameters
+        ----------
+        queue, partition : "": the first one.
+        """
+        queues, partitions = self._config.queues, self._config.partitions
         config = queues.get(queue) if queue else next(iter(queues.values()))
-        return DEFAULT_WALLTIME_S if config is None else config.usual_walltime_s
+        usual_s = DEFAULT_WALLTIME_S if config is None else config.usual_walltime_s
+        own = partitions.get(partition or next(iter(partitions), ""))
+        if own is None:
+            return usual_s
+        return own.default_walltime_s or min(usual_s, own.max_walltime_s or inf)
+
+    @property
+    def _limits(self) -> PartitionLimits:
+        sizes = {part.name: part.machine.processors for part in self._idle.partitions}
+        return PartitionLimits(self._config.partitions, sizes)
 
     def admit(self, submission: Submission) -> JobSpec:
         """Return the specification of a job for a submission.
@@ -93,16 +104,19 @@ class Admission:
         check_output_name(submission.output)
         self._check_places(submission)
         self._check_sizes(submission)
-        self._check_resources(submission)
-        self._check_performance(submission)
-        self._check_demand(submission)
+        partition = self._partition(submission)
+        self._check_selection(submission, partition)
+        largest = self._largest(submission, partition)
+        self._check_resources(submission, partition)
+        self._check_performance(submission, largest)
+        self._check_demand(submission, partition)
         name = submission.queue or next(iter(self._config.queues))
         queue = self._queue(name, submission)
         priority = self._priority(submission) + self._config.value_of(queue.priority)
         return JobSpec(
             processors=submission.processors,
             walltime_s=submission.walltime_s,
-            max_processors=self._largest(submission),
+            max_processors=largest,
             topology=submission.topology,
             name=submission.name,
             user=submission.user,
@@ -114,7 +128,20 @@ class Admission:
             requeue=submission.requeue,
             performance=submission.performance,
             reservation=submission.reservation,
+            partition=partition.name,
         )
+
+    def _partition(self, submission: Submission) -> Partition:
+        """Return the partition of a submission after checking its limits."""
+        name, n = submission.partition, submission.processors
+        if not self._config.partitions:
+            if name:
+                raise ReshapeError(
+                    f"there is no partition {name!r}, as the service has none: leave it out"
+                )
+            return self._idle.partitions[0]
+        largest = max(n, submission.max_processors or 0)
+        return self._idle.named(self._limits.check(name, n, largest, submission.walltime_s))
 
     def _check_places(self, submission: Submission) -> None:
         """Refuse places in the folders of the service, by their names.
@@ -136,7 +163,7 @@ class Admission:
             raise ReshapeError("no program to run: give it after --")
         if n < 1:
             raise ReshapeError(f"a job needs at least 1 processor, got {n}")
-        there = self._processors
+        there = self._idle.machine.installed
         if not there:
             raise ReshapeError(
                 "the service has no processors: add a pool first (reshape pool add), or serve with"
@@ -146,15 +173,11 @@ class Admission:
             raise ReshapeError(
                 f"the job asks for {n} processors, the machine has {there}: ask for fewer"
             )
-        if n > there - self._kept:
+        kept = there - self._idle.partitions[0].machine.processors
+        if kept and n > there - kept and not self._config.partitions:
             raise ReshapeError(
                 f"the job asks for {n} processors, the machine has {there}, but"
-                f" {self._kept} of them are kept for redirected jobs: ask for fewer"
-            )
-        if not self._machine.can_place(self._selection, n):
-            raise ReshapeError(
-                f"not even an idle machine has a place for {n} processors by the service's"
-                " selection: ask for fewer"
+                f" {kept} of them are kept for redirected jobs: ask for fewer"
             )
         if not 0 < submission.walltime_s < inf:
             raise ReshapeError(
@@ -169,13 +192,23 @@ class Admission:
             except ValueError as error:
                 raise ReshapeError(str(error)) from None
 
-    def _largest(self, submission: Submission) -> int | None:
-        """Return the largest size that the job may have and the machine has processors for."""
+    def _check_selection(self, submission: Submission, partition: Partition) -> None:
+        n = submission.processors
+        if not partition.machine.can_place(partition.scenario.selection, n):
+            raise ReshapeError(
+                f"not even an idle machine has a place for {n} processors by the service's"
+                " selection: ask for fewer"
+            )
+
+    def _largest(self, submission: Submission, partition: Partition) -> int | None:
+        """Return the largest size that the job may have and there are processors for."""
         if submission.max_processors is None:
             return None
-        return max(submission.processors, min(submission.max_processors, self._processors))
+        named = self._config.partitions
+        machine = partition.machine if named else self._idle.machine
+        return max(submission.processors, min(submission.max_processors, machine.processors))
 
-    def _check_performance(self, submission: Submission) -> None:
+    def _check_performance(self, submission: Submission, largest: int | None) -> None:
         """Check the performance model on the sizes from the first to the largest, or on 100."""
         text = submission.performance
         if not text:
@@ -192,7 +225,7 @@ class Admission:
             named(text)
         except ValueError as error:
             raise ReshapeError(str(error)) from None
-        first, last = submission.processors, self._largest(submission) or submission.processors
+        first, last = submission.processors, largest or submission.processors
         for size in range(first, last + 1, max(1, (last - first) // 100)):
             if speedup_by(text, first, size) is None:
                 raise ReshapeError(
@@ -200,10 +233,10 @@ class Admission:
                     " processors: correct it"
                 )
 
-    def _check_resources(self, submission: Submission) -> None:
+    def _check_resources(self, submission: Submission, partition: Partition) -> None:
         if not submission.resources:
             return
-        pools = self._machine.pools
+        pools = partition.machine.pools
         there = dict(zip(pools.names, pools.installed, strict=True))
         for name, amount in submission.resources.items():
             if name not in there:
@@ -215,8 +248,8 @@ class Admission:
                     f"the job asks for {amount} {name}, the machine has {there[name]}: ask for less"
                 )
 
-    def _check_demand(self, submission: Submission) -> None:
-        shared = self._machine.shared
+    def _check_demand(self, submission: Submission, partition: Partition) -> None:
+        shared = partition.machine.shared
         for name, amount in submission.shared.items():
             if shared is None:
                 raise ReshapeError(

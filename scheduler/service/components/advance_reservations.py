@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from reshape.errors import ReshapeError, nearest
 from scheduler.core.core import Core
@@ -12,7 +12,7 @@ from scheduler.model.orders import Order, Refuse
 from scheduler.protocol import messages as m
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.explanations import because
-from scheduler.state.exclusions import Exclusion, Exclusions
+from scheduler.state.exclusions import Exclusion
 from scheduler.text.formats import format_moment, format_time
 
 #: Characters of the name of a reservation, at most.
@@ -61,6 +61,7 @@ class AdvanceReservations:
                 raise ReshapeError(
                     f"there is no node {node!r}{nearest(node, self._core.machine.nodes)}"
                 )
+        self._check_partition(request)
         try:
             return ReservationRequested(
                 now,
@@ -70,13 +71,30 @@ class AdvanceReservations:
                 request.processors,
                 tuple(request.nodes),
                 tuple(request.users),
+                request.partition,
             )
         except ValueError as error:
             raise ReshapeError(str(error)) from None
 
+    def _check_partition(self, request: m.CreateReservation) -> None:
+        """Refuse a partition that there is not, and nodes of several partitions."""
+        named = {part.name: part for part in self._core.partitions}
+        if request.partition and request.partition not in named:
+            raise ReshapeError(
+                f"there is no partition {request.partition!r}{nearest(request.partition, named)}"
+            )
+        chosen = [named[request.partition]] if request.partition else self._core.partitions
+        nodes = request.nodes
+        if not any(all(node in part.machine.nodes for node in nodes) for part in chosen):
+            where = f"partition {request.partition}" if request.partition else "one partition"
+            raise ReshapeError(
+                f"the nodes {', '.join(nodes)} are not all in {where}: reserve those of each"
+                " partition by themselves"
+            )
+
     def _new_name(self, user: str) -> str:
         number = 1
-        while self._core.exclusions.get(f"{user}_{number}") is not None:
+        while f"{user}_{number}" in self._core.exclusions:
             number += 1
         return f"{user}_{number}"
 
@@ -107,7 +125,7 @@ class AdvanceReservations:
         now = self._clock()
         present = [
             exclusion
-            for exclusion in self._core.exclusions
+            for exclusion in self._core.exclusions.values()
             if exclusion.admits and exclusion.end > now
         ]
         present.sort(key=lambda exclusion: (exclusion.begin, exclusion.name))
@@ -142,29 +160,35 @@ class AdvanceReservations:
             nodes=list(core.machine.by_node(reservation.processors)),
             numbers=str(reservation.processors),
             users=list(reservation.users),
+            partition="" if (own := core.with_reservation(reservation.name)) is None else own.name,
             running=[job for job in jobs if job in core.live],
             queued=[job for job in jobs if core.jobs[job].state is JobState.PENDING],
         )
 
 
-def no_reservation(name: str, exclusions: Exclusions) -> ReshapeError:
+def no_reservation(name: str, exclusions: Mapping[str, Exclusion]) -> ReshapeError:
     """Error for a reservation that does not exist."""
-    known = [exclusion.name for exclusion in exclusions if exclusion.admits]
+    known = [exclusion.name for exclusion in exclusions.values() if exclusion.admits]
     return ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
 
 
-def check_reservation(spec: JobSpec, exclusions: Exclusions, now: float) -> None:
+def check_reservation(spec: JobSpec, core: Core, now: float) -> None:
     """Check that a job may name its reservation, and could run in it.
 
     Raises
     ------
-    ReshapeError : there is no such reservation, the job's user may not use it, or it is too small
-        or too short for the job.
+    ReshapeError : there is no such reservation, it is in another partition, the job's user may not
+        use it, or it is too small or too short for the job.
     """
     name = spec.reservation
-    own = exclusions.get(name)
-    if own is None or not own.admits:
-        raise no_reservation(name, exclusions)
+    own, partition = core.exclusions.get(name), core.with_reservation(name)
+    if own is None or partition is None or not own.admits:
+        raise no_reservation(name, core.exclusions)
+    if partition is not core.named(spec.partition):
+        raise ReshapeError(
+            f"reservation {name} is in partition {partition.name}, the job in {spec.partition}:"
+            f" submit it to {partition.name}"
+        )
     if not own.is_open_to(spec.user):
         raise ReshapeError(
             f"user {spec.user} may not use reservation {name}, only {', '.join(own.users)}"

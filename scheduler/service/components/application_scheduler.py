@@ -57,8 +57,10 @@ class ApplicationScheduler:
     # ------------------------------------------------------------------ submissions
 
     def received(self, submission: m.Submission, user: str) -> m.Submission:
-        """Return a submission with its user, and with the walltime of its queue if it has none."""
-        walltime_s = submission.walltime_s or self._admission.default_walltime_s(submission.queue)
+        """Return a submission with its user, and with the default walltime if it has none."""
+        walltime_s = submission.walltime_s or self._admission.default_walltime_s(
+            submission.queue, submission.partition
+        )
         return msgspec.structs.replace(submission, user=user, walltime_s=walltime_s)
 
     def submit(self, submission: m.Submission) -> JobSubmitted:
@@ -116,7 +118,7 @@ class ApplicationScheduler:
         """
         spec = self._admission.admit(submission)
         if spec.reservation:
-            check_reservation(spec, self._core.exclusions, self._clock())
+            check_reservation(spec, self._core, self._clock())
         return spec
 
     def cancel(self, number: int, user: str) -> Event:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterable
 
 from reshape.errors import ReshapeError, nearest
+from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
 from scheduler.model.events import DrainChanged, Event, NodeLost, NodeRemoved
 from scheduler.model.job import FINAL, JobState
@@ -43,8 +44,10 @@ class NodeStates:
 
     def table(self) -> list[m.NodeInfo]:
         """Describe all nodes, in the order of the configuration."""
-        held = self._held()
-        return [self._info(name, held.get(name, {})) for name in self._monitor.nodes]
+        held, nodes = self._held(), self._core.machine.nodes
+        return [
+            self._info(name, nodes.get(name), held.get(name, {})) for name in self._monitor.nodes
+        ]
 
     def _held(self) -> dict[str, dict[int, int]]:
         """Count the processors that each job holds, by node and job."""
@@ -55,8 +58,7 @@ class NodeStates:
                 held.setdefault(node, {})[number] = len(part)
         return held
 
-    def _info(self, name: str, jobs: dict[int, int]) -> m.NodeInfo:
-        node = self._core.machine.nodes.get(name)
+    def _info(self, name: str, node: Node | None, jobs: dict[int, int]) -> m.NodeInfo:
         agent = self._monitor.reports.agents.get(name)
         count = self._monitor.nodes[name]
         held = sum(jobs.values())
@@ -78,6 +80,7 @@ class NodeStates:
             jobs=sorted(jobs),
             reason=why,
             until=self._monitor.configured[name].until,
+            partitions=self._monitor.shares.get(name, {}),
         )
 
     def expire(self, now: float) -> list[Event]:
@@ -224,6 +227,24 @@ class NodeStates:
                 " nodes first when enough processors are idle there; else it ends there"
             )
         return f"drains: {', '.join(drain)}; {leaves}"
+
+
+def partition_infos(config: ServeConfig, core: Core) -> list[m.PartitionInfo]:
+    """Describe the partitions that a configuration names."""
+    return [
+        m.PartitionInfo(
+            name=name,
+            scenario=own.scenario or config.scenario,
+            processors=core.named(name).machine.processors,
+            free=core.named(name).machine.free_count,
+            queued=len(core.named(name).queue),
+            running=len(core.named(name).live),
+            max_processors=own.max_processors,
+            max_walltime_s=own.max_walltime_s,
+            default_walltime_s=own.default_walltime_s,
+        )
+        for name, own in config.partitions.items()
+    ]
 
 
 def _why_left(node: Node) -> str:

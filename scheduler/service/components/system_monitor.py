@@ -15,6 +15,7 @@ from math import inf
 
 from reshape.errors import ReshapeError
 from reshape.wire.access import AccessFile
+from scheduler.config.partitions import Shares
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory
@@ -45,13 +46,14 @@ class SystemMonitor:
     Parameters
     ----------
     send : queues a message for a peer, named by its socket identity.
-    reserved : processors of nodes that belong to the redirection group, by name.
+    shares : processors of nodes that belong to other partitions than the first one, by node.
     journal : keeps the process number of each node's agent across restarts of the service.
     ssh : command that starts programs on other hosts.
     deadlines : how long an agent may be silent, and how often it reports.
 
     Attributes
     ----------
+    shares : see above.
     nodes : number of processors of each node that is served, in the order of the configuration.
     pool_nodes : names of the nodes that elastic pools may have, granted or not.
     has_hosts : whether a node was ever on another host than the service.
@@ -63,7 +65,7 @@ class SystemMonitor:
         directory: ServiceDirectory,
         nodes: Iterable[NodeConfig],
         send: Callable[[bytes, m.Message], None],
-        reserved: Mapping[str, int],
+        shares: Shares,
         journal: Journal,
         deadlines: Deadlines,
         ssh: str,
@@ -71,7 +73,7 @@ class SystemMonitor:
         self._directory = directory
         self._secret = directory.read_secret()
         self._send = send
-        self._reserved = reserved
+        self.shares = shares
         self._journal = journal
         self._node_lost_s, self._heartbeat_s = deadlines.node_lost_s, deadlines.heartbeat_s
         self._nodes = {node.name: node for node in nodes}
@@ -305,9 +307,10 @@ class SystemMonitor:
     def joined_event(self, node: str, now: float) -> NodeJoined:
         """Return the event of a configured node that is up."""
         held = self._nodes[node]
-        kept = self._reserved.get(node, 0)
-        until = given_back_at(held, now)
-        return NodeJoined(now, node, held.processors, kept, held.resources, until)
+        until, own = given_back_at(held, now), self.shares.get(node, {})
+        return NodeJoined(
+            now, node, held.processors, resources=held.resources, until=until, shares=own
+        )
 
     def on_tick(self, now: float, *, start_agents: bool, heard_all: bool) -> list[Event]:
         """Find agents that are gone or silent, and start one on every node that has none.

@@ -133,6 +133,7 @@ def spec_of(submission: m.Submission) -> JobSpec | None:
             submission.topology,
             resources={name: amount for name, amount in submission.resources.items() if amount},
             reservation=submission.reservation,
+            partition=submission.partition,
         )
     except ValueError:
         return None

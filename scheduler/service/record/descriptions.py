@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder(m.JobInfo)
 #: Fields of a description that are those of the job, and of its request.
 _OF_JOB = (
     *("size", "submitted_at", "started_at", "ended_at", "redirected_at"),
-    *("exit_code", "signal", "restarts", "requeues"),
+    *("exit_code", "signal", "restarts", "requeues", "partition"),
 )
 _OF_SPEC = ("name", "user", "max_processors", "walltime_s", "queue", "priority")
 

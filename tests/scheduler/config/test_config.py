@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from reshape.errors import ConfigError
-from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig, reserved
+from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig
 from scheduler.config.sources import load_config
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
@@ -355,9 +355,10 @@ def test_parameters_of_redirection(file: Path) -> None:
         "redirection.alpha": 0.5,
         "redirection.conflict": "latest-start",
     }
-    assert reserved(config) == {"b": 1, "a": 1}, "from the last node first"
+    both = {"b": {"redirection": 1}, "a": {"redirection": 1}}
+    assert config.shares() == both, "from the last node first"
     off = load_config(file, {}, {"set": ["redirection=none"]})
-    assert reserved(off) == {}
+    assert off.shares() == {}
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def written(path: Path, text: str) -> Path:
 def test_a_machine_file_is_read(tmp_path: Path) -> None:
     machine = platform.read(written(tmp_path / "m.yaml", FILE))
     assert (machine.processors, machine.network) == (14, Tree(4, 2))
-    assert str(machine.machine({}).free) == "0-4 6-11 13-15"
-    assert machine.machine({}, counted=True).free_count == 14
+    assert str(machine.machines({}, counted=False)[""].free) == "0-4 6-11 13-15"
+    assert machine.machines({}, counted=True)[""].free_count == 14
     named = "nodes: [a, b, c]\nprocessors_per_node: 2\nexclusive: true\n"
     named += "network: {topology: tree, k: 2, levels: 2}\n"
     machine = platform.read(written(tmp_path / "n.yaml", named))
@@ -57,7 +57,7 @@ def test_a_machine_file_is_read(tmp_path: Path) -> None:
         "b": ProcSet.span(2, 2),
         "c": ProcSet.span(4, 2),
     }
-    assert str(machine.machine({}).free) == "0-5"
+    assert str(machine.machines({}, counted=False)[""].free) == "0-5"
     flat = platform.read(written(tmp_path / "f.yaml", "nodes: 3\nprocessors_per_node: 4\n"))
     assert (flat.processors, flat.network) == (12, None)
     assert list(flat.places) == ["node0", "node1", "node2"]
@@ -107,7 +107,7 @@ TORUS = "nodes: 14\nnetwork:\n  topology: torus\n  dims: [4, 4]\n  not_installed
 def test_meshes_and_tori_are_read(tmp_path: Path) -> None:
     machine = platform.read(written(tmp_path / "t.yaml", TORUS))
     assert (machine.processors, machine.network) == (14, Mesh((4, 4), wraps=True))
-    assert str(machine.machine({}).free) == "0-4 6-11 13-15"
+    assert str(machine.machines({}, counted=False)[""].free) == "0-4 6-11 13-15"
     assert "node4" in machine.places
     ring = "nodes: 3\nprocessors_per_node: 2\nnetwork: {topology: mesh, dims: [4]}\n"
     machine = platform.read(written(tmp_path / "r.yaml", ring))

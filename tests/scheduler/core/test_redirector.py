@@ -114,8 +114,8 @@ class TwoGroups(AnyLife):
             if isinstance(event, JobSubmitted)
         )
         self.twin.follow(self.core, [self.core.jobs[number] for number in numbers], orders)
-        assert self.core.redirector is not None
-        counters = self.core.redirector.counters
+        (redirector,) = self.core.redirectors
+        counters = redirector.counters
         assert counters is not None
         assert {job: counters[job] for job in self.core.partitions[0].live} == self.twin.counter
         again = [

@@ -10,7 +10,8 @@ from hypothesis.stateful import initialize, rule
 
 from scheduler.core.core import Core
 from scheduler.core.partition import Partition
-from scheduler.model.job import FINAL
+from scheduler.model.events import JobSpec
+from scheduler.model.job import FINAL, Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Amounts, Quantity
@@ -108,3 +109,10 @@ def test_the_record_of_release_0_1_0_is_read() -> None:
     del written["redirection"]  # as without a redirection group
     record = decode_core(msgspec.msgpack.encode(written))
     assert len(Core.restored(record, [], scenario("easy"), Machine()).partitions) == 1
+
+
+def test_a_redirected_job_of_release_0_1_0_is_in_the_redirection_group() -> None:
+    job = Job(1, JobSpec(2, 5.0), 0.0)
+    job.redirected_at = 3.0  # which release 0.1.0 wrote without a partition
+    assert b"partition" not in encode_job(job)
+    assert decode_job(encode_job(job)).partition == "redirection"

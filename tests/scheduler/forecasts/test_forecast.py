@@ -65,10 +65,10 @@ jobs = st.lists(
 
 def new_site(chosen: Scenario, *, kill: bool = True) -> Core:
     machine = Machine([("n", PROCESSORS)])
-    group = None
+    others = {}
     if chosen.redirection is not None:
-        group = Machine([("kept", 4)], numbering=machine.numbering)
-    return Core(chosen, machine, group, kill_at_walltime=kill)
+        others["redirection"] = Machine([("kept", 4)], numbering=machine.numbering)
+    return Core(chosen, machine, others, kill_at_walltime=kill)
 
 
 Sizes = list[tuple[int, int, int, int]]

@@ -13,7 +13,7 @@ from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.policies.redirection import Counters, Redirection
-from scheduler.policies.scenarios import from_data, of_redirection_group, scenario, to_data
+from scheduler.policies.scenarios import by_partition, from_data, scenario, to_data
 
 
 def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0) -> Job:
@@ -57,7 +57,7 @@ def test_the_rule_can_be_set_by_options_and_written_as_data() -> None:
     chosen = scenario("easy", {"redirection.theta": "25", "redirection.scenario": "fcfs"})
     assert chosen.redirection == Redirection(theta=25, scenario="fcfs")
     assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(chosen)))) == chosen
-    assert of_redirection_group(chosen) == scenario("fcfs")
+    assert by_partition(chosen)["redirection"] == scenario("fcfs")
     assert scenario("easy", {"redirection": {"theta": 1}}).redirection == Redirection(theta=1)
     assert scenario("easy", {"redirection": "none"}) == scenario("easy", {"redirection": None})
 
@@ -118,7 +118,7 @@ def test_counts_go_on_after_a_restart() -> None:
 
 def test_the_machines_of_the_groups_must_share_their_numbering() -> None:
     with pytest.raises(ValueError, match="must share their numbering"):
-        Core(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))
+        Core(scenario("easy"), Machine([("a", 2)]), {"other": Machine([("b", 2)])})
 
 
 def test_both_groups_keep_the_places_of_a_tree() -> None:
@@ -130,7 +130,7 @@ def test_both_groups_keep_the_places_of_a_tree() -> None:
     live = Core(tree, Machine(network=like.space.network, places=places))
     live.handle([NodeJoined(0.0, node.name, 4, 2 * (node.name == "b"), node.resources)
                  for node in reversed(nodes)])  # fmt: skip
-    for core in (live, Core.on(tree, nodes, like)):
+    for core in (live, Core.on(tree, nodes, like, {"b": {"redirection": 2}})):
         machines = core.partitions[0].machine, core.partitions[1].machine
         assert [str(machine.free) for machine in machines] == ["0-5", "6-7"]
         assert [machine.pools.there for machine in machines] == [[12], [4]]

@@ -20,6 +20,7 @@ from scheduler.model.procset import ProcSet
 from simulator.traces import files, swf
 
 BIN = Path(sys.executable).parent
+BY_QUEUE = ("--set", "partition_field=queue")
 NAMES = {
     "jobs", "processors", "mean_wait_s", "mean_bounded_slowdown", "tau", "max_wait_s",
     "utilization", "makespan_s", "killed", "wall_s", "jobs_per_s", "peak_rss_mib",
@@ -302,3 +303,84 @@ def test_an_experiment_is_saved_changed_and_run_again(tmp_path: Path) -> None:
     assert "saved.yaml:" in done.stderr
     assert "scenario" in done.stderr
     assert "did you mean fcfs-pr" in done.stderr
+
+
+PARTITIONED = """
+nodes: 8
+partitions:
+  batch: {scenario: fcfs}
+  short: {nodes: 3, max_processors: 2, max_walltime_s: 100, default_walltime_s: 50}
+"""
+#: Job, submit, wait, run, processors, ..., requested processors and time, ..., queue, partition.
+LINE = "{} {} -1 {} {} -1 -1 {} {} -1 1 1 1 1 {} {} -1 -1\n"
+
+
+def partitions_trace(folder: Path) -> Path:
+    """Jobs 1 to 4 are of partition 1, 2, none and 2; job 5 is too long for 2, job 6 too large."""
+    rows = [
+        (1, 0, 30, 5, 5, 60, 1, 1),
+        (2, 0, 90, 2, 2, -1, 1, 2),
+        (3, 1, 10, 5, 5, 20, 2, -1),
+        (4, 2, 10, 2, 2, 20, 2, 2),
+        (5, 3, 10, 1, 1, 101, 1, 2),
+        (6, 3, 10, 3, 3, 20, 1, 2),
+    ]
+    trace = folder / "parts.swf"
+    trace.write_text("; MaxProcs: 8\n" + "".join(LINE.format(*row) for row in rows))
+    (folder / "parts.yaml").write_text(PARTITIONED)
+    return trace
+
+
+def test_partitions_of_a_trace(tmp_path: Path) -> None:
+    trace, out = partitions_trace(tmp_path), tmp_path / "out"
+    words = ["simulate", trace, "--machine", tmp_path / "parts.yaml", "--json"]
+    for selection in ("count", "first-fit"):
+        invoke(*words, "--select", selection, "--out", out)
+        with (out / "jobs.csv").open() as file:
+            rows = {row["job_id"]: row for row in csv.DictReader(file)}
+        assert list(rows) == ["1", "2", "3", "4"], "beyond the limits of their partitions"
+        assert list(rows["1"])[-2:] == ["partition", "first_prediction_s"]
+        assert [row["partition"] for row in rows.values()] == ["batch", "short", "batch", "short"]
+        starts = {number: float(row["starting_time"]) for number, row in rows.items()}
+        assert starts == {"1": 0, "2": 0, "3": 30, "4": 50}, "job 2 is killed after its default"
+    assert rows["1"]["allocated_resources"] == "3-7"
+    assert rows["2"]["allocated_resources"] == "0-1"
+    by_queue = json.loads(invoke(*words, *BY_QUEUE, "--set", "jobs.rules.larger=cap").stdout)
+    assert by_queue["jobs"] == 6
+
+
+def test_errors_about_partitions_of_a_trace(tmp_path: Path) -> None:
+    trace, machine = partitions_trace(tmp_path), tmp_path / "parts.yaml"
+    done = invoke("simulate", trace, *BY_QUEUE, code=2)
+    assert "partition_field: needs a machine with partitions" in done.stderr
+    done = invoke(
+        "simulate", trace, "--machine", machine, "--set", "jobs.rules.larger=error", code=1
+    )
+    assert "job 5 asks for a longer time than its partition allows" in done.stderr
+    machine.write_text("nodes: 8\npartitions: {batch: }\n")
+    done = invoke("simulate", trace, "--machine", machine, code=1)
+    assert "job 2 has partition 2, the machine has 1 partition (batch)" in done.stderr
+
+
+def test_partitions_of_a_workload_file(tmp_path: Path) -> None:
+    (tmp_path / "parts.yaml").write_text(PARTITIONED)
+    file, out = tmp_path / "jobs.yaml", tmp_path / "out"
+    lines = [
+        "{at: 0, processors: 4, walltime: 50, iteration_s: 40, max_processors: 8}",
+        "{at: 0, processors: 1, walltime: 50, iterations: 4, iteration_s: 10, max_processors: 2,"
+        " partition: short}",
+        "{at: 1, processors: 2, walltime: 50, iteration_s: 10}",
+    ]
+    file.write_text("jobs:\n" + "".join(f"  - {line}\n" for line in lines))
+    words = ["simulate", file, "--machine", tmp_path / "parts.yaml", "--policy", "fcfs-pr"]
+    invoke(*words, "--out", out)
+    with (out / "jobs.csv").open() as csv_file:
+        rows = list(csv.DictReader(csv_file))
+    assert [row["partition"] for row in rows] == ["batch", "short", "batch"]
+    assert rows[1]["sizes"] == "0.0:1 10.0:2 20.0:1", "fcfs-pr of the command is the default"
+    assert [float(row["starting_time"]) for row in rows] == [0, 0, 40]
+    file.write_text(file.read_text().replace("max_processors: 2,", "max_processors: 3,"))
+    done = invoke(*words, code=1)
+    assert "job 2: the request for 1 to 3 processors for 00:00:50 is beyond" in done.stderr
+    done = invoke("simulate", file, "--processors", 8, code=1)
+    assert "names partition 'short', and the machine has none" in done.stderr

@@ -136,7 +136,7 @@ def test_exclusions_survive_a_record() -> None:
     core = core_of(1, a=inf, b=100.0)
     core.handle([JobSubmitted(1.0, 1, JobSpec(8, 150.0))])
     copy = Core.restored(core.record(), [core.jobs[1].copy()], core.scenario, Machine())
-    assert list(copy.exclusions) == list(core.exclusions)
+    assert copy.exclusions == core.exclusions
     assert copy.partitions[0].state.excluding
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
+from scheduler.config.partitions import PartitionConfig
 from scheduler.config.settings import NodeConfig, QueueConfig, ServeConfig
 from scheduler.model.events import JobSpec
 from scheduler.protocol.messages import Submission
@@ -120,6 +121,58 @@ def test_a_maximum_beyond_the_machine_is_cut_to_it() -> None:
     spec = admit(user="ann", max_processors=1_000_000_000, topology=topology)
     assert spec.max_processors == 8
     assert admit(user="ann", max_processors=6).max_processors == 6
+
+
+PARTITIONED = ServeConfig(
+    nodes=NODES,
+    queues={"main": QueueConfig(default_walltime_s=1800)},
+    partitions={
+        "batch": PartitionConfig(nodes=["a"]),
+        "short": PartitionConfig(nodes=["b"], max_walltime_s=600, default_walltime_s=300),
+        "brief": PartitionConfig(processors=1, max_walltime_s=900),
+    },
+)
+PARTITIONED = msgspec.structs.replace(PARTITIONED, nodes=(*NODES, NodeConfig("c", 1)))
+
+
+def test_a_submission_names_its_partition() -> None:
+    assert admit(PARTITIONED).partition == "batch", "the first one"
+    spec = admit(PARTITIONED, partition="short", processors=4)
+    assert (spec.partition, spec.processors) == ("short", 4)
+    grows = admit(PARTITIONED, partition="short", max_processors=1000)
+    assert grows.max_processors == 4, "of its partition"
+    walltimes = Admission(PARTITIONED).default_walltime_s
+    assert [walltimes("", name) for name in ("", "short", "brief")] == [1800, 300, 900]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"partition": "short", "walltime_s": 700.0}, "accepts it: batch"),
+        ({"processors": 5}, "no partition accepts it: ask for less"),
+        ({"partition": "shrot"}, "there is no partition 'shrot'; did you mean short?"),
+    ],
+)
+def test_a_submission_beyond_the_limits_of_its_partition(
+    fields: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ReshapeError) as caught:
+        admit(PARTITIONED, **fields)
+    assert says in str(caught.value)
+    with pytest.raises(ReshapeError, match="no partition 'short', as the service has none"):
+        admit(partition="short")
+
+
+def test_nodes_of_pools_join_the_first_partition() -> None:
+    admission = Admission(PARTITIONED)
+    submission = Submission(["true"], 6, 60.0)
+    with pytest.raises(ReshapeError, match="beyond the limits of partition batch, 4 processors"):
+        admission.admit(submission)
+    admission.add_nodes(["p1"], 2)
+    assert admission.admit(submission).partition == "batch"
+    admission.remove_nodes(["p1"])
+    with pytest.raises(ReshapeError, match="beyond the limits"):
+        admission.admit(submission)
 
 
 def test_names_may_hold_any_printable_character() -> None:

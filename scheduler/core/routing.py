@@ -1,0 +1,133 @@
+"""Which partition an event concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from scheduler.core.partition import Partition
+from scheduler.model.events import (
+    REDIRECTION,
+    ClockSet,
+    DepthChanged,
+    DrainChanged,
+    Event,
+    JobEvent,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
+    Wakeup,
+)
+from scheduler.model.job import Job
+
+
+class Router:
+    """Leads events to partitions.
+
+    Jobs and nodes name their partitions. A name that no partition has stands for the first one, so
+    that a scenario without partitions can be tried with the events of one that has some.
+
+    Parameters
+    ----------
+    partitions : the first one takes the jobs and nodes that name none.
+    jobs : job number -> job, of all partitions.
+    """
+
+    def __init__(self, partitions: Sequence[Partition], jobs: dict[int, Job]) -> None:
+        self._partitions, self._jobs, self._first = partitions, jobs, partitions[0]
+        self._by_name = {partition.name: partition for partition in partitions}
+
+    def named(self, name: str) -> Partition:
+        """Partition of a name."""
+        return self._by_name.get(name, self._first)
+
+    def with_reservation(self, name: str) -> Partition | None:
+        """Partition with an advance reservation of this name; None if there is none."""
+        for partition in self._partitions:
+            if partition.exclusions.get(name) is not None:
+                return partition
+        return None
+
+    def of_job(self, event: JobEvent) -> Partition:
+        """Partition that an event of a job concerns."""
+        job = self._jobs.get(event.job)
+        if job is not None:
+            return self.named(job.partition)
+        return self.named(event.spec.partition if isinstance(event, JobSubmitted) else "")
+
+    def parts(self, event: Event) -> list[tuple[Partition, Event]]:
+        """Partitions that an event concerns, each with its part of the event."""
+        chosen: Sequence[Partition]
+        if isinstance(event, JobEvent):
+            chosen = [self.of_job(event)]
+        elif isinstance(event, NodeJoined):
+            return self._parts_of_node(event)
+        elif isinstance(event, NodeLost | NodeRemoved | DrainChanged):
+            chosen = [part for part in self._partitions if event.node in part.machine.nodes]
+        elif isinstance(event, ReservationRequested | ReservationCancelled):
+            chosen = [self._to_reserve(event)]
+        elif isinstance(event, Wakeup):
+            chosen = [part for part in self._partitions if part.wakes_from <= part.now]
+        else:
+            assert isinstance(event, ClockSet | DepthChanged)
+            chosen = self._partitions
+        return [(partition, event) for partition in chosen]
+
+    def _to_reserve(self, event: ReservationRequested | ReservationCancelled) -> Partition:
+        """Partition that has an advance reservation, or is to get it."""
+        known = self.with_reservation(event.name)
+        if known is not None or isinstance(event, ReservationCancelled):
+            return known or self._first
+        if event.nodes and not event.partition:
+            for partition in self._partitions:
+                if all(node in partition.machine.nodes for node in event.nodes):
+                    return partition
+        return self.named(event.partition)
+
+    def _parts_of_node(self, event: NodeJoined) -> list[tuple[Partition, Event]]:
+        """Divide a node that joins; a partition to which it belonged before loses it."""
+        divided = divided_node(event, list(self._by_name))
+        parts: list[tuple[Partition, Event]] = []
+        for partition in self._partitions:
+            node = partition.machine.nodes.get(event.node)
+            if partition.name in divided:
+                parts.append((partition, divided[partition.name]))
+            elif node is not None and not node.removed:
+                parts.append((partition, NodeLost(event.at, event.node)))
+                parts.append((partition, NodeRemoved(event.at, event.node)))
+        return parts
+
+
+def divided_node(event: NodeJoined, names: Sequence[str]) -> dict[str, NodeJoined]:
+    """Divide a node that joins among partitions.
+
+    Parameters
+    ----------
+    names : of the partitions; the first one has the processors that are no other's share.
+
+    Returns
+    -------
+    name of each partition with processors of the node -> event by which they join it
+    """
+    recorded = {REDIRECTION: event.reserved} if event.reserved else event.shares
+    first, *others = names
+    counts = {name: recorded[name] for name in others if recorded.get(name)}
+    parts: dict[str, NodeJoined] = {}
+    left, resources = event.processors, dict(event.resources)
+    for name, count in counts.items():
+        amounts = event.resources.items()
+        share = {resource: amount * count // event.processors for resource, amount in amounts}
+        parts[name] = _part(event, count, share)
+        left -= count
+        resources = {resource: amount - share[resource] for resource, amount in resources.items()}
+    return ({first: _part(event, left, resources)} if left > 0 else {}) | parts
+
+
+def _part(event: NodeJoined, processors: int, resources: dict[str, int]) -> NodeJoined:
+    return msgspec.structs.replace(
+        event, processors=processors, reserved=0, shares={}, resources=resources
+    )
