@@ -8,8 +8,9 @@ Policies check their own fields (`scheduler.text.used_fields`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -161,7 +162,12 @@ def _resolve(settings: Settings) -> None:
 def is_set(settings: Settings, name: str) -> bool:
     """Whether a field differs from its default; objects of one's own may not define equality."""
     value = getattr(settings, name)
-    default = next(f.default for f in msgspec.structs.fields(settings) if f.name == name)
+    default = _defaults(type(settings))[name]
     if default is msgspec.NODEFAULT:
         return bool(value)
     return not (value is default or (type(value) is type(default) and value == default))
+
+
+@cache
+def _defaults(kind: type[Settings]) -> dict[str, Any]:
+    return {field.name: field.default for field in msgspec.structs.fields(kind)}
