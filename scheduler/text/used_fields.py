@@ -107,7 +107,7 @@ def _inside(value: object, title: str, path: tuple[str, ...]) -> Iterator[Unused
         yield from unused(value, title, path)
 
 
-def _default(struct: Any, name: str) -> Any:
+def _default(struct: object, name: str) -> Any:
     """Default of a field of a struct or dataclass."""
     return _defaults(type(struct)).get(name)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from reshape.errors import ConfigError
 from reshape.key_values import key_values
@@ -122,6 +123,11 @@ class Jobs:
     def __init__(
         self, columns: Mapping[str, Iterable[Any]] | None = None, /, **named: Iterable[Any]
     ) -> None:
+        if isinstance(columns, str | Path):
+            raise ConfigError(
+                f"must be a mapping of columns; read a file by Jobs.read({str(columns)!r})",
+                field="columns",
+            )
         given = {} if columns is None else {str(name): columns[name] for name in columns}
         for name in named.keys() & given.keys():
             raise ConfigError("is given twice; keep one", field=name)
@@ -294,6 +300,12 @@ class Jobs:
         partly = resizable is not None and 0 < resizable.share < 1
         return partly or fields.model is not None or fields.workload is not None
 
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of which the jobs were made, (n,) arrays by name; of other sources none."""
+        held = {} if self._table is None else self._table.columns
+        return {name: held[column] for name, (column, _) in NAMES.items() if column in held}
+
     def data(self) -> dict[str, Any]:
         """The same as plain data, for a file."""
         data: dict[str, Any] = msgspec.to_builtins(self.fields)
@@ -301,10 +313,7 @@ class Jobs:
         if "rules" in data:
             data["rules"] = {k: v for k, v in data["rules"].items() if v != rules[k]}
         if self._table is not None:
-            held = self._table.columns
-            data["columns"] = {
-                name: held[column].tolist() for name, (column, _) in NAMES.items() if column in held
-            }
+            data["columns"] = {name: column.tolist() for name, column in self.columns.items()}
         return data
 
     def _request(self, seed: int) -> TraceRequest:
@@ -322,6 +331,8 @@ class Jobs:
         }
         model_of(fields.model, parameters)
         jobs = fields.options.get("jobs", DEFAULT_JOBS)
+        if not (isinstance(jobs, int) and jobs > 0):
+            raise ConfigError(f"must be a whole number >= 1, got {jobs!r}", field="jobs")
         wanted = {"model": fields.model, "jobs": jobs, "seed": seed, "parameters": parameters}
         return converted(wanted | own, TraceRequest, "jobs.options")
 

@@ -10,12 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from reshape.errors import ConfigError
 from simulator.experiment.settings import Settings
+
+#: Fields of plain types, which their values must have.
+PLAIN: dict[str, Any] = {
+    "processors": int | None,
+    "event_order": Literal["batch", "sequential"],
+    "dispersal": bool,
+    "dispatch": dict[str, Any],
+    "load": float | None,
+    "seed": int | None,
+    "tau_s": float,
+}
 
 
 class Refusal(NamedTuple):
