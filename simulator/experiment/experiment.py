@@ -213,7 +213,7 @@ def _plain(value: Any, name: str) -> Any:
 def _of_policy(kind: str, value: object) -> dict[str, Any]:
     """Name of the class of a policy, and its parameters."""
     name = name_of(kind, value)
-    if name.startswith("__main__:") or not isinstance(value, msgspec.Struct):
+    if name.startswith("__main__:"):
         raise TypeError(name)
     parameters: dict[str, Any] = msgspec.to_builtins(value)
     return {"policy": name} | parameters

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.policies.registry import known
+from scheduler.policies.registry import kind_of, known
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
@@ -107,12 +107,18 @@ def _base(given: object) -> Scenario:
 
 
 def _has_method(value: object, method: str, field: str) -> bool:
-    """Whether a value can be a policy of the kind that has this method.
+    """Whether an object is meant as a policy of the kind that has this method.
 
     Raises
     ------
-    ConfigError : it is a class.
+    ConfigError : it is a class, or the class of the object is no policy.
     """
     if isinstance(value, type):
         raise ConfigError(f"is a class; give an object, {value.__name__}()", field=field)
-    return callable(getattr(value, method, None))
+    if not callable(getattr(value, method, None)):
+        return False
+    try:
+        kind_of(type(value).__name__, type(value))
+    except ConfigError as error:
+        raise ConfigError(error.message, field=field) from None
+    return True
