@@ -72,7 +72,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Numbers of the run by name; see `simulator.results.metrics.Metrics` and docs/output.md.
+        """Numbers of the run by name; see `simulator.results.metrics.Metrics`.
 
         Of several centres: see `simulator.many_centres.schedule.CentresSchedule.numbers`.
         """
@@ -111,6 +111,21 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     def reservations(self) -> Columns:
         """Advance reservations that were granted."""
         return tables.reservation_columns(self.schedule)
+
+    @property
+    def tables(self) -> dict[str, Columns]:
+        """All tables that have rows, by name: these four, and those of centres and a pool."""
+        found = {
+            "jobs": self.jobs,
+            "allocations": self.allocations,
+            "resizes": self.resizes,
+            "reservations": self.reservations,
+        }
+        if self.centres is not None:
+            found["centres"] = tables.centre_columns(self.centres)
+        if self.pool is not None:
+            found["pool"] = tables.pool_columns(self.pool)
+        return {name: table for name, table in found.items() if table.rows}
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from simulator.study.progress import StudyProgress
 from simulator.study.runner import InlineExecutor, Outcome, RunFailure, as_json, outcomes, processes
 
 #: Points of the sweep under way, which its processes have by fork.
-_points: list[_Point] = []
+_points: list[_GridPoint] = []
 
 
 class SweepTable(Columns):
@@ -147,7 +147,7 @@ def sweep(
     if workers is not None and workers < 1:
         raise ConfigError(f"must be >= 1, got {workers}", field="workers")
     points = [
-        _Point(experiment, dict(zip(axes, values, strict=True)))
+        _GridPoint(experiment, dict(zip(axes, values, strict=True)))
         for values in product(*axes.values())
     ]
     width = min(workers or len(os.sched_getaffinity(0)), len(points))
@@ -186,7 +186,7 @@ def _table(
     return table
 
 
-class _Point:
+class _GridPoint:
     """One point of a grid.
 
     Raises
@@ -203,7 +203,7 @@ class _Point:
 
 
 def _computed(
-    points: list[_Point], missing: list[int], width: int, *, shows: bool
+    points: list[_GridPoint], missing: list[int], width: int, *, shows: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Results of the missing points, each when it is done."""
     if not missing:

@@ -251,7 +251,9 @@ def test_a_class_without_typed_parameters_is_no_policy() -> None:
         def key(self, job: Job, now: float) -> float:
             return 0.0
 
-    with pytest.raises(ConfigError, match=r"queue_order: 'Plain' is .* a msgspec.Struct or a datac"):
+    with pytest.raises(
+        ConfigError, match=r"queue_order: 'Plain' is .* a msgspec.Struct or a datac"
+    ):
         Experiment(COLUMNS, queue_order=Plain())
 
     @dataclass

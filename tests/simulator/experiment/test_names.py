@@ -28,7 +28,7 @@ MEMBERS: dict[type, set[str]] = {
     },
     Simulation: {
         "allocations", "files", "gantt", "jobs", "metrics", "notes", "plot", "reservations",
-        "resizes", "summary", "swf", "values", "write",
+        "resizes", "summary", "swf", "tables", "values", "write",
     },
     SweepTable: {"axes", "compare", "mean"},
 }  # fmt: skip

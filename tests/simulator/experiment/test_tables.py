@@ -10,7 +10,7 @@ from small_experiments import CENTRES, COLUMNS, POOL, TREE
 
 from scheduler.model.procset import ProcSet
 from simulator import Jobs, Simulation, simulate
-from simulator.experiment.tables import Columns, centre_columns, of_rows, pool_columns
+from simulator.experiment.tables import Columns, of_rows
 
 
 def runs() -> dict[str, Simulation]:
@@ -37,7 +37,7 @@ def ran(request: pytest.FixtureRequest) -> Simulation:
 
 
 def test_columns_of_a_table_are_equally_long(ran: Simulation) -> None:
-    for table in (ran.jobs, ran.allocations, ran.resizes, ran.reservations):
+    for table in (ran.jobs, ran.allocations, ran.resizes, ran.reservations, *ran.tables.values()):
         assert {len(column) for column in table.values()} <= {table.rows}
         assert len([*table.lines()]) == table.rows
 
@@ -109,7 +109,7 @@ def test_resizes_are_the_changes_of_allocations() -> None:
 def test_centres_count_their_jobs() -> None:
     ran = RUNS["centres"]
     assert ran.centres is not None
-    table = centre_columns(ran.centres)
+    table = ran.tables["centres"]
     assert table["centre"].tolist() == ["A", "B"]
     assert table["processors"].tolist() == [8, 8]
     parts = ran.centres.by_centre()
@@ -121,7 +121,7 @@ def test_centres_count_their_jobs() -> None:
 def test_allocations_of_a_pool() -> None:
     ran = RUNS["pool"]
     assert ran.pool is not None
-    table = pool_columns(ran.pool)
+    table = ran.tables["pool"]
     assert table.rows == ran.metrics["allocations"]
     assert (table["ended_s"] >= table["granted_s"]).all()
 
