@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from reshape.errors import ReshapeError, nearest
 from scheduler.model.selection import Selection
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
@@ -206,9 +207,10 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
         Raises
         ------
-        ReshapeError : the jobs are not those of a trace.
+        ReshapeError : the jobs are not those of a trace, or they ran at several centres.
         """
-        assert self.trace is not None
+        if self.trace is None or "policy" not in self.head:
+            raise ReshapeError("only the jobs of a trace on one machine can be written as a trace")
         policy = self.head["policy"]
         note = f"waits simulated by reshape, policy {policy}, {self.schedule.processors} processors"
         return swf.encode(self.schedule.trace(self.trace), note)
@@ -233,15 +235,19 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
         Raises
         ------
-        ReshapeError : it cannot be written.
+        ReshapeError : it cannot be written; there is no such picture or format.
         """
-        from scheduler.pictures import encode
+        from scheduler.pictures import FORMATS, encode
         from simulator.results.pictures import PICTURES
 
         path = Path(path)
+        form = path.suffix.removeprefix(".")
+        if picture not in PICTURES:
+            raise ReshapeError(f"unknown picture {picture!r}{nearest(picture, PICTURES)}")
+        if form not in FORMATS:
+            raise ReshapeError(f"{path}: a picture is a .{' or .'.join(FORMATS)} file")
         check_place(path)
-        figure = PICTURES[picture](self._scene())
-        replace_all({path: encode(figure, path.suffix.removeprefix("."))})
+        replace_all({path: encode(PICTURES[picture](self._scene()), form)})
 
     def gantt(self, axes: Axes) -> None:
         """Draw a Gantt chart into axes of Matplotlib."""
