@@ -109,7 +109,7 @@ def _inside(value: object, title: str, path: tuple[str, ...]) -> Iterator[Unused
 
 def _default(struct: object, name: str) -> Any:
     """Default of a field of a struct or dataclass."""
-    return _defaults(type(struct)).get(name)
+    return _defaults(type(struct)).get(name)  # type: ignore[arg-type]  # classes are hashable
 
 
 @cache

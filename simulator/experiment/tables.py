@@ -160,4 +160,7 @@ def means_of(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.10g}" if isinstance(value, float | np.floating) else str(value)
+    """Value in a table; times that are long stay readable."""
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    return f"{value:.1f}" if 1e5 <= abs(value) < 1e15 else f"{value:.6g}"
