@@ -3,8 +3,8 @@
     python benchmarks/simulator/experiments.py --jobs 1000 --repeat 20 --workers 2
 
 Prints the time of ``import simulator``, of the first simulation (which loads NumPy and the engine),
-of one simulation of the same columns afterwards, of one with jobs drawn from a model, and the number
-of simulations per second in a sweep. All but the last are processor times, medians of repetitions.
+of one simulation of the same columns afterwards, of one with jobs drawn from a model, and the
+number of simulations per second in a sweep. All but the last are medians of processor times.
 """
 
 from __future__ import annotations

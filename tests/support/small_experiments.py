@@ -21,12 +21,15 @@ CENTRES = {
 POOL = "nodes=0-4,processors=4,time_limit=1000"
 
 
-def trace_text(columns: dict[str, Any] | None = None, processors: int = 8) -> str:
-    """The jobs as a trace in the Standard Workload Format."""
+def trace_text(
+    columns: dict[str, Any] | None = None, processors: int = 8, *, with_waits: bool = False
+) -> str:
+    """The jobs as a trace in the Standard Workload Format; a wait is the number of the job."""
     given = columns or COLUMNS
     lines = [f"; MaxProcs: {processors}"]
     for i, (at, size, run, limit) in enumerate(
         zip(*(given[n] for n in ("submit_s", "processors", "run_s", "walltime_s")), strict=True), 1
     ):
-        lines.append(f"{i} {at} -1 {run} {size} -1 -1 {size} {limit} -1 1 1 -1 -1 -1 -1 -1 -1")
+        wait = i if with_waits else -1
+        lines.append(f"{i} {at} {wait} {run} {size} -1 -1 {size} {limit} -1 1 1 -1 -1 -1 -1 -1 -1")
     return "\n".join(lines) + "\n"

@@ -128,15 +128,15 @@ def test_resizable_jobs(counted: bool) -> None:
 
 
 def test_a_pool() -> None:
-    ran = simulate(COLUMNS, pool=POOL, pool_wait=5, seed=2)
+    ran = simulate(COLUMNS, pool=POOL, pool_wait=5)
     words = dict(part.split("=") for part in POOL.split(","))
     jobs, _ = normalise(swf_of(COLUMNS), 16, Rules())
     options = parse_pool_options(words)
-    expected = run_pool(jobs, scenario("easy"), options, BatchWaits.constant(5), 2)
+    expected = run_pool(jobs, scenario("easy"), options, BatchWaits.constant(5), 0)
     assert_same(ran, expected.schedule)
     assert ran.pool is not None
     assert ran.metrics["allocations"] == expected.metrics.allocations
-    assert_same(simulate(COLUMNS, pool=words, pool_wait="0:05", seed=2), expected.schedule)
+    assert_same(simulate(COLUMNS, pool=words, pool_wait="0:05"), expected.schedule)
 
 
 def swf_of(columns: dict[str, list[float]]) -> swf.Trace:
@@ -307,7 +307,7 @@ def saved(experiment: Experiment, path: Path) -> Experiment:
         {"scenario": scenario("easy", {"order": "sjf", "backfill.reservations": 2})},
         {"machine": TREE, "select": "tree", "contiguity": {"speedup": 0.5, "exponent": 2.0}},
         {"machine": CENTRES, "assign": "random", "dispatch": {"ask": 2}, "seed": 3},
-        {"pool": POOL, "pool_wait": 7, "seed": 1},
+        {"pool": POOL, "pool_wait": 7},
         {"advance_reservations": RESERVATIONS},
         {"machine": SHARED, "sharing": {"windows": "changes", "demand_error": 0.1}, "seed": 5},
     ],
@@ -350,7 +350,7 @@ def test_paths_are_relative_to_the_file(
     made.save("files/experiment.yaml")
     text = (inside / "experiment.yaml").read_text()
     assert "trace: small.swf" in text
-    assert f"machine: {outside}/machine.yaml" in text
+    assert "machine: ../elsewhere/machine.yaml" in text
     monkeypatch.chdir("/")
     again = Experiment.from_file(inside / "experiment.yaml")
     assert_same(again.run(), run(swf.read(trace), 8, scenario("easy")))

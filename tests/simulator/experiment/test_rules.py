@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_experiments import CENTRES, COLUMNS, POOL, SHARED, TREE
+from small_experiments import CENTRES, COLUMNS, POOL, SHARED, TREE, trace_text
 
 from reshape.errors import ConfigError
 from simulator import Experiment, Jobs
@@ -130,19 +130,26 @@ def test_a_workload_file_has_its_own_times_of_submission(workload: Jobs) -> None
     assert refused_by(lambda: Experiment(workload, machine=CENTRES))[0] == "jobs"
 
 
-def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs) -> None:
+def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs, tmp_path: Path) -> None:
+    waits = tmp_path / "waits.swf"
+    waits.write_text(trace_text(with_waits=True))
     for some, fields in (
         (Jobs.drawn("lublin", jobs=5), {}),
         (workload, {}),
         (jobs.with_resizable(0.5), {}),
-        (jobs, AT_CENTRES),
-        (jobs, POOLED),
+        (jobs, {**AT_CENTRES, "assign": "random"}),
+        (jobs, {**AT_CENTRES, "dispatch": {"ask": 1}}),
+        (jobs, {**POOLED, "pool_wait": str(waits)}),
         (jobs, {"machine": SHARED, "sharing": {"windows": "changes", "demand_error": 0.1}}),
     ):
         assert Experiment(some, seed=7, **fields).seed == 7
-    for share in (0.0, 1.0):
-        fixed = {"jobs": jobs.with_resizable(share), "seed": 7}
-        assert reason_against(fixed).startswith("nothing is drawn")
+    for fixed in (
+        {"jobs": jobs.with_resizable(0.0)},
+        {"jobs": jobs.with_resizable(1.0)},
+        {"jobs": jobs, **AT_CENTRES},
+        {"jobs": jobs, **POOLED, "pool_wait": 5},
+    ):
+        assert reason_against({**fixed, "seed": 7}).startswith("nothing is drawn")
 
 
 @pytest.mark.parametrize(

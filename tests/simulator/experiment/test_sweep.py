@@ -252,7 +252,7 @@ def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str])
 
 #: Defined in `__main__`, as in a notebook: the third point waits until it is interrupted.
 PROGRAM = """
-import sys, time
+import os, sys, time
 from typing import ClassVar
 import msgspec
 import simulator as sim
@@ -262,7 +262,7 @@ class Waiting(msgspec.Struct, frozen=True):
     number: int
     def key(self, job, now):
         if job.id == 1:
-            print(self.number, flush=True)
+            os.write(1, f"{self.number}\\n".encode())
         if self.number == 2 and sys.argv[2] == "wait":
             while True:
                 time.sleep(0.01)
