@@ -17,7 +17,7 @@ from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
 from simulator.experiment import rules
 from simulator.experiment.columns import NAMES
-from simulator.experiment.jobs import JobFields, Jobs
+from simulator.experiment.jobs import Frame, JobFields, Jobs
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
 from simulator.experiment.scenarios import OF_SCENARIO
@@ -159,7 +159,7 @@ def simulate(jobs: Any, **fields: Any) -> Simulation:
 
     Parameters
     ----------
-    jobs : `Jobs`, the path of a trace or workload file, or a mapping of columns.
+    jobs : `Jobs`, the path of a trace or workload file, or columns as a mapping or a data frame.
     fields : further fields of the experiment; see `Settings`.
 
     Raises
@@ -176,9 +176,12 @@ def _jobs(given: Any, folder: Path | None = None) -> Jobs:
     if isinstance(given, str | Path):
         path = Path(given)
         return Jobs.read(path if folder is None else folder / path)
+    if isinstance(given, Frame):
+        return Jobs(given)
     if not isinstance(given, Mapping):
         raise ConfigError(
-            f"must be Jobs, the path of a file or a mapping, got {given!r}", field="jobs"
+            f"must be Jobs, the path of a file, a mapping or a data frame, got {given!r}",
+            field="jobs",
         )
     if given.keys() & NAMES:
         return Jobs(given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -28,6 +28,18 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: Jobs that a model draws by default.
 DEFAULT_JOBS = 1000
 _OF_REQUEST = ("load", "queue", "resources", "law", "estimates", "longest_s")
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """What is used of a data frame; pandas iterates over names of columns, polars over columns."""
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """Names of the columns."""
+
+    def __getitem__(self, name: Any, /) -> Any:
+        """Column of a name."""
 
 
 class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -121,14 +133,16 @@ class Jobs:
     __slots__ = ("_table", "fields")
 
     def __init__(
-        self, columns: Mapping[str, Iterable[Any]] | None = None, /, **named: Iterable[Any]
+        self, columns: Mapping[str, Iterable[Any]] | Frame | None = None, /, **named: Iterable[Any]
     ) -> None:
-        if isinstance(columns, str | Path):
-            raise ConfigError(
-                f"must be a mapping of columns; read a file by Jobs.read({str(columns)!r})",
-                field="columns",
-            )
-        given = {} if columns is None else {str(name): columns[name] for name in columns}
+        given: dict[str, Iterable[Any]] = {}
+        if isinstance(columns, Mapping):
+            given = {str(name): column for name, column in columns.items()}
+        elif isinstance(columns, Frame):
+            given = {str(name): columns[name] for name in columns.columns}
+        elif columns is not None:
+            fix = f"; read a file by Jobs.read({str(columns)!r})" * isinstance(columns, str | Path)
+            raise ConfigError(f"must be a mapping of columns or a data frame{fix}", field="jobs")
         for name in named.keys() & given.keys():
             raise ConfigError("is given twice; keep one", field=name)
         self.fields = JobFields(columns={})

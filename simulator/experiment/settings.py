@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
     Parameters
     ----------
-    jobs : `Jobs`; or the path of a trace or workload file.
+    jobs : `Jobs`; the path of a trace or workload file; or a mapping of columns, or a data frame.
     processors : of a machine that is nothing else. Default: those that the jobs name.
     machine : machine file or its contents as a mapping: nodes and network (docs/machines.md), or
         several centres (docs/sites.md).

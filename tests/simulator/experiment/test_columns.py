@@ -17,8 +17,8 @@ from simulator import Jobs, simulate
 from simulator.traces import swf
 
 
-class Frame(Mapping[str, Any]):
-    """What is used of a data frame: iteration gives the names, an index a column."""
+class Frame:
+    """A data frame as far as it is used; as that of polars it iterates over columns."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self._columns = {name: np.array(values) for name, values in columns.items()}
@@ -27,7 +27,11 @@ class Frame(Mapping[str, Any]):
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._columns.values())
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self._columns]
 
     def __len__(self) -> int:
         return len(self._columns["submit_s"])  # rows, as of a data frame
@@ -75,6 +79,8 @@ def test_no_rows() -> None:
 def test_a_path_is_not_taken_for_columns() -> None:
     with pytest.raises(ConfigError, match=r"read a file by Jobs.read\('trace.swf'\)"):
         Jobs("trace.swf")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="must be a mapping of columns or a data frame"):
+        Jobs([1, 2])  # type: ignore[arg-type]
 
 
 def test_a_column_that_is_given_twice() -> None:
@@ -92,7 +98,18 @@ def test_arrays_lists_and_frames_are_the_same() -> None:
     kinds = (COLUMNS, Frame(COLUMNS), {n: np.array(v, np.float32) for n, v in COLUMNS.items()})
     ends = [simulate(Jobs(kind), processors=8).jobs["end_s"].tolist() for kind in kinds]
     assert ends[0] == ends[1] == ends[2]
-    assert simulate(COLUMNS, processors=8).jobs["end_s"].tolist() == ends[0]
+    for kind in (COLUMNS, Frame(COLUMNS)):
+        assert simulate(kind, processors=8).jobs["end_s"].tolist() == ends[0]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames(library: str) -> None:
+    frame = pytest.importorskip(library).DataFrame(COLUMNS)
+    ends = simulate(COLUMNS).jobs["end_s"].tolist()
+    for jobs in (frame, Jobs(frame), Jobs(**{name: frame[name] for name in COLUMNS})):
+        assert simulate(jobs).jobs["end_s"].tolist() == ends
+    with pytest.raises(ConfigError, match="walltimes: unknown column; did you mean walltime_s"):
+        Jobs(frame, walltimes=frame["walltime_s"])
 
 
 def test_the_estimate_is_the_run_time_without_walltimes() -> None:
