@@ -41,7 +41,7 @@ class SweepTable(Columns):
 
         Parameters
         ----------
-        by : axes; each combination of their values gives a row.
+        by : axes; each combination of their values gives a row; the last axis varies fastest.
 
         Returns
         -------
@@ -54,8 +54,9 @@ class SweepTable(Columns):
         names = (by,) if isinstance(by, str) else tuple(by)
         self._check(names, metric)
         rows = []
-        for key, members in self._groups(names).items():
-            values = self[metric][members]
+        groups = self._groups(names)
+        for key in product(*map(self._values, names)):
+            values = self[metric][groups.get(key, [])]
             found = mean_interval([value for value in values.tolist() if np.isfinite(value)])
             rows.append((*key, found.mean, found.low, found.high, found.n))
         return of_rows((*names, metric, "low", "high", "n"), rows)

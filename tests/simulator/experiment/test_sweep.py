@@ -144,7 +144,7 @@ def test_means_with_intervals_by_hand() -> None:
     assert (second["low"], second["high"]) == pytest.approx((6 - half, 6 + half), rel=1e-4)
     whole = rows_of(table.mean("wait", by=["seed", "scenario"]))
     assert [(row["seed"], row["scenario"], row["n"]) for row in whole] == [
-        (1, "a", 1), (2, "a", 1), (3, "a", 1), (1, "b", 1), (2, "b", 0), (3, "b", 1),
+        (1, "a", 1), (1, "b", 1), (2, "a", 1), (2, "b", 0), (3, "a", 1), (3, "b", 1),
     ]  # fmt: skip
     assert isnan(whole[0]["low"])
 
