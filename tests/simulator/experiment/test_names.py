@@ -42,8 +42,8 @@ def test_public_names() -> None:
     assert {*simulator.__all__} >= {*NAMES}
     for name in simulator.__all__:
         assert getattr(simulator, name) is not None
-    with pytest.raises(AttributeError, match="has no attribute 'Experimnt'"):
-        simulator.Experimnt  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'Experiments'"):
+        simulator.Experiments  # noqa: B018
 
 
 def test_fields_of_an_experiment() -> None:
