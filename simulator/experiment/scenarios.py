@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.policies.registry import kind_of, known
+from scheduler.policies.registry import kind_of_policy, known
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
@@ -118,7 +118,7 @@ def _has_method(value: object, method: str, field: str) -> bool:
     if not callable(getattr(value, method, None)):
         return False
     try:
-        kind_of(type(value).__name__, type(value))
+        kind_of_policy(type(value).__name__, type(value))
     except ConfigError as error:
         raise ConfigError(error.message, field=field) from None
     return True

@@ -9,18 +9,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import msgspec
 import pytest
 from small_experiments import CENTRES, COLUMNS, TREE, trace_text
 
+from scheduler.policies.api import QueueOrder
 from scheduler.policies.queue_orders.basic import Lxwf, Sjf
 from scheduler.policies.scenarios import scenario
 from simulator import Experiment, Jobs
 from simulator.experiment.digests import digest
 
 ORDER = """
-from typing import ClassVar
 import msgspec
+from scheduler.policies.api import QueueOrder
 
 def size_of(job):
     return job.processors * FACTOR
@@ -31,17 +31,17 @@ class Base:
     def key(self, job, now):
         return size_of(job), job.queued_at
 
-class Mine(Base, msgspec.Struct, frozen=True):
-    ages: ClassVar[bool] = False
+class Mine(Base, QueueOrder, msgspec.Struct, frozen=True):
+    ages = False
     parameter: int = 0
 """
 
 
-def order(text: str = ORDER, **parameters: int) -> Any:
+def order(text: str = ORDER, name: str = "Mine", **parameters: int) -> Any:
     """Order of a class that a notebook defines."""
     module = ModuleType("notebook")
     exec(compile(text, "notebook", "exec", dont_inherit=True), vars(module))
-    return module.Mine(**parameters)
+    return getattr(module, name)(**parameters)
 
 
 def of_order(*arguments: str, **parameters: int) -> str:
@@ -58,7 +58,7 @@ def test_the_same_class_defined_again() -> None:
         ("return size_of(job), job.queued_at", "return -size_of(job), job.queued_at"),
         ("return job.processors * FACTOR", "return job.estimate_s * FACTOR"),
         ("FACTOR = 1", "FACTOR = 2"),
-        ("ages: ClassVar[bool] = False", "ages: ClassVar[bool] = True"),
+        ("ages = False", "ages = True"),
     ],
     ids=["method of a base", "function", "constant", "class variable"],
 )
@@ -130,7 +130,7 @@ def test_a_class_that_is_named_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_objects_that_refer_to_each_other() -> None:
     @dataclass(eq=False)
-    class Ring:
+    class Ring(QueueOrder):
         other: object = None
         ages = False
 
@@ -153,7 +153,6 @@ def test_objects_that_refer_to_each_other() -> None:
 
 
 def test_plain_structs_of_equal_fields_differ() -> None:
-    first = msgspec.defstruct("First", [], namespace={"ages": False, "key": lambda s, j, n: 0.0})
-    second = msgspec.defstruct("Second", [], namespace={"ages": False, "key": lambda s, j, n: 0.0})
-    made = [digest(Experiment(COLUMNS, queue_order=kind())) for kind in (first, second)]
+    first, second = (order(ORDER.replace("Mine", name), name) for name in ("First", "Second"))
+    made = [digest(Experiment(COLUMNS, queue_order=kind)) for kind in (first, second)]
     assert made[0] != made[1]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from math import isnan, nan
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,15 +18,15 @@ from small_experiments import COLUMNS, TREE, trace_text
 from waiting import LIMIT_S
 
 from reshape.errors import ConfigError, ReshapeError
-from scheduler.policies.api import Job
+from scheduler.policies.api import Job, QueueOrder
 from simulator import Experiment, Jobs, SweepTable, sweep
 from simulator.experiment.tables import Columns
 
 
-class Counting(msgspec.Struct, frozen=True):
+class Counting(QueueOrder, msgspec.Struct, frozen=True):
     """First come, first served; each simulation appends a line to a file."""
 
-    ages: ClassVar[bool] = False
+    ages = False
 
     file: str
     number: int = 0
@@ -38,10 +38,10 @@ class Counting(msgspec.Struct, frozen=True):
         return job.queued_at
 
 
-class Raising(msgspec.Struct, frozen=True):
+class Raising(QueueOrder, msgspec.Struct, frozen=True):
     """An order that fails, or ends its process, at one of its values."""
 
-    ages: ClassVar[bool] = False
+    ages = False
 
     number: int = 0
     fails_at: int = -1
@@ -253,12 +253,12 @@ def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str])
 #: Defined in `__main__`, as in a notebook: the third point waits until it is interrupted.
 PROGRAM = """
 import os, sys, time
-from typing import ClassVar
 import msgspec
 import simulator as sim
+from scheduler.policies.api import QueueOrder
 
-class Waiting(msgspec.Struct, frozen=True):
-    ages: ClassVar[bool] = False
+class Waiting(QueueOrder, msgspec.Struct, frozen=True):
+    ages = False
     number: int
     def key(self, job, now):
         if job.id == 1:
