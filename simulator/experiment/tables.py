@@ -163,4 +163,4 @@ def _text(value: Any) -> str:
     """Value in a table; times that are long stay readable."""
     if not isinstance(value, float | np.floating):
         return str(value)
-    return f"{value:.1f}" if 1e5 <= abs(value) < 1e15 else f"{value:.6g}"
+    return f"{value:.1f}" if 1e5 <= abs(float(value)) < 1e15 else f"{value:.6g}"
