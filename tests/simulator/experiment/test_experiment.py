@@ -368,7 +368,7 @@ def test_paths_are_relative_to_the_file(
         ("jobs:\n  trace: twelve.swf\n  fist: 1\n", ":3: jobs.fist: unknown field; did you mean"),
         ("jobs:\n  trace: twelve.swf\n  options: {a: 1}\n", ":3: jobs.options: applies to a model"),
         ("jobs: twelve.swf\nmachine: {nodes: 0}\n", ":2: machine.nodes: "),
-        ("jobs: twelve.swf\nmachine:\n  nodes: 8\n  exclusively: true\n", ":4: machine.exclusiv"),
+        ("jobs: twelve.swf\nmachine:\n  nodes: 8\n  exclusively: true\n", ":4: machine.exclu"),
         ("jobs: twelve.swf\nsharing: tables\n", ":2: sharing.windows: must be table or changes"),
         ("jobs: twelve.swf\njobs: twelve.swf\n", ":2: jobs: is given twice; keep one"),
         ("jobs: none.swf\n", "none.swf: cannot be read: No such file"),
