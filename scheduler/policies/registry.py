@@ -174,7 +174,7 @@ def register(name: str, policy: Any) -> None:
     ConfigError : `policy` is neither a scenario nor a class with typed parameters and the method of
         one of the kinds of policy.
     """
-    _known[_kind(name, policy)][name] = policy
+    _known[kind_of_policy(name, policy)][name] = policy
 
 
 @contextmanager
@@ -264,7 +264,7 @@ def _imported(kind: str, name: str) -> Any:
         fix = "; call the command in its folder, or put the folder on PYTHONPATH" * missing
         message = f"{kind} {name!r} cannot be imported: {error}{fix}"
         raise ConfigError(message, field=kind) from None
-    found = _kind(name, policy)
+    found = kind_of_policy(name, policy)
     if found == kind:
         return policy
     if (kind, found) == ("scenario", "resizing"):
@@ -272,7 +272,7 @@ def _imported(kind: str, name: str) -> Any:
     raise ConfigError(f"{name!r} is of kind {found}, not {kind}", field=kind)
 
 
-def _kind(name: str, policy: Any) -> str:
+def kind_of_policy(name: str, policy: Any) -> str:
     """Kind of a policy class or scenario.
 
     Raises

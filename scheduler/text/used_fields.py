@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -106,10 +107,16 @@ def _inside(value: object, title: str, path: tuple[str, ...]) -> Iterator[Unused
         yield from unused(value, title, path)
 
 
-def _default(struct: Any, name: str) -> Any:
+def _default(struct: object, name: str) -> Any:
     """Default of a field of a struct or dataclass."""
-    kind = msgspec.structs if isinstance(struct, msgspec.Struct) else dataclasses
-    return next((field.default for field in kind.fields(struct) if field.name == name), None)
+    return _defaults(type(struct)).get(name)  # type: ignore[arg-type]  # classes are hashable
+
+
+@cache
+def _defaults(cls: type) -> dict[str, Any]:
+    """Defaults of the fields by name; msgspec evaluates all annotations to list them."""
+    kind: Any = msgspec.structs if issubclass(cls, msgspec.Struct) else dataclasses
+    return {field.name: field.default for field in kind.fields(cls)}
 
 
 def _text(value: object) -> str:

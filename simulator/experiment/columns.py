@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -67,15 +68,23 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
 
 def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
     """Values as numbers, texts by their order among the different ones."""
-    given = np.asarray(values if isinstance(values, np.ndarray) else list(values))
+    try:
+        given = np.asarray(values if isinstance(values, np.ndarray) else list(values))
+    except TypeError:
+        raise ConfigError(
+            f"must be an array or a list, one value for each job, got {values!r}", field=name
+        ) from None
+    except ValueError:
+        raise ConfigError("must have one dimension, got lists in a list", field=name) from None
     if given.ndim != 1:
         raise ConfigError(f"must have one dimension, got {given.ndim}", field=name)
     if given.dtype.kind in "OUS" and name in ("user", "group", "executable"):
         return np.unique(given.astype(str), return_inverse=True)[1].astype(np.float64)
-    try:
-        numbers = given.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ConfigError(f"must hold numbers, got {given[:3].tolist()} ...", field=name) from None
+    if given.dtype.kind not in "biuf":
+        for row, value in enumerate(given):
+            if not isinstance(value, Real) or given.dtype.kind == "m":
+                raise ConfigError(f"row {row}: must be a number, got {value!r}", field=name)
+    numbers = given.astype(np.float64)
     for row, fault in _faults(name, numbers):
         raise ConfigError(f"row {row}: {fault}, got {numbers[row]:g}", field=name)
     return numbers

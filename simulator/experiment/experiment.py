@@ -11,17 +11,23 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError, nearest
-from scheduler.policies.registry import name_of
+from scheduler.policies.registry import known, name_of
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
 from simulator.experiment import rules
-from simulator.experiment.jobs import JobFields, Jobs
+from simulator.experiment.columns import NAMES
+from simulator.experiment.jobs import Frame, JobFields, Jobs
+from simulator.experiment.physics import ContiguityGain, SharingRules
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
-from simulator.experiment.settings import OF_SCENARIO, Settings
+from simulator.experiment.scenarios import OF_SCENARIO
+from simulator.experiment.settings import Settings
 from simulator.traces.files import replace_all
 
 #: Fields with a path that is relative to the folder of the file.
-_PATHS = ("machine", "advance_reservations", "pool_wait")
+PATHS = ("machine", "advance_reservations", "pool_wait")
+SOURCES = ("trace", "workload")  #: The same of its jobs.
 #: Fields that hold a number, a truth value or a choice -> type.
 _TYPES: dict[str, Any] = {
     "event_order": Literal["batch", "sequential"],
@@ -111,7 +117,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
                 tree.fail((name,), f"unknown field{nearest(name, cls.__struct_fields__)}")
         if "jobs" not in values:
             tree.fail(("jobs",), "is missing; give the path of a trace, or a mapping")
-        for name in _PATHS:
+        for name in PATHS:
             value = values.get(name)
             if isinstance(value, str) and (folder / value).is_file():
                 values[name] = str(folder / value)
@@ -119,12 +125,14 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             values["jobs"] = _jobs(values["jobs"], folder)
             return cls(**values)
         except ConfigError as error:
-            if error.file is not None:
+            place = (error.field or "").split(".")
+            if error.file in PATHS:  # the contents of a field
+                place.insert(0, error.file)
+            elif error.file is not None:
                 raise
-            place = tuple((error.field or "").split("."))
-            if place[0] not in cls.__struct_fields__:
-                place = ("jobs", *place)
-            tree.fail(place, error.message)
+            elif place[0] not in cls.__struct_fields__:
+                place.insert(0, "jobs")
+            tree.fail(tuple(filter(None, place)), error.message)
 
     def save(self, path: str | Path) -> None:
         """Write the experiment as a YAML file that `from_file` reads, with paths relative to it.
@@ -137,7 +145,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         import yaml  # late: most programs write none
 
         data, folder = self.data(), Path(path).resolve().parent
-        for group, names in ((data, _PATHS), (data["jobs"], ("trace", "workload"))):
+        for group, names in ((data, PATHS), (data["jobs"], SOURCES)):
             for name in names:
                 if isinstance(group.get(name), str) and Path(group[name]).is_file():
                     group[name] = os.path.relpath(Path(group[name]).resolve(), folder)
@@ -164,7 +172,7 @@ def simulate(jobs: Any, **fields: Any) -> Simulation:
 
     Parameters
     ----------
-    jobs : `Jobs`, the path of a trace or workload file, or a mapping of columns.
+    jobs : `Jobs`, the path of a trace or workload file, or columns as a mapping or a data frame.
     fields : further fields of the experiment; see `Settings`.
 
     Raises
@@ -181,13 +189,18 @@ def _jobs(given: Any, folder: Path | None = None) -> Jobs:
     if isinstance(given, str | Path):
         path = Path(given)
         return Jobs.read(path if folder is None else folder / path)
+    if isinstance(given, Frame):
+        return Jobs(given)
     if not isinstance(given, Mapping):
         raise ConfigError(
-            f"must be Jobs, the path of a file or a mapping, got {given!r}", field="jobs"
+            f"must be Jobs, the path of a file, a mapping or a data frame, got {given!r}",
+            field="jobs",
         )
+    if given.keys() & NAMES:
+        return Jobs(given)
     fields = converted(given, JobFields, "jobs")
     if folder is not None:
-        for name in ("trace", "workload"):
+        for name in SOURCES:
             path_text = getattr(fields, name)
             if path_text is not None:
                 fields = msgspec.structs.replace(fields, **{name: str(folder / path_text)})
@@ -196,15 +209,56 @@ def _jobs(given: Any, folder: Path | None = None) -> Jobs:
 
 def _plain(value: Any, name: str) -> Any:
     """Plain data of a value; of a policy, its name and its parameters."""
-    if name in OF_SCENARIO and isinstance(value, msgspec.Struct):
-        kind = {"queue_order": "order", "backfill_order": "order", "select": "selection"}
-        return {"policy": name_of(kind.get(name, name), value)} | msgspec.to_builtins(value)
-    if isinstance(value, Path):
-        return str(value)
     try:
-        return msgspec.to_builtins(value)
+        if name == "scenario" and not isinstance(value, str | Mapping):
+            return _of_scenario(value)
+        if name in OF_SCENARIO and not isinstance(value, str | Mapping):
+            kind = {"queue_order": "order", "backfill_order": "order", "select": "selection"}
+            return _of_policy(kind.get(name, name), value)
+        if isinstance(value, ContiguityGain | SharingRules):
+            return msgspec.to_builtins(value)
+        return _of_data(value)
     except TypeError:
         raise ConfigError(
-            f"{value!r} cannot be written to a file; give the name of a class, as module:Class",
+            f"{value!r} cannot be written to a file; give a name, such as module:Class, or a"
+            " mapping",
             field=name,
         ) from None
+
+
+def _of_policy(kind: str, value: object) -> dict[str, Any]:
+    """Name of the class of a policy, and its parameters."""
+    name = name_of(kind, value)
+    if name.startswith("__main__:"):
+        raise TypeError(name)
+    parameters: dict[str, Any] = msgspec.to_builtins(value)
+    return {"policy": name} | parameters
+
+
+def _of_scenario(value: object) -> dict[str, Any]:
+    """Name of a scenario, and the fields that differ; or a resizing policy with EASY."""
+    if not isinstance(value, Scenario):
+        policy = _of_policy("resizing", value)
+        return {"name": policy.pop("policy")} | ({"resizing": policy} if policy else {})
+    if value.name not in known("scenario"):
+        raise TypeError(value.name)
+    base, data = to_data(scenario(value.name)), to_data(value)
+    return {"name": value.name} | {k: v for k, v in data.items() if v != base[k]}
+
+
+def _of_data(value: object) -> Any:
+    """Numbers, texts, mappings and lists of them.
+
+    Raises
+    ------
+    TypeError : an object of another kind.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _of_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_of_data(item) for item in value]
+    raise TypeError(value)

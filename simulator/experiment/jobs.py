@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from reshape.errors import ConfigError
 from reshape.key_values import key_values
@@ -27,6 +28,18 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: Jobs that a model draws by default.
 DEFAULT_JOBS = 1000
 _OF_REQUEST = ("load", "queue", "resources", "law", "estimates", "longest_s")
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """What is used of a data frame; pandas iterates over names of columns, polars over columns."""
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """Names of the columns."""
+
+    def __getitem__(self, name: Any, /) -> Any:
+        """Column of a name."""
 
 
 class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -125,9 +138,16 @@ class Jobs:
     __slots__ = ("_table", "fields")
 
     def __init__(
-        self, columns: Mapping[str, Iterable[Any]] | None = None, /, **named: Iterable[Any]
+        self, columns: Mapping[str, Iterable[Any]] | Frame | None = None, /, **named: Iterable[Any]
     ) -> None:
-        given = {} if columns is None else {str(name): columns[name] for name in columns}
+        given: dict[str, Iterable[Any]] = {}
+        if isinstance(columns, Mapping):
+            given = {str(name): column for name, column in columns.items()}
+        elif isinstance(columns, Frame):
+            given = {str(name): columns[name] for name in columns.columns}
+        elif columns is not None:
+            fix = f"; read a file by Jobs.read({str(columns)!r})" * isinstance(columns, str | Path)
+            raise ConfigError(f"must be a mapping of columns or a data frame{fix}", field="jobs")
         for name in named.keys() & given.keys():
             raise ConfigError("is given twice; keep one", field=name)
         self.fields = JobFields(columns={})
@@ -293,6 +313,12 @@ class Jobs:
         partly = resizable is not None and 0 < resizable.share < 1
         return partly or fields.model is not None or fields.workload is not None
 
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of which the jobs were made, (n,) arrays by name; of other sources none."""
+        held = {} if self._table is None else self._table.columns
+        return {name: held[column] for name, (column, _) in NAMES.items() if column in held}
+
     def data(self) -> dict[str, Any]:
         """The same as plain data, for a file."""
         data: dict[str, Any] = msgspec.to_builtins(self.fields)
@@ -300,10 +326,7 @@ class Jobs:
         if "rules" in data:
             data["rules"] = {k: v for k, v in data["rules"].items() if v != rules[k]}
         if self._table is not None:
-            held = self._table.columns
-            data["columns"] = {
-                name: held[column].tolist() for name, (column, _) in NAMES.items() if column in held
-            }
+            data["columns"] = {name: column.tolist() for name, column in self.columns.items()}
         return data
 
     def _request(self, seed: int) -> TraceRequest:
@@ -321,6 +344,8 @@ class Jobs:
         }
         model_of(fields.model, parameters)
         jobs = fields.options.get("jobs", DEFAULT_JOBS)
+        if not (isinstance(jobs, int) and jobs > 0):
+            raise ConfigError(f"must be a whole number >= 1, got {jobs!r}", field="jobs")
         wanted = {"model": fields.model, "jobs": jobs, "seed": seed, "parameters": parameters}
         return converted(wanted | own, TraceRequest, "jobs.options")
 

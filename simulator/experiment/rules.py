@@ -8,14 +8,15 @@ Policies check their own fields (`scheduler.text.used_fields`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
-from simulator.experiment.settings import COUNT, OF_SCENARIO, Settings
+from simulator.experiment.settings import COUNT, Settings
 
 
 class Refusal(NamedTuple):
@@ -159,10 +160,8 @@ def check(settings: Settings) -> None:
     ------
     ConfigError : names the first field that does not, why, and what to change.
     """
-    for name in (*OF_SCENARIO, "assign", "pool"):
-        value = getattr(settings, name)
-        if isinstance(value, int | float | list):
-            raise ConfigError(f"must be a name or a mapping, got {value!r}", field=name)
+    if isinstance(settings.assign, int | float | list | Mapping):
+        raise ConfigError(f"must be a name or an object, got {settings.assign!r}", field="assign")
     if not isinstance(settings.dispatch, Mapping):
         raise ConfigError(f"must be a mapping, got {settings.dispatch!r}", field="dispatch")
     _resolve(settings)
@@ -198,7 +197,12 @@ def _resolve(settings: Settings) -> None:
 def is_set(settings: Settings, name: str) -> bool:
     """Whether a field differs from its default; objects of one's own may not define equality."""
     value = getattr(settings, name)
-    default = next(f.default for f in msgspec.structs.fields(settings) if f.name == name)
+    default = _defaults(type(settings))[name]
     if default is msgspec.NODEFAULT:
         return bool(value)
     return not (value is default or (type(value) is type(default) and value == default))
+
+
+@cache
+def _defaults(kind: type[Settings]) -> dict[str, Any]:
+    return {field.name: field.default for field in msgspec.structs.fields(kind)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from reshape.errors import ReshapeError, nearest
 from scheduler.model.selection import Selection
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
@@ -77,7 +78,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Numbers of the run by name; see `simulator.results.metrics.Metrics` and docs/output.md.
+        """Numbers of the run by name; see `simulator.results.metrics.Metrics`.
 
         Of several centres: see `simulator.many_centres.schedule.CentresSchedule.numbers`.
         """
@@ -116,6 +117,21 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     def reservations(self) -> Columns:
         """Advance reservations that were granted."""
         return tables.reservation_columns(self.schedule)
+
+    @property
+    def tables(self) -> dict[str, Columns]:
+        """All tables that have rows, by name: these four, and those of centres and a pool."""
+        found = {
+            "jobs": self.jobs,
+            "allocations": self.allocations,
+            "resizes": self.resizes,
+            "reservations": self.reservations,
+        }
+        if self.centres is not None:
+            found["centres"] = tables.centre_columns(self.centres)
+        if self.pool is not None:
+            found["pool"] = tables.pool_columns(self.pool)
+        return {name: table for name, table in found.items() if table.rows}
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -192,9 +208,10 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
         Raises
         ------
-        ReshapeError : the jobs are not those of a trace.
+        ReshapeError : the jobs are not those of a trace, or they ran at several centres.
         """
-        assert self.trace is not None
+        if self.trace is None or "policy" not in self.head:
+            raise ReshapeError("only the jobs of a trace on one machine can be written as a trace")
         policy = self.head["policy"]
         note = f"waits simulated by reshape, policy {policy}, {self.schedule.processors} processors"
         return swf.encode(self.schedule.trace(self.trace), note)
@@ -219,15 +236,19 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
         Raises
         ------
-        ReshapeError : it cannot be written.
+        ReshapeError : it cannot be written; there is no such picture or format.
         """
-        from scheduler.pictures import encode
+        from scheduler.pictures import FORMATS, encode
         from simulator.results.pictures import PICTURES
 
         path = Path(path)
+        form = path.suffix.removeprefix(".")
+        if picture not in PICTURES:
+            raise ReshapeError(f"unknown picture {picture!r}{nearest(picture, PICTURES)}")
+        if form not in FORMATS:
+            raise ReshapeError(f"{path}: a picture is a .{' or .'.join(FORMATS)} file")
         check_place(path)
-        figure = PICTURES[picture](self._scene())
-        replace_all({path: encode(figure, path.suffix.removeprefix("."))})
+        replace_all({path: encode(PICTURES[picture](self._scene()), form)})
 
     def gantt(self, axes: Axes) -> None:
         """Draw a Gantt chart into axes of Matplotlib."""

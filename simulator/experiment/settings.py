@@ -9,20 +9,19 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from reshape.errors import ConfigError, ReshapeError, nearest
+from reshape.errors import ConfigError, ReshapeError
 from reshape.key_values import key_values
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
-from scheduler.policies.registry import find, known, name_of
-from scheduler.policies.resizing.interface import Resizing
+from scheduler.policies.registry import find, name_of
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import changed, scenario
 from scheduler.pools.options import KEYS, PoolOptions, parse_pool_options
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted
 from simulator.engine.sharing import Sharing
 from simulator.experiment.jobs import Resizable
 from simulator.experiment.physics import ContiguityGain, SharingRules
+from simulator.experiment.scenarios import EXACT, OF_SCENARIO, estimates_of, scenario_of
 from simulator.many_centres.centres_file import (
     CentreDescription,
     described_centres,
@@ -38,16 +37,8 @@ from simulator.workloads.generate import PRIO
 from simulator.workloads.resizable_trace import Resizability
 
 T = TypeVar("T")
-EXACT = "exact"  #: Estimates that are the run times.
 COUNT = "count"  #: Selection of processors that are only counted.
 DEFAULT_ASSIGN = "less-waittime"
-#: Field of an experiment -> field of the scenario that it sets.
-OF_SCENARIO = {
-    "queue_order": "order",
-    "backfill_order": "backfill_order",
-    "estimates": "estimates",
-    "select": "selection",
-}
 
 
 class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
@@ -55,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
     Parameters
     ----------
-    jobs : `Jobs`; or the path of a trace or workload file.
+    jobs : `Jobs`; the path of a trace or workload file; or a mapping of columns, or a data frame.
     processors : of a machine that is nothing else. Default: those that the jobs name.
     machine : machine file or its contents as a mapping: nodes and network (docs/machines.md), or
         several centres (docs/sites.md).
@@ -137,41 +128,11 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @cached_property
     def chosen(self) -> Scenario:
         """The scenario with all changes, and those of the partitions of the machine."""
-        return (
-            self._unpartitioned
-            if self.platform is None
-            else self.platform.scenario(self._unpartitioned)
-        )
-
-    @property
-    def _unpartitioned(self) -> Scenario:
-        given = self.scenario
-        changes: dict[str, Any] = {}
-        if isinstance(given, Mapping):
-            changes = dict(given)
-            given = changes.pop("name", "easy")
-        objects: dict[str, Any] = {}
-        for name, field in OF_SCENARIO.items():
-            value = getattr(self, name)
-            if value is None or (name == "select" and value == COUNT):
-                continue
-            if field in changes:
-                raise ConfigError(f"scenario has {field} as well; keep one", field=name)
-            if name == "estimates":
-                value = _estimates(value)
-            (changes if isinstance(value, str | Mapping) else objects)[field] = value
-        try:
-            base = _base(given)
-        except ConfigError as error:
-            field = "scenario.name" if isinstance(self.scenario, Mapping) else "scenario"
-            raise ConfigError(error.message, field=field) from None
-        try:
-            return msgspec.structs.replace(changed(base, changes) if changes else base, **objects)
-        except ConfigError as error:
-            first, dot, rest = (error.field or "").partition(".")
-            own = [name for name, field in OF_SCENARIO.items() if first == field]
-            own = [f"{name}{dot}{rest}" for name in own if getattr(self, name) is not None]
-            raise ConfigError(error.message, field=[*own, f"scenario.{error.field}"][0]) from None
+        policies = {name: getattr(self, name) for name in OF_SCENARIO}
+        if self.select == COUNT:
+            policies["select"] = None
+        made = scenario_of(self.scenario, policies)
+        return made if self.platform is None else self.platform.scenario(made)
 
     @property
     def rules(self) -> Rules:
@@ -287,6 +248,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         try:
             if isinstance(given, str):
                 return parse_pool_options(key_values(given.split(","), KEYS))
+            if not isinstance(given, Mapping):
+                raise ConfigError(f"must be a text or a mapping, got {given!r}", field="pool")
             return parse_pool_options({name: _text(value) for name, value in given.items()})
         except ValueError as error:
             raise ConfigError(str(error), field="pool") from None
@@ -310,7 +273,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         given = self.estimates
         if not isinstance(given, str):
             return given  # type: ignore[no-any-return]
-        made: Estimates = find("estimates", _estimates(given))()
+        made: Estimates = find("estimates", estimates_of(given))()
         return made
 
     @property
@@ -362,31 +325,6 @@ def _tree(given: object, field: str) -> Located:
     if isinstance(given, str | Path):
         return Located.read(Path(given))
     raise ConfigError(f"must be a path or a mapping, got {given!r}", field=field)
-
-
-def _estimates(given: Any) -> Any:
-    """Estimates as the scenario takes them: "exact" ones are requests that were replaced."""
-    names = known("estimates")
-    if isinstance(given, str) and ":" not in given and given not in (EXACT, *names):
-        raise ConfigError(
-            f"unknown estimates {given!r}{nearest(given, (EXACT, *names))}", field="estimates"
-        )
-    return "user" if given == EXACT else given
-
-
-def _base(given: object) -> Scenario:
-    """Scenario of a name, or of an object."""
-    if isinstance(given, Scenario):
-        return given
-    if isinstance(given, str):
-        return scenario(given)
-    if callable(getattr(given, "decide", None)):
-        policy: Resizing = given  # type: ignore[assignment]
-        return Scenario(type(given).__name__, resizing=policy)
-    raise ConfigError(
-        f"must be a name, a Scenario, a resizing policy or a mapping, got {given!r}",
-        field="scenario",
-    )
 
 
 def _text(value: object) -> str:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from rich.console import Console
 
-from reshape import __version__
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import source_digests
+from simulator.experiment.digests import digest
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.tables import Columns, means_of, of_rows
 from simulator.results.statistics import mean_interval
 from simulator.study.progress import StudyProgress
 from simulator.study.runner import InlineExecutor, Outcome, RunFailure, as_json, outcomes, processes
 
-#: Experiments of the sweep under way, which its processes have by fork.
-_points: list[Experiment] = []
+#: Points of the sweep under way, which its processes have by fork.
+_points: list[_GridPoint] = []
 
 
 class SweepTable(Columns):
@@ -46,7 +41,7 @@ class SweepTable(Columns):
 
         Parameters
         ----------
-        by : axes; each combination of their values gives a row.
+        by : axes; each combination of their values gives a row; the last axis varies fastest.
 
         Returns
         -------
@@ -57,10 +52,11 @@ class SweepTable(Columns):
         KeyError : there is no such axis or metric.
         """
         names = (by,) if isinstance(by, str) else tuple(by)
-        self._check(names)
+        self._check(names, metric)
         rows = []
-        for key, members in self._groups(names).items():
-            values = self[metric][members]
+        groups = self._groups(names)
+        for key in product(*map(self._values, names)):
+            values = self[metric][groups.get(key, [])]
             found = mean_interval([value for value in values.tolist() if np.isfinite(value)])
             rows.append((*key, found.mean, found.low, found.high, found.n))
         return of_rows((*names, metric, "low", "high", "n"), rows)
@@ -70,7 +66,7 @@ class SweepTable(Columns):
 
         Parameters
         ----------
-        baseline : the value of the axis to compare with, as the table shows it.
+        baseline : the value of the axis to compare with, as it was given or as the table shows it.
 
         Returns
         -------
@@ -81,9 +77,11 @@ class SweepTable(Columns):
         ------
         KeyError : there is no such axis, metric or baseline.
         """
-        self._check((axis,))
-        if baseline not in self[axis].tolist():
-            raise KeyError(f"{axis} has no value {baseline!r}; it has {self._values(axis)}")
+        self._check((axis,), metric)
+        known = self._values(axis)
+        baseline = baseline if baseline in known else _label(baseline)
+        if baseline not in known:
+            raise KeyError(f"{axis} has no value {baseline!r}; it has {known}")
         others = tuple(name for name in self.axes if name != axis)
         rows = []
         for value in self._values(axis):
@@ -101,10 +99,13 @@ class SweepTable(Columns):
             rows.append((value, found.mean, found.low, found.high, ratio, found.n))
         return of_rows((axis, "difference", "low", "high", "ratio", "n"), rows)
 
-    def _check(self, names: Iterable[str]) -> None:
+    def _check(self, names: Iterable[str], metric: str) -> None:
         for name in names:
             if name not in self.axes:
                 raise KeyError(f"the sweep has no axis {name!r}; it has {', '.join(self.axes)}")
+        metrics = [name for name in self if name not in self.axes]
+        if metric not in metrics:
+            raise KeyError(f"the sweep has no metric {metric!r}; it has {', '.join(metrics)}")
 
     def _values(self, axis: str) -> list[Any]:
         return list(dict.fromkeys(self[axis].tolist()))
@@ -143,73 +144,83 @@ def sweep(
     ConfigError : an axis is not a field or has no values, or a point is not a valid experiment.
     ReshapeError : a point fails; what is done stays in the file.
     """
-    axes = {name: list(values) for name, values in grid.items()}
-    for name, values in axes.items():
-        if not values:
-            raise ConfigError("has no values; give at least one", field=name)
-    points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    experiments = [_at(experiment, point) for point in points]
+    axes = {name: _axis(name, values) for name, values in grid.items()}
+    if workers is not None and workers < 1:
+        raise ConfigError(f"must be >= 1, got {workers}", field="workers")
+    points = [
+        _GridPoint(experiment, dict(zip(axes, values, strict=True)))
+        for values in product(*axes.values())
+    ]
     width = min(workers or len(os.sched_getaffinity(0)), len(points))
     results: dict[int, dict[str, Any]] = {}
     with _Store(file) as store:
-        keys = [digest(each) for each in experiments] if file is not None else [""] * len(points)
+        keys = ["" if file is None else digest(point.experiment) for point in points]
         results |= {i: known for i, key in enumerate(keys) if (known := store.get(key)) is not None}
         missing = [i for i in range(len(points)) if i not in results]
-        for i, result in _computed(experiments, missing, width, shows=progress):
+        for i, result in _computed(points, missing, width, shows=progress):
             store.put(keys[i], result)
             results[i] = result
-    names = list(dict.fromkeys(name for i in range(len(points)) for name in results[i]))
+    return _table(axes, [results[i] for i in range(len(points))])
+
+
+def _axis(name: str, values: object) -> list[Any]:
+    """Values of an axis."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise ConfigError(f"must be a list of values, got {values!r}", field=name)
+    listed = list(values)
+    if not listed:
+        raise ConfigError("has no values; give at least one", field=name)
+    return listed
+
+
+def _table(
+    axes: Mapping[str, Sequence[Any]], results: Sequence[Mapping[str, float | None]]
+) -> SweepTable:
+    """Results of all points; a number that does not exist is nan."""
     labels = {name: _labels(values) for name, values in axes.items()}
-    rows = product(*labels.values())
-    table = SweepTable(of_rows([*axes], rows))
-    for name in names:
+    table = SweepTable(of_rows([*axes], product(*labels.values())))
+    for name in dict.fromkeys(name for result in results for name in result):
         if name not in axes:
-            table[name] = np.array([results[i].get(name, np.nan) for i in range(len(points))])
+            values = [result.get(name) for result in results]
+            table[name] = np.array([np.nan if value is None else value for value in values])
     table.axes = tuple(axes)
     return table
 
 
-def digest(experiment: Experiment) -> str:
-    """Digest of all that determines the results of an experiment."""
-    fields = experiment.jobs.fields
-    files = [fields.trace, fields.workload, experiment.machine, experiment.pool_wait]
-    files.append(experiment.advance_reservations)
-    contents = [_content(str(path)) for path in files if isinstance(path, str | Path)]
-    own: list[str] = []
-    given = {name: getattr(experiment, name) for name in experiment.__struct_fields__}
-    if experiment.centres is None:
-        own += [f"{k} {v}" for k, v in source_digests(experiment.chosen).items()]
-    own += [_source(type(value)) for value in given.values()]
-    shown = {name: _described(value) for name, value in given.items() if name != "jobs"}
-    whole = [__version__, experiment.jobs.data(), shown, contents, own]
-    return sha256(json.dumps(whole, sort_keys=True, default=repr).encode()).hexdigest()
+class _GridPoint:
+    """One point of a grid.
 
+    Raises
+    ------
+    ConfigError : it is not a valid experiment; the message names the point.
+    """
 
-def _at(experiment: Experiment, point: Mapping[str, Any]) -> Experiment:
-    try:
-        return experiment.replace(**point)
-    except ConfigError as error:
-        text = ", ".join(f"{name}={_label(value)}" for name, value in point.items())
-        raise ConfigError(f"{error.message} (at {text})", field=error.field) from None
+    def __init__(self, base: Experiment, values: Mapping[str, Any]) -> None:
+        self.text = ", ".join(f"{name}={_label(value)}" for name, value in values.items())
+        try:
+            self.experiment = base.replace(**values)
+        except ConfigError as error:
+            raise ConfigError(f"{error.message} (at {self.text})", field=error.field) from None
 
 
 def _computed(
-    experiments: list[Experiment], missing: list[int], width: int, *, shows: bool
+    points: list[_GridPoint], missing: list[int], width: int, *, shows: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Results of the missing points, each when it is done."""
     if not missing:
         return
-    _points[:] = experiments
+    _points[:] = points
     make: Callable[[int], Any] = lambda workers: processes(workers, "fork")  # noqa: E731
-    done = len(experiments) - len(missing)
+    done = len(points) - len(missing)
     console = Console(stderr=True, quiet=not shows)
     with (
         make(width) if width > 1 else InlineExecutor() as pool,
-        StudyProgress(console, "sweep", done, len(experiments)) as progress,
+        StudyProgress(console, "sweep", done, len(points)) as progress,
     ):
         for i, outcome in outcomes(missing, _run_point, pool, width, make):
             if isinstance(outcome, RunFailure):
-                raise ReshapeError(f"{_points[i]!r} failed: {outcome.message}\n{outcome.details}")
+                details = f"\n{outcome.details}" if outcome.details else ""
+                raise ReshapeError(f"at {points[i].text}: {outcome.message}{details}")
             progress.step()
             yield i, json.loads(outcome)
 
@@ -219,7 +230,7 @@ def _run_point(i: int) -> Outcome:
     import traceback
 
     try:
-        return as_json(means_of(_points[i].run().metrics))
+        return as_json(means_of(_points[i].experiment.run().metrics))
     except ReshapeError as error:
         return RunFailure(str(error))
     except Exception as error:
@@ -257,11 +268,15 @@ class _Store:
 
     def put(self, key: str, result: Mapping[str, Any]) -> None:
         """Keep the result of a point."""
-        if self._base is not None:
+        if self._base is None:
+            return
+        try:
             with self._base:
                 self._base.execute(
                     "INSERT OR REPLACE INTO points VALUES (?, ?)", (key, json.dumps(result))
                 )
+        except sqlite3.Error as error:
+            raise ReshapeError(f"{self._file} cannot be written: {error}") from None
 
 
 def _labels(values: Sequence[Any]) -> list[Any]:
@@ -276,27 +291,6 @@ def _label(value: Any) -> Any:
         return "" if value is None else value
     if isinstance(value, Scenario):
         return value.name
-    return json.dumps(value) if isinstance(value, Mapping) else repr(value)
-
-
-def _described(value: Any) -> Any:
-    """Plain data of a value, or its representation."""
-    try:
-        return [type(value).__qualname__, msgspec.to_builtins(value)]
-    except TypeError:
-        return repr(value)
-
-
-@cache
-def _content(path: str) -> str:
-    return sha256(Path(path).read_bytes()).hexdigest() if Path(path).is_file() else path
-
-
-def _source(cls: type) -> str:
-    """Digest of the source of a class of one's own."""
-    if cls.__module__.split(".")[0] in ("scheduler", "simulator", "builtins", "pathlib"):
-        return ""
-    try:
-        return sha256(inspect.getsource(cls).encode()).hexdigest()
-    except (OSError, TypeError):
-        return cls.__qualname__
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_label(item)}" for name, item in value.items())
+    return type(value).__name__ if repr(value) == object.__repr__(value) else repr(value)

@@ -47,7 +47,13 @@ class Columns(dict[str, NDArray[Any]]):
 def of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Columns:
     """Columns of rows; without rows they are empty."""
     listed = list(rows)
-    return Columns((name, np.array([row[i] for row in listed])) for i, name in enumerate(names))
+    return Columns((name, _column([row[i] for row in listed])) for i, name in enumerate(names))
+
+
+def _column(values: Sequence[Any]) -> NDArray[Any]:
+    """Values as an array; texts beside numbers stay what they are."""
+    mixed = len({isinstance(value, str) for value in values}) > 1
+    return np.array(values, object if mixed else None)
 
 
 def job_columns(schedule: Schedule, tau_s: float) -> Columns:
@@ -157,4 +163,7 @@ def means_of(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.10g}" if isinstance(value, float | np.floating) else str(value)
+    """Value in a table; times that are long stay readable."""
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    return f"{value:.1f}" if 1e5 <= abs(float(value)) < 1e15 else f"{value:.6g}"

@@ -1,0 +1,155 @@
+"""Digests of experiments, by which a sweep recognises the results that it has.
+
+A digest covers the release, the values of all fields with their classes, the contents of files, and
+the code of classes of one's own with all functions and values that it refers to. An object that
+cannot be described, such as a random generator, gives another digest each time, so that its
+experiment is computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence, Set
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+
+from reshape import __version__
+from simulator.experiment.experiment import PATHS, Experiment
+
+#: Packages whose code the release determines.
+_OWN = frozenset({"reshape", "redistribution", "scheduler", "simulator"})
+
+
+def digest(experiment: Experiment) -> str:
+    """Digest of all that determines the results of an experiment."""
+    fields = {name: getattr(experiment, name) for name in experiment.__struct_fields__}
+    jobs = fields.pop("jobs")
+    whole = [__version__, fields, jobs.fields, jobs.columns, experiment.described]
+    whole.append(experiment.chosen if experiment.centres is None else experiment.assignment)
+    files = [jobs.fields.trace, jobs.fields.workload, *map(fields.get, PATHS)]
+    contents = [_content(str(path)) for path in files if isinstance(path, str | Path)]
+    try:
+        described = _Description().of(whole)
+    except RecursionError:
+        described = uuid4().hex
+    return sha256(json.dumps([described, contents], sort_keys=True).encode()).hexdigest()
+
+
+class _Description:
+    """Plain data that stands for values, with the code of their classes."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, object]] = {}
+
+    def of(self, value: object) -> Any:
+        """Plain data of a value."""
+        if value is None or isinstance(value, str | int | float | bytes | Path | np.generic):
+            return repr(value)
+        if isinstance(value, np.ndarray):
+            data = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
+            return [str(value.dtype), value.shape, sha256(data).hexdigest()]
+        if isinstance(value, Mapping):
+            return [[self.of(key), self.of(item)] for key, item in value.items()]
+        if isinstance(value, Sequence):
+            return [self.of(item) for item in value]
+        if isinstance(value, Set):
+            return sorted(repr(self.of(item)) for item in value)
+        number, _ = self._known.setdefault(id(value), (len(self._known), value))
+        return self._object(value) if number == len(self._known) - 1 else f"value {number}"
+
+    def _object(self, value: object) -> Any:
+        """Plain data of a value that is described for the first time."""
+        if isinstance(value, CodeType):
+            return self._code(value)
+        if isinstance(value, FunctionType):
+            return self._function(value)
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, ModuleType):
+            return self._module(value.__name__)
+        if isinstance(value, staticmethod | classmethod | MethodType):
+            return self.of(value.__func__)
+        if isinstance(value, property):
+            return self.of([value.fget, value.fset])
+        if isinstance(value, cached_property):
+            return self.of(value.func)
+        return [self.of(type(value)), self._state(value)]
+
+    def _state(self, value: object) -> Any:
+        """Attributes of an object."""
+        if isinstance(value, msgspec.Struct):
+            return self.of(msgspec.structs.asdict(value))
+        try:
+            return self.of(vars(value))
+        except TypeError:
+            return repr(value)
+
+    def _class(self, cls: type) -> Any:
+        """Name of a class, and the members of one's own."""
+        name = f"{cls.__module__}.{cls.__qualname__}"
+        if not _is_ones_own(cls.__module__):
+            return [name, self._module(cls.__module__)]
+        members = [
+            (key, self.of(value))
+            for key, value in vars(cls).items()
+            if isinstance(value, FunctionType) or not key.startswith("__")
+        ]
+        return [name, members, self.of(cls.__bases__)]
+
+    def _function(self, function: FunctionType) -> Any:
+        """Code of a function, and the values of the names in it."""
+        if not _is_ones_own(function.__module__):
+            return [function.__qualname__, self._module(function.__module__)]
+        names = sorted(_names(function.__code__) & function.__globals__.keys())
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        rest = [function.__defaults__, function.__kwdefaults__, cells]
+        used = {name: function.__globals__[name] for name in names}
+        return [self._code(function.__code__), self.of(rest), self.of(used)]
+
+    def _code(self, code: CodeType) -> Any:
+        consts = [self.of(value) for value in code.co_consts]
+        return [code.co_code.hex(), consts, code.co_names, code.co_varnames]
+
+    def _module(self, name: str) -> Any:
+        """Name of a module, and the contents of its file unless the release determines them."""
+        root = name.partition(".")[0]
+        if root in _OWN or root in sys.stdlib_module_names:
+            return name
+        file = getattr(sys.modules.get(name), "__file__", None)
+        return [name, "" if file is None else _content(file)]
+
+
+def _is_ones_own(module: str) -> bool:
+    """Whether the code of a module is described; that of installed packages is in a file."""
+    root = module.partition(".")[0]
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return root not in _OWN | sys.stdlib_module_names and "site-packages" not in file
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names in a code and in the functions inside it."""
+    inner = (value for value in code.co_consts if isinstance(value, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _content(path: str) -> str:
+    """Digest of the contents of a file; the path if there is none."""
+    try:
+        state = Path(path).stat()
+    except (OSError, ValueError):
+        return path
+    return _content_of(path, state.st_mtime_ns, state.st_size, state.st_ino)
+
+
+@lru_cache(maxsize=1000)
+def _content_of(path: str, *state: int) -> str:
+    """Digest of a file in a state, so that a large trace is read once for a grid."""
+    return sha256(Path(path).read_bytes()).hexdigest() if Path(path).is_file() else path

@@ -1,0 +1,407 @@
+"""An experiment gives what the engine gives, in Python, from a file and on the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from command_line import invoke
+from paths import EXAMPLES
+from paths import SMALL_TRACE as SMALL
+from small_experiments import CENTRES, COLUMNS, POOL, SHARED, TREE, trace_text
+
+from reshape.errors import ConfigError, ReshapeError
+from scheduler.config import machine_file
+from scheduler.policies.api import Decision, Job, JobView, QueueOrder, Reason, Stay, View
+from scheduler.policies.queue_orders.basic import Sjf
+from scheduler.policies.scenarios import scenario
+from scheduler.pools.options import parse_pool_options
+from scheduler.text.located import Located
+from simulator import Experiment, Jobs, Simulation, simulate
+from simulator.engine.sharing import Sharing
+from simulator.many_centres.centres_file import described_centres
+from simulator.many_centres.run import rules_named, run_centres
+from simulator.pools.run import run_pool
+from simulator.pools.waits import BatchWaits
+from simulator.results.schedule import Schedule
+from simulator.run import rules_of_run, run
+from simulator.traces import swf
+from simulator.traces.normalise import Rules, normalise
+from simulator.workloads import advance_reservations
+from simulator.workloads.resizable_trace import of_trace
+
+RESERVATIONS = [
+    {"name": "course", "start": 40, "duration": 30, "processors": 8, "jobs": "7", "requested": 0}
+]
+#: Metrics of the command line that the simulation itself does not give.
+OF_COMMAND = {"wall_s", "jobs_per_s", "peak_rss_mib", "cpu_s", "core"}
+
+
+class Longest(QueueOrder, msgspec.Struct, frozen=True):
+    """The longest job first; `sign` -1 reverses it."""
+
+    ages = False
+
+    sign: float = 1.0
+
+    def key(self, job: Job, now: float) -> tuple[float, float]:
+        return -self.sign * job.estimate_s, job.queued_at
+
+
+@dataclass(eq=False)
+class Never:
+    """A resizing policy without equality."""
+
+    why: str = "stays"
+
+    def decide(self, job: JobView, view: View) -> Decision:
+        return Stay(Reason("Never", self.why, {}))
+
+
+@dataclass
+class InMain(Never):
+    """A class as a notebook or a script defines it, which no other program can import."""
+
+
+InMain.__module__ = "__main__"
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """A resizing policy with a fault."""
+
+    def decide(self, job: JobView, view: View) -> Decision:
+        return view.no_such_attribute  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "twelve.swf"
+    path.write_text(trace_text())
+    return path
+
+
+def assert_same(ran: Simulation, schedule: Schedule) -> None:
+    for name in ("started", "ended"):
+        assert np.array_equal(getattr(ran.schedule, name), getattr(schedule, name), equal_nan=True)
+    assert ran.schedule.sizes == schedule.sizes
+    assert ran.schedule.killed.tolist() == schedule.killed.tolist()
+
+
+def platform(fields: dict[str, Any]) -> machine_file.Platform:
+    return machine_file.described(Located.of(fields))
+
+
+@pytest.mark.parametrize("name", ["fcfs", "easy", "conservative", "easy++"])
+@pytest.mark.parametrize("order", ["batch", "sequential"])
+def test_rigid_jobs(name: str, order: Any) -> None:
+    ran = simulate(SMALL, processors=64, scenario=name, event_order=order)
+    assert_same(ran, run(swf.read(SMALL), 64, scenario(name), event_order=order))
+
+
+def test_rules_and_first() -> None:
+    jobs = Jobs.read(SMALL).with_rules(overrun="keep").first(100)
+    ran = simulate(jobs, processors=64, estimates="exact")
+    rules = Rules(overrun="keep", exact=True)
+    assert_same(ran, run(swf.read(SMALL), 64, scenario("easy"), rules, first=100))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_resizable_jobs(counted: bool) -> None:
+    jobs = Jobs.read(SMALL).with_resizable(0.5, "amdahl:serial=0.02")
+    fields: dict[str, Any] = {"processors": 64, "scenario": "fcfs-pr", "seed": 3}
+    experiment = Experiment(jobs, select=None if counted else "first-fit", **fields)
+    rules, kills = rules_of_run(Rules(), None, contiguous_gain=False)
+    cleaned, _ = normalise(swf.read(SMALL), 64, rules)
+    how = experiment.resizability
+    assert how is not None
+    workload = of_trace(cleaned, 64, how, kills=kills)
+    expected = run(workload, 64, scenario("fcfs-pr"), counted=None if counted else False)
+    ran = experiment.run()
+    assert_same(ran, expected)
+    assert ran.schedule.sizes
+    assert ran.resizes.rows > 0
+
+
+def test_a_pool() -> None:
+    ran = simulate(COLUMNS, pool=POOL, pool_wait=5)
+    words = dict(part.split("=") for part in POOL.split(","))
+    jobs, _ = normalise(swf_of(COLUMNS), 16, Rules())
+    options = parse_pool_options(words)
+    expected = run_pool(jobs, scenario("easy"), options, BatchWaits.constant(5), 0)
+    assert_same(ran, expected.schedule)
+    assert ran.pool is not None
+    assert ran.metrics["allocations"] == expected.metrics.allocations
+    assert_same(simulate(COLUMNS, pool=words, pool_wait="0:05"), expected.schedule)
+
+
+def swf_of(columns: dict[str, list[float]]) -> swf.Trace:
+    made = Jobs(columns).load(None)
+    assert isinstance(made, swf.Trace)
+    return made
+
+
+def test_centres() -> None:
+    ran = simulate(COLUMNS, machine=CENTRES, assign="less-workleft", dispatch={"ask": 2})
+    centres = described_centres(Located.of(CENTRES))
+    expected = run_centres(swf_of(COLUMNS), centres, rules_named("less-workleft", {"ask": 2}))
+    assert_same(ran, expected.schedule)
+    assert ran.centres is not None
+    assert ran.centres.ran_at.tolist() == expected.ran_at.tolist()
+
+
+def test_sharing(tmp_path: Path) -> None:
+    lines = trace_text().splitlines()
+    lines[0] += "\n; Shared: bandwidth=10"
+    assert SHARED["nodes"] == 2
+    machine = platform(SHARED)
+    ran = simulate(COLUMNS, machine=SHARED, sharing={"windows": "changes", "overtime": "allow"})
+    sharing = Sharing(4, {"bandwidth": 10}, windows="changes", overtime="allow")
+    trace = swf_of(COLUMNS)
+    assert_same(ran, run(trace, machine, scenario("easy"), sharing=sharing, counted=False))
+    assert "penalised_s" in ran.metrics or ran.schedule.penalties is not None
+
+
+def test_advance_reservations(trace: Path) -> None:
+    ran = simulate(trace, advance_reservations=RESERVATIONS)
+    planned = advance_reservations.described(Located.of({"reservations": RESERVATIONS}))
+    expected = run(swf.read(trace), 8, scenario("easy"), advance=planned, counted=False)
+    assert_same(ran, expected)
+    assert ran.reservations["name"].tolist() == ["course"]
+    assert ran.reservations["begin_s"].tolist() == [40]
+    assert_same(simulate(trace, advance_reservations=planned), expected)
+
+
+def test_contiguity(trace: Path) -> None:
+    ran = simulate(trace, machine=TREE, select="tree", contiguity=0.5, dispersal=True)
+    easy = scenario("easy", {"selection": "tree"})
+    expected = run(
+        swf.read(trace), platform(TREE), easy,
+        contiguity_speedup=0.5, dispersal=True, counted=False,
+    )  # fmt: skip
+    assert_same(ran, expected)
+    assert ran.schedule.dispersal is not None
+    assert (
+        simulate(trace, machine=platform(TREE), select="tree", contiguity=0.5).metrics["makespan_s"]
+        == ran.metrics["makespan_s"]
+    )
+
+
+def test_load_stretches_the_submissions(trace: Path) -> None:
+    halves = [simulate(trace, load=load).jobs["submit_s"] for load in (0.5, 1.0)]
+    assert np.ptp(halves[0]) == pytest.approx(2 * np.ptp(halves[1]), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        (["--policy", "conservative"], {"scenario": "conservative"}),
+        (["--policy", "easy", "--backfill-order", "sjf"], {"backfill_order": "sjf"}),
+        (
+            ["--policy", "pba-pr", "--resizable", "0.5", "--seed", "4"],
+            {"scenario": "pba-pr", "resizable": 0.5, "seed": 4},
+        ),
+        (["--select", "first-fit", "--set", "tau_s=10"], {"select": "first-fit", "tau_s": 10}),
+        (["--pool", POOL, "--set", "pool_wait=30"], {"pool": POOL, "pool_wait": 30}),
+    ],
+)
+def test_metrics_are_those_of_the_command(options: list[str], fields: dict[str, Any]) -> None:
+    jobs = Jobs.read(SMALL).first(60)
+    if "resizable" in fields:
+        jobs = jobs.with_resizable(fields["resizable"])
+        fields = {name: value for name, value in fields.items() if name != "resizable"}
+    told = json.loads(invoke("simulate", SMALL, "--jobs", 60, *options, "--json").stdout)
+    ran = simulate(jobs, **fields)
+    shown = json.loads(json.dumps(ran.metrics))
+    assert {name: told[name] for name in shown} == shown
+    assert told.keys() - shown.keys() <= OF_COMMAND | {
+        "trace", "policy", "report", "pool", "pool_wait",
+    }  # fmt: skip
+
+
+def test_policies_by_name_mapping_and_object(trace: Path) -> None:
+    path = f"{__name__}:Longest"
+    ways: list[dict[str, Any]] = [
+        {"queue_order": Longest(-1)},
+        {"queue_order": {"policy": path, "sign": -1}},
+        {"scenario": {"name": "easy", "order": {"policy": path, "sign": -1}}},
+        {"scenario": msgspec.structs.replace(scenario("easy"), order=Longest(-1))},
+    ]
+    waits = [simulate(trace, **way).jobs["wait_s"].tolist() for way in ways]
+    assert all(each == waits[0] for each in waits)
+    assert waits[0] != simulate(trace, queue_order=Longest()).jobs["wait_s"].tolist()
+    assert waits[0] != simulate(trace).jobs["wait_s"].tolist()
+
+
+def test_a_resizing_policy_as_object() -> None:
+    jobs = Jobs(COLUMNS).with_resizable()
+    ran = simulate(jobs, processors=16, scenario=Never())
+    assert ran.resizes.rows == 0
+    assert ran.summary["policy"] == "Never"
+    assert ran.scenario is not None
+    assert ran.scenario.backfill == scenario("easy").backfill
+
+
+def test_a_class_without_typed_parameters_is_no_policy() -> None:
+    class Plain:
+        def key(self, job: Job, now: float) -> float:
+            return 0.0
+
+    with pytest.raises(
+        ConfigError, match=r"queue_order: 'Plain' is .* a msgspec.Struct or a datac"
+    ):
+        Experiment(COLUMNS, queue_order=Plain())
+
+    @dataclass
+    class Undeclared(Plain):
+        pass
+
+    with pytest.raises(ConfigError, match="derive the class from QueueOrder"):
+        Experiment(COLUMNS, queue_order=Undeclared())
+
+
+def test_a_policy_that_raises_gives_its_error_and_place() -> None:
+    jobs = Jobs(COLUMNS).with_resizable()
+    with pytest.raises(AttributeError, match="no_such_attribute"):
+        simulate(jobs, processors=16, scenario=Broken())
+
+
+def test_replace(trace: Path) -> None:
+    first = Experiment(trace, scenario="fcfs")
+    assert first.replace(scenario="easy").run().metrics == simulate(trace).metrics
+    assert first.scenario == "fcfs"
+    with pytest.raises(ConfigError, match="scenari: unknown field; did you mean scenario"):
+        first.replace(scenari="easy")
+    with pytest.raises(ConfigError, match="seed: nothing is drawn"):
+        first.replace(seed=3)
+
+
+def test_numpy_numbers_are_plain(tmp_path: Path) -> None:
+    made = Experiment(COLUMNS, processors=np.int64(8), load=np.float32(0.5))  # type: ignore[arg-type]
+    assert (type(made.processors), type(made.load)) == (int, float)
+    made.save(tmp_path / "e.yaml")
+    assert Experiment.from_file(tmp_path / "e.yaml").run().metrics == made.run().metrics
+
+
+def saved(experiment: Experiment, path: Path) -> Experiment:
+    """The experiment after a round through a file; the file is stable."""
+    experiment.save(path)
+    again = Experiment.from_file(path)
+    first = path.read_text()
+    again.save(path)
+    assert path.read_text() == first
+    return again
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"scenario": {"name": "easy", "backfill.max_jobs": 3}, "load": 0.8, "tau_s": 10},
+        {"scenario": "conservative", "event_order": "sequential", "estimates": "exact"},
+        {"queue_order": Longest(-1), "backfill_order": Sjf()},
+        {"scenario": scenario("easy", {"order": "sjf", "backfill.reservations": 2})},
+        {"machine": TREE, "select": "tree", "contiguity": {"speedup": 0.5, "exponent": 2.0}},
+        {"machine": CENTRES, "assign": "random", "dispatch": {"ask": 2}, "seed": 3},
+        {"pool": POOL, "pool_wait": 7},
+        {"advance_reservations": RESERVATIONS},
+        {"machine": SHARED, "sharing": {"windows": "changes", "demand_error": 0.1}, "seed": 5},
+    ],
+    ids=lambda fields: "-".join(fields) or "defaults",
+)
+def test_a_file_gives_the_same_run(trace: Path, tmp_path: Path, fields: dict[str, Any]) -> None:
+    jobs = Jobs.read(trace).first(10)
+    experiment = Experiment(jobs, **fields)
+    again = saved(experiment, tmp_path / "experiment.yaml")
+    assert_same(again.run(), experiment.run().schedule)
+    assert again.run().metrics == experiment.run().metrics
+
+
+def test_resizing_policies_and_drawn_jobs_in_a_file(tmp_path: Path) -> None:
+    sys_path_policy = {"name": "my_policy:Patient", "resizing": {"reserve": 1}}
+    import sys
+
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from my_policy import Patient  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    jobs = Jobs.drawn("prio", jobs=5)
+    experiment = Experiment(jobs, scenario=Patient(reserve=1), seed=2)
+    assert experiment.data()["scenario"] == sys_path_policy
+    again = saved(experiment, tmp_path / "experiment.yaml")
+    assert_same(again.run(), experiment.run().schedule)
+
+
+def test_paths_are_relative_to_the_file(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, outside = tmp_path / "files", tmp_path / "elsewhere"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "small.swf").write_bytes(trace.read_bytes())
+    (outside / "machine.yaml").write_text("nodes: 8\n")
+    monkeypatch.chdir(tmp_path)
+    made = Experiment("files/small.swf", machine="elsewhere/machine.yaml")
+    made.save("files/experiment.yaml")
+    text = (inside / "experiment.yaml").read_text()
+    assert "trace: small.swf" in text
+    assert "machine: ../elsewhere/machine.yaml" in text
+    monkeypatch.chdir("/")
+    again = Experiment.from_file(inside / "experiment.yaml")
+    assert_same(again.run(), run(swf.read(trace), 8, scenario("easy")))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("jobs: twelve.swf\nscenari: easy\n", ":2: scenari: unknown field; did you mean scenario"),
+        ("scenario: easy\n", ": jobs: is missing; give the path of a trace, or a mapping"),
+        ("jobs: twelve.swf\nscenario: esy\n", ":2: scenario: unknown scenario 'esy'; did you mean"),
+        ("jobs: twelve.swf\nload: 1\nseed: 3\n", ":3: seed: nothing is drawn"),
+        ("jobs: twelve.swf\nprocessors: many\n", ":2: processors: expected int, got 'many'"),
+        ("jobs:\n  trace: twelve.swf\n  first: 0\n", ":3: jobs.first: expected int >= 1, got 0"),
+        ("jobs:\n  trace: twelve.swf\n  fist: 1\n", ":3: jobs.fist: unknown field; did you mean"),
+        ("jobs:\n  trace: twelve.swf\n  options: {a: 1}\n", ":3: jobs.options: applies to a model"),
+        ("jobs: twelve.swf\nmachine: {nodes: 0}\n", ":2: machine.nodes: "),
+        ("jobs: twelve.swf\nmachine:\n  nodes: 8\n  exclusively: true\n", ":4: machine.exclu"),
+        ("jobs: twelve.swf\nsharing: tables\n", ":2: sharing.windows: must be table or changes"),
+        ("jobs: twelve.swf\njobs: twelve.swf\n", ":2: jobs: is given twice; keep one"),
+        ("jobs: none.swf\n", "none.swf: cannot be read: No such file"),
+        ("- 1\n", "the file must be a mapping"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_line(trace: Path, text: str, says: str) -> None:
+    file = trace.parent / "experiment.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        Experiment.from_file(file)
+    assert says in str(error.value)
+    if not text.startswith("jobs: none"):
+        assert str(error.value).startswith(str(file))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"scenario": InMain()},
+        {"machine": machine_file.flat(8)},
+        {"advance_reservations": advance_reservations.described(
+            Located.of({"reservations": RESERVATIONS}))},
+        {"scenario": msgspec.structs.replace(scenario("easy"), name="mine")},
+    ],
+    ids=["policy", "machine", "reservations", "scenario"],
+)  # fmt: skip
+def test_an_object_without_a_name_is_not_written(tmp_path: Path, fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(fields))}: .* cannot be written to a file"):
+        Experiment(COLUMNS, **fields).save(tmp_path / "e.yaml")
+    assert not (tmp_path / "e.yaml").exists()
+
+
+def test_a_file_that_cannot_be_written(trace: Path) -> None:
+    with pytest.raises(ReshapeError, match="there is no directory"):
+        Experiment(trace).save(trace.parent / "no" / "e.yaml")

@@ -1,0 +1,83 @@
+"""Files and pictures of a finished simulation."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+from paths import SMALL_TRACE as SMALL
+from small_experiments import CENTRES, COLUMNS
+
+from reshape.errors import ReshapeError
+from simulator import Experiment, Jobs, simulate
+from simulator.traces import swf
+
+
+def test_files(tmp_path: Path) -> None:
+    ran = simulate(COLUMNS)
+    ran.write(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"jobs.csv", "metrics.json"}
+    with (tmp_path / "out" / "jobs.csv").open() as file:
+        waits = [float(row["waiting_time"]) for row in csv.DictReader(file)]
+    assert waits == ran.jobs["wait_s"].tolist()
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == ran.summary
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReshapeError, match="cannot be made"):
+        ran.write(tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("picture", ["gantt", "load", "queue"])
+def test_pictures(tmp_path: Path, picture: str) -> None:
+    path = tmp_path / "picture.svg"
+    ran = simulate(COLUMNS)
+    ran.plot(path, picture)
+    first = path.read_bytes()
+    assert first.startswith(b"<?xml")
+    ran.plot(path, picture)
+    assert path.read_bytes() == first
+
+
+def test_pictures_that_cannot_be_drawn(tmp_path: Path) -> None:
+    ran = simulate(COLUMNS)
+    for name, picture, says in (
+        ("a.png", "gant", "unknown picture 'gant'; did you mean gantt"),
+        ("a.jpg", "gantt", r"a.jpg: a picture is a .png or .svg file"),
+        ("no/a.png", "gantt", "there is no directory"),
+    ):
+        with pytest.raises(ReshapeError, match=says):
+            ran.plot(tmp_path / name, picture)
+
+
+def test_a_chart_in_axes_of_ones_own() -> None:
+    mpl.use("agg")
+    axes = Figure().subplots()
+    simulate(COLUMNS, select="first-fit").gantt(axes)
+    assert axes.patches or axes.collections or axes.images
+
+
+def test_a_trace_with_its_waits(tmp_path: Path) -> None:
+    ran = Experiment(Jobs.read(SMALL).first(50)).run(whole_trace=True)
+    (tmp_path / "waits.swf").write_bytes(ran.swf())
+    waits = swf.read(tmp_path / "waits.swf").columns["wait"]
+    assert waits.mean() == pytest.approx(ran.metrics["mean_wait_s"])
+    for other in (simulate(Jobs.drawn("prio", jobs=3)), simulate(COLUMNS, machine=CENTRES)):
+        with pytest.raises(ReshapeError, match="only the jobs of a trace on one machine"):
+            other.swf()
+
+
+def test_a_job_that_cannot_start_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text(
+        "processors: 4\njobs:\n  - {at: 0, processors: 8, walltime: 120, iteration_s: 5}\n"
+    )
+    (note,) = simulate(path).notes
+    assert "job 1 requests 8 processors, the machine has 4" in note
+
+
+def test_representation() -> None:
+    text = repr(simulate(COLUMNS))
+    assert text.startswith("Simulation('columns', jobs=12, mean_wait_s=")

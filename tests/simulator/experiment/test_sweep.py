@@ -1,0 +1,319 @@
+"""Sweeps: order of the grid, means and comparisons, files, and what happens when a point fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from small_experiments import COLUMNS, TREE, trace_text
+from waiting import LIMIT_S
+
+from reshape.errors import ConfigError, ReshapeError
+from scheduler.policies.api import Job, QueueOrder
+from simulator import Experiment, Jobs, SweepTable, sweep
+from simulator.experiment.tables import Columns
+
+
+class Counting(QueueOrder, msgspec.Struct, frozen=True):
+    """First come, first served; each simulation appends a line to a file."""
+
+    ages = False
+
+    file: str
+    number: int = 0
+
+    def key(self, job: Job, now: float) -> float:
+        if job.id == 1:
+            with open(self.file, "a") as file:
+                file.write(f"{self.number}\n")
+        return job.queued_at
+
+
+class Raising(QueueOrder, msgspec.Struct, frozen=True):
+    """An order that fails, or ends its process, at one of its values."""
+
+    ages = False
+
+    number: int = 0
+    fails_at: int = -1
+    is_killed: bool = False
+
+    def key(self, job: Job, now: float) -> float:
+        if self.number == self.fails_at:
+            if self.is_killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise LookupError("no order today")
+        return job.queued_at
+
+
+def of(columns: dict[str, Any], *axes: str) -> SweepTable:
+    table = SweepTable({name: np.array(values) for name, values in columns.items()})
+    table.axes = axes
+    return table
+
+
+def points_in(file: Path) -> int:
+    with sqlite3.connect(file) as base:
+        return int(base.execute("SELECT count(*) FROM points").fetchone()[0])
+
+
+def rows_of(table: Columns) -> list[dict[str, Any]]:
+    return [*table.lines()]
+
+
+def test_the_last_axis_varies_fastest() -> None:
+    grid = {"scenario": ["fcfs", "easy"], "load": (0.5, 0.9), "processors": range(8, 10)}
+    table = sweep(Experiment(COLUMNS), grid, workers=1, progress=False)
+    assert table.axes == ("scenario", "load", "processors")
+    assert table["scenario"].tolist() == ["fcfs"] * 4 + ["easy"] * 4
+    assert table["load"].tolist() == [0.5, 0.5, 0.9, 0.9] * 2
+    assert table["processors"].tolist() == [8, 9] * 4
+    row = rows_of(table)[6]
+    ran = Experiment(COLUMNS, scenario="easy", load=0.9, processors=8).run()
+    assert {name: row[name] for name in ran.metrics if name in row} == ran.metrics
+
+
+def test_processes_give_the_same_as_one() -> None:
+    made = Experiment(Jobs.drawn("lublin", jobs=40, processors=32))
+    grid = {"scenario": ["fcfs", "easy"], "seed": range(3)}
+    tables = [sweep(made, grid, workers=n, progress=False) for n in (1, 2)]
+    for name in tables[0]:
+        assert tables[0][name].tolist() == tables[1][name].tolist()
+    assert len(set(tables[0]["mean_wait_s"].tolist())) > 3
+
+
+@pytest.mark.parametrize(
+    ("grid", "says"),
+    [
+        ({"seed": [1]}, "seed: nothing is drawn: .* (at seed=1)"),
+        ({"scenario": ["easy", "fcfs"], "backfill_order": ["sjf"]},
+         "backfill_order: Sjf has no effect in scenario fcfs.* (at scenario=fcfs, "),
+        ({"scenario": ["easy", "esy"]}, "scenario: unknown scenario 'esy'.* (at scenario=esy)"),
+        ({"scenari": ["easy"]}, "scenari: unknown field; did you mean scenario"),
+        ({"scenario": []}, "scenario: has no values; give at least one"),
+        ({"scenario": "easy"}, "scenario: must be a list of values, got 'easy'"),
+        ({"load": 0.5}, "load: must be a list of values, got 0.5"),
+        ({"machine": TREE}, "machine: must be a list of values, got"),
+    ],
+)  # fmt: skip
+def test_an_axis_that_cannot_be(grid: dict[str, Any], says: str) -> None:
+    import re
+
+    with pytest.raises(ConfigError, match=re.sub(r"([()])", r"\\\1", says)):
+        sweep(Experiment(COLUMNS), grid, workers=1, progress=False)
+
+
+def test_workers_are_at_least_one() -> None:
+    for workers in (0, -1):
+        with pytest.raises(ConfigError, match=f"workers: must be >= 1, got {workers}"):
+            sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=workers)
+
+
+def test_labels() -> None:
+    mine = [Raising(1), Raising(1), {"policy": "sjf"}, None, "fcfs"]
+    table = sweep(Experiment(COLUMNS), {"queue_order": mine}, workers=1, progress=False)
+    shown = "Raising(number=1, fails_at=-1, is_killed=False)"
+    assert table["queue_order"].tolist() == [
+        f"{shown} #1", f"{shown} #2", "policy=sjf", "", "fcfs",
+    ]  # fmt: skip
+    loads = sweep(Experiment(COLUMNS), {"load": [None, 0.5]}, workers=1, progress=False)
+    assert loads["load"].tolist() == ["", 0.5]
+    compared = loads.compare("makespan_s", "load", baseline=None)
+    assert compared["load"].tolist() == [0.5]
+
+
+def test_means_with_intervals_by_hand() -> None:
+    table = of({"scenario": ["a", "a", "a", "b", "b", "b"], "seed": [1, 2, 3] * 2,
+                "wait": [1.0, 2.0, 3.0, 4.0, nan, 8.0]}, "scenario", "seed")  # fmt: skip
+    first, second = rows_of(table.mean("wait", "scenario"))
+    # Student's t at 97.5 %: 4.302653 with 2 degrees of freedom, 12.7062 with 1.
+    half = 4.302653 * 1.0 / 3**0.5
+    assert (first["scenario"], first["wait"], first["n"]) == ("a", 2.0, 3)
+    assert (first["low"], first["high"]) == pytest.approx((2 - half, 2 + half), rel=1e-5)
+    half = 12.7062 * 8**0.5 / 2**0.5
+    assert (second["wait"], second["n"]) == (6.0, 2)
+    assert (second["low"], second["high"]) == pytest.approx((6 - half, 6 + half), rel=1e-4)
+    whole = rows_of(table.mean("wait", by=["seed", "scenario"]))
+    assert [(row["seed"], row["scenario"], row["n"]) for row in whole] == [
+        (1, "a", 1), (1, "b", 1), (2, "a", 1), (2, "b", 0), (3, "a", 1), (3, "b", 1),
+    ]  # fmt: skip
+    assert isnan(whole[0]["low"])
+
+
+def test_comparisons_are_paired_by_all_other_axes() -> None:
+    table = of({"scenario": ["a", "a", "b", "b"], "seed": [1, 2] * 2,
+                "wait": [10.0, 100.0, 11.0, 103.0]}, "scenario", "seed")  # fmt: skip
+    (row,) = rows_of(table.compare("wait", "scenario", baseline="a"))
+    # Differences 1 and 3: mean 2, standard deviation 2**0.5, t 12.7062 with 1 degree of freedom.
+    assert (row["scenario"], row["difference"], row["n"]) == ("b", 2.0, 2)
+    assert (row["low"], row["high"]) == pytest.approx((2 - 12.7062, 2 + 12.7062), rel=1e-4)
+    assert row["ratio"] == pytest.approx(114 / 110)
+
+
+def test_wrong_names_in_means_and_comparisons() -> None:
+    table = of({"seed": [1, 2], "wait": [1.0, 2.0]}, "seed")
+    for call, says in (
+        (lambda: table.mean("wait", "sed"), "the sweep has no axis 'sed'; it has seed"),
+        (lambda: table.mean("wat", "seed"), "the sweep has no metric 'wat'; it has wait"),
+        (lambda: table.compare("seed", "seed", 1), "the sweep has no metric 'seed'; it has wait"),
+        (lambda: table.compare("wait", "wait", 1), "the sweep has no axis 'wait'; it has seed"),
+        (lambda: table.compare("wait", "seed", 5), r"seed has no value 5; it has \[1, 2\]"),
+    ):
+        with pytest.raises(KeyError, match=says):
+            call()
+
+
+def test_a_number_that_does_not_exist_is_nan() -> None:
+    """No job can start: there is no mean wait."""
+    text = "processors: 4\njobs:\n  - {at: 0, processors: 8, walltime: 60, iteration_s: 1}\n"
+    path = Path("large.yaml")
+    path.write_text(text)
+    table = sweep(Experiment(path), {"tau_s": [1, 2]}, workers=1, progress=False)
+    assert np.isnan(table["mean_wait_s"]).all()
+    assert table.mean("mean_wait_s", "tau_s")["n"].tolist() == [0, 0]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_file_keeps_what_is_done(tmp_path: Path, workers: int) -> None:
+    count, file = tmp_path / "count", tmp_path / "sweep.sqlite"
+
+    def go(numbers: range) -> SweepTable:
+        orders = [Counting(str(count), number) for number in numbers]
+        grid = {"queue_order": orders}
+        return sweep(Experiment(COLUMNS), grid, workers=workers, file=file, progress=False)
+
+    first = go(range(3))
+    assert sorted(count.read_text().split()) == ["0", "1", "2"]
+    again = go(range(3))
+    assert sorted(count.read_text().split()) == ["0", "1", "2"]
+    for name in first:
+        assert first[name].tolist() == again[name].tolist()
+    assert go(range(5)).rows == 5
+    assert sorted(count.read_text().split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_point_that_raises_names_the_point_and_keeps_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.sqlite"
+    for workers in (1, 2):
+        orders = [Raising(number, fails_at=2) for number in range(4)]
+        with pytest.raises(ReshapeError) as error:
+            sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=workers, file=file,
+                  progress=False)  # fmt: skip
+        first, *rest = str(error.value).splitlines()
+        assert first.startswith("at queue_order=Raising(number=2")
+        assert first.endswith("LookupError: no order today")
+        assert any("in key" in line for line in rest), "the traceback names the line"
+        assert points_in(file) >= 1
+    assert points_in(file) < 4
+
+
+def test_a_point_whose_process_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.sqlite"
+    orders = [Raising(number, fails_at=3, is_killed=True) for number in range(4)]
+    says = r"at queue_order=Raising\(number=3.*: its process was killed, or ended itself"
+    with pytest.raises(ReshapeError, match=says):
+        sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, file=file, progress=False)
+    assert points_in(file) == 3
+    orders[3] = Raising(3)
+    table = sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, file=file,
+                  progress=False)  # fmt: skip
+    assert table.rows == points_in(file) == 4
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is no data base, but a text of some length\n" * 50)
+    for file in (tmp_path / "text", tmp_path / "no" / "folder.sqlite"):
+        with pytest.raises(ReshapeError, match=f"{file} cannot be used: "):
+            sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=file, progress=False)
+
+
+def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep(Experiment(COLUMNS), {"load": [0.5, 0.6]}, workers=1)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == "sweep: 2 runs\nsweep: 2 of 2 runs done\n"
+    sweep(Experiment(COLUMNS), {"load": [0.5, 0.6]}, workers=1, progress=False)
+    assert capsys.readouterr() == ("", "")
+
+
+#: Defined in `__main__`, as in a notebook: the third point waits until it is interrupted.
+PROGRAM = """
+import os, sys, time
+import msgspec
+import simulator as sim
+from scheduler.policies.api import QueueOrder
+
+class Waiting(QueueOrder, msgspec.Struct, frozen=True):
+    ages = False
+    number: int
+    def key(self, job, now):
+        if job.id == 1:
+            os.write(1, f"{self.number}\\n".encode())
+        if self.number == 2 and sys.argv[2] == "wait":
+            while True:
+                time.sleep(0.01)
+        return job.queued_at
+
+orders = [Waiting(number) for number in range(4)]
+jobs = sim.Jobs(submit_s=[0, 0], processors=[1, 1], run_s=[5, 5])
+grid = {"queue_order": orders}
+table = sim.sweep(sim.Experiment(jobs), grid, workers=int(sys.argv[1]), file="s", progress=False)
+print("rows", table.rows)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupted_sweep_continues(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "program.py", str(workers)]
+    begun = subprocess.Popen(
+        [*command, "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert begun.stdout is not None
+    seen = set()
+    while "2" not in seen or (workers == 2 and not seen >= {"0", "1"}):
+        line = begun.stdout.readline()
+        assert line, "it has ended: " + begun.communicate(timeout=LIMIT_S)[1]
+        seen.add(line.strip())
+    while points_in(tmp_path / "s") < 2:  # stored before the third one is waited for
+        os.sched_yield()
+    os.killpg(begun.pid, signal.SIGINT)  # as a terminal does
+    _, told = begun.communicate(timeout=LIMIT_S)
+    assert begun.returncode != 0
+    assert "KeyboardInterrupt" in told
+    done = points_in(tmp_path / "s")
+    assert done in (2, 3)
+    again = subprocess.run(
+        [*command, "go"], capture_output=True, text=True, check=True, timeout=LIMIT_S
+    )
+    *computed, last = again.stdout.splitlines()
+    assert last == "rows 4"
+    assert "2" in computed
+    assert len(computed) == 4 - done
+    assert points_in(tmp_path / "s") == 4
+
+
+def test_a_trace_that_changed_is_computed_again(tmp_path: Path) -> None:
+    path, file = tmp_path / "t.swf", tmp_path / "s"
+    waits = []
+    for run_s in (30, 90):
+        path.write_text(trace_text(COLUMNS | {"run_s": [run_s] * 12}))
+        table = sweep(Experiment(path), {"load": [0.5]}, workers=1, file=file, progress=False)
+        waits.append(table["makespan_s"].tolist())
+    assert waits[0] != waits[1]
+    assert points_in(file) == 2
