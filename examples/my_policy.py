@@ -62,7 +62,7 @@ def simulate(jobs: int = 60) -> None:
     from scheduler.model.machine import Machine
     from scheduler.policies.scenarios import scenario
     from simulator.engine.engine import Engine
-    from simulator.workloads.prio import PrioWorkload
+    from simulator.workload_models.prio import PrioWorkload
 
     workload = PrioWorkload(jobs=jobs).generate(np.random.default_rng(1))
     print("scenario           completion s  execution s  utilisation")

@@ -37,13 +37,13 @@ from simulator.results.schedule import Schedule
 from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
 from simulator.traces.partitions import PartitionField, TracePartitions
 from simulator.traces.swf import Trace
-from simulator.workloads.advance_reservations import (
+from simulator.workload_models.advance_reservations import (
     PlannedReservation,
     granted,
     in_list,
     in_trace,
 )
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 
 def run(

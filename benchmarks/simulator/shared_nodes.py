@@ -27,8 +27,8 @@ from simulator.engine.sharing import Sharing
 from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
-from simulator.workloads.demands import CAPACITY, NAME, Demands
-from simulator.workloads.resizable_trace import Resizability, of_trace
+from simulator.workload_models.demands import CAPACITY, NAME, Demands
+from simulator.workload_models.resizable_trace import Resizability, of_trace
 
 PER_NODE = 4
 SHARING = Sharing(PER_NODE, {NAME: CAPACITY}, windows="changes", overtime="allow")

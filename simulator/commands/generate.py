@@ -15,9 +15,9 @@ from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
-from simulator.workloads import workload_file
-from simulator.workloads.estimates import LEAST_LONGEST_S
-from simulator.workloads.generate import PRIO, TraceRequest, make, prio
+from simulator.workload_models import workload_file
+from simulator.workload_models.estimates import LEAST_LONGEST_S
+from simulator.workload_models.generate import PRIO, TraceRequest, make, prio
 
 
 @click.command()

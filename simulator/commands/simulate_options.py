@@ -25,7 +25,7 @@ from simulator.commands.set_option import FieldText, assignments
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.jobs import field_of
 from simulator.traces.normalise import Rules
-from simulator.workloads import workload_file
+from simulator.workload_models import workload_file
 
 #: Heading of the help -> parameters of the command.
 HEADINGS = {

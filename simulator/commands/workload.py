@@ -30,7 +30,7 @@ from simulator.traces.merge import merge as merged_trace
 from simulator.traces.normalise import NEEDED, CleaningReport, TraceJobs, machine_size, normalise
 from simulator.traces.scaling import offered_load, scaled
 from simulator.traces.weeks import choose, cut
-from simulator.workloads.demands import CAPACITY, LEVELS, MIXES, NAME, Demands
+from simulator.workload_models.demands import CAPACITY, LEVELS, MIXES, NAME, Demands
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

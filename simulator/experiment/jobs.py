@@ -19,10 +19,10 @@ from simulator.experiment.columns import NAMES, trace_of
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import Trace
-from simulator.workloads import workload_file
-from simulator.workloads.generate import PRIO, Simulated, TraceRequest, make, model_of, prio
-from simulator.workloads.resizable_trace import Resizability
-from simulator.workloads.workload import Workload
+from simulator.workload_models import workload_file
+from simulator.workload_models.generate import PRIO, Simulated, TraceRequest, make, model_of, prio
+from simulator.workload_models.resizable_trace import Resizability
+from simulator.workload_models.workload import Workload
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: Jobs that a model draws by default.

@@ -29,8 +29,8 @@ from simulator.traces.normalise import (
 from simulator.traces.partitions import TracePartitions
 from simulator.traces.scaling import scaled
 from simulator.traces.swf import Trace
-from simulator.workloads.resizable_trace import of_trace
-from simulator.workloads.workload import Workload
+from simulator.workload_models.resizable_trace import of_trace
+from simulator.workload_models.workload import Workload
 
 
 def simulated(settings: Settings, *, whole_trace: bool = False) -> Simulation:

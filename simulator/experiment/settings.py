@@ -31,10 +31,10 @@ from simulator.pools.waits import BatchWaits, read_waits
 from simulator.run import uses_first_fit
 from simulator.traces.normalise import Rules
 from simulator.traces.partitions import PartitionField
-from simulator.workloads import advance_reservations
-from simulator.workloads.advance_reservations import PlannedReservation
-from simulator.workloads.generate import PRIO
-from simulator.workloads.resizable_trace import Resizability
+from simulator.workload_models import advance_reservations
+from simulator.workload_models.advance_reservations import PlannedReservation
+from simulator.workload_models.generate import PRIO
+from simulator.workload_models.resizable_trace import Resizability
 
 T = TypeVar("T")
 COUNT = "count"  #: Selection of processors that are only counted.

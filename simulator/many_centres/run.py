@@ -33,7 +33,7 @@ from simulator.results.schedule import Schedule
 from simulator.traces.merge import origins as origins_of
 from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
 from simulator.traces.swf import Trace
-from simulator.workloads.resizable_trace import Resizability, of_trace
+from simulator.workload_models.resizable_trace import Resizability, of_trace
 
 #: Centralised models that are no task assignment policies: names beside those of the registry.
 GRID_BACKFILLING, MIGRATION = "grid-backfilling", "migration"

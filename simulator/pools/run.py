@@ -24,7 +24,7 @@ from simulator.pools.waits import BatchWaits
 from simulator.results.schedule import Schedule
 from simulator.run import predicts
 from simulator.traces.normalise import TraceJobs
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 #: Name of the simulated pool.
 NAME = "pool"

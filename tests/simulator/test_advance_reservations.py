@@ -30,8 +30,8 @@ from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import read as read_trace
-from simulator.workloads.advance_reservations import PlannedReservation, in_list, read
-from simulator.workloads.workload import Workload
+from simulator.workload_models.advance_reservations import PlannedReservation, in_list, read
+from simulator.workload_models.workload import Workload
 
 SCENARIOS = {
     "fcfs": scenario("fcfs"),

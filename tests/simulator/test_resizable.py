@@ -20,8 +20,8 @@ from simulator.results import jobs_csv, series
 from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
-from simulator.workloads import workload_file
-from simulator.workloads.resizable_trace import Resizability, of_trace
+from simulator.workload_models import workload_file
+from simulator.workload_models.resizable_trace import Resizability, of_trace
 
 SMALL = SMALL_TRACE
 FILE = """\

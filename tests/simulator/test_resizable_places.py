@@ -26,7 +26,7 @@ from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
 from simulator.results.dispersal import Dispersal, mean_distance
 from simulator.run import run
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 TREE = "nodes: 64\nnetwork: {topology: tree, k: 2, levels: 6}\n"
 RESIZING = ("--policy", "fcfs-pr", "--resizable", 0.7, "--speedup", "amdahl:serial=0.01")

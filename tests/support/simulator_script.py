@@ -34,7 +34,7 @@ from scheduler.text.tables import Table, render
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.run import run
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 REQUIRED = ("at", "n", "run", "walltime")
 JOB_COSTS = ("job_start_s", "job_end_s")

@@ -18,10 +18,10 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.results.schedule import Schedule
 from simulator.run import run as simulate
-from simulator.workloads.drawn import DrawnJobs, Floats, poisson
-from simulator.workloads.feitelson96 import Feitelson96
-from simulator.workloads.rate import arrival_for_queue, mean_queue
-from simulator.workloads.requirements import Law, factors, requirements
+from simulator.workload_models.drawn import DrawnJobs, Floats, poisson
+from simulator.workload_models.feitelson96 import Feitelson96
+from simulator.workload_models.rate import arrival_for_queue, mean_queue
+from simulator.workload_models.requirements import Law, factors, requirements
 
 #: KRES 3: EASY with First-Fit, BL and BB, and conservative backfilling; BB0 is BB without the
 #: fullness modifier of section 2.2.

@@ -19,8 +19,8 @@ from simulator.results.schedule import Schedule
 from simulator.results.statistics import mean
 from simulator.run import run as simulate
 from simulator.studies.prio.paper import NAMES
-from simulator.workloads.prio import PrioWorkload
-from simulator.workloads.workload import Workload
+from simulator.workload_models.prio import PrioWorkload
+from simulator.workload_models.workload import Workload
 
 SIZES = ("small", "medium", "large")
 USERS = ("gold", "platinum")

@@ -23,7 +23,7 @@ from simulator.run import run as simulate
 from simulator.study.study import TRACES
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED
-from simulator.workloads.demands import CAPACITY, MIXES, NAME, Demands
+from simulator.workload_models.demands import CAPACITY, MIXES, NAME, Demands
 
 PER_NODE = 4
 TAU_S = 60.0

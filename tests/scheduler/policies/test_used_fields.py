@@ -29,7 +29,7 @@ from scheduler.policies.scenarios import changed, from_data, from_record, scenar
 from scheduler.text.used_fields import Needs, UnusedFieldError
 from simulator.engine.jobs import SimJob
 from simulator.run import run
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 #: Fields that no decision of these simulations depends on, and why.
 #: (`max_restarts`, `retry_after` and `max_failures` are not tried: resizes fail only live.)

@@ -29,7 +29,7 @@ from simulator.engine.costs import Costs, ProcessStarts, ResizeCost, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.outcomes import Result
-from simulator.workloads.prio import PrioWorkload
+from simulator.workload_models.prio import PrioWorkload
 
 SMALL_RUN = Path(__file__).parent / "golden" / "small_run.txt"
 KNOWN = SHARED / "golden"

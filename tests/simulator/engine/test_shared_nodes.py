@@ -23,7 +23,7 @@ from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
-from simulator.workloads.demands import Demands
+from simulator.workload_models.demands import Demands
 
 #: Jobs 1 and 2 share a node for 100 s; job 3 fills a node of its own.
 TRACE = """\

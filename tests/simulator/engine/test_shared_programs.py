@@ -32,7 +32,7 @@ from simulator.engine.sharing import Sharing
 from simulator.results.penalties import penalised_s
 from simulator.results.schedule import Schedule
 from simulator.run import run
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 SHARING = Sharing(4, {"bandwidth": 100}, windows="changes", overtime="allow")
 #: Perfect speedup.

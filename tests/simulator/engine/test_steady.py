@@ -19,7 +19,7 @@ from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.metrics import Metrics
 from simulator.results.outcomes import Result
-from simulator.workloads.prio import PrioWorkload
+from simulator.workload_models.prio import PrioWorkload
 
 COST = ResizeCost(start_s=0.4, join_s=0.05)
 PAPER = ("fcfs-pr", "pba-pr", "max-b-pr")

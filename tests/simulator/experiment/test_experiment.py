@@ -32,8 +32,8 @@ from simulator.results.schedule import Schedule
 from simulator.run import rules_of_run, run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
-from simulator.workloads import advance_reservations
-from simulator.workloads.resizable_trace import of_trace
+from simulator.workload_models import advance_reservations
+from simulator.workload_models.resizable_trace import of_trace
 
 RESERVATIONS = [
     {"name": "course", "start": 40, "duration": 30, "processors": 8, "jobs": "7", "requested": 0}

@@ -14,7 +14,7 @@ from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import parse
 from simulator import Experiment, Jobs, simulate
 from simulator.experiment.jobs import JobFields
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 WORKLOAD = (
     "processors: 8\njobs:\n"

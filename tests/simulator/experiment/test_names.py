@@ -14,7 +14,7 @@ import simulator
 from simulator import Experiment, Jobs, Simulation, SweepTable
 from simulator.experiment.jobs import JobFields, Resizable
 
-NAMES = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep"]
+NAMES = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep", "workloads"]
 FIELDS = (
     "jobs", "processors", "machine", "partition_field", "scenario", "queue_order",
     "backfill_order", "estimates", "select", "event_order", "contiguity", "dispersal", "sharing",
@@ -45,6 +45,12 @@ def test_public_names() -> None:
         assert getattr(simulator, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'Experiments'"):
         simulator.Experiments  # noqa: B018
+
+
+def test_models_give_jobs() -> None:
+    for name in ("feitelson96", "lublin", "prio"):
+        model = getattr(simulator.workloads, name)
+        assert model(jobs=20) == Jobs.drawn(name, jobs=20)
 
 
 def test_fields_of_an_experiment() -> None:

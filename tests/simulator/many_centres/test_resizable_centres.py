@@ -14,7 +14,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.run import rules_named, simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
-from simulator.workloads.resizable_trace import Resizability
+from simulator.workload_models.resizable_trace import Resizability
 
 PERFECT = "amdahl:serial=0"
 GROWS = Resizability(1.0, parse(PERFECT), expand_most=4.0, expand_step=1.0, performance=PERFECT)

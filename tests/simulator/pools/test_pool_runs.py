@@ -20,7 +20,7 @@ from simulator.engine.jobs import SimJob
 from simulator.pools.run import PoolRun, run_pool
 from simulator.pools.waits import BatchWaits
 from simulator.traces.normalise import TraceJobs
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 OPTIONS = PoolOptions(
     max_nodes=4, time_limit_s=1000.0, processors=4, idle_timeout_s=60.0, margin_s=0.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from reshape.errors import ReshapeError
 from simulator.results.schedule import Schedule
-from simulator.workloads.drawn import Floats
+from simulator.workload_models.drawn import Floats
 
 WIDEST = 64.0  # largest factor between the first guess and the result
 

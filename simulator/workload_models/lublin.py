@@ -22,7 +22,7 @@ from math import log2
 import msgspec
 import numpy as np
 
-from simulator.workloads.drawn import DrawnJobs, Floats, Ints
+from simulator.workload_models.drawn import DrawnJobs, Floats, Ints
 
 BUCKETS = 48  # half hours of a day
 BUCKET_S = 1800.0

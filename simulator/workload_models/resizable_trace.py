@@ -15,7 +15,7 @@ from scheduler.config.partitions import PartitionLimits
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.traces.normalise import TraceJobs
-from simulator.workloads.workload import Workload
+from simulator.workload_models.workload import Workload
 
 
 class Resizability(msgspec.Struct, frozen=True):

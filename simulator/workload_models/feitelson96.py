@@ -21,7 +21,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from simulator.workloads.drawn import DrawnJobs, Floats
+from simulator.workload_models.drawn import DrawnJobs, Floats
 
 
 class Feitelson96(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ from math import ceil
 import msgspec
 import numpy as np
 
-from simulator.workloads.drawn import Floats, Ints
+from simulator.workload_models.drawn import Floats, Ints
 
 HEAD = 20  # most popular estimates
 MINUTE_S = 60

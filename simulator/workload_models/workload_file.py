@@ -30,8 +30,8 @@ from scheduler.model.events import JobSpec
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
-from simulator.workloads.prio import PrioWorkload
-from simulator.workloads.workload import Workload
+from simulator.workload_models.prio import PrioWorkload
+from simulator.workload_models.workload import Workload
 
 ENDINGS = (".yaml", ".yml")
 Whole = Annotated[int, msgspec.Meta(lt=2**31)]

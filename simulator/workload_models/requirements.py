@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from simulator.workloads.drawn import Floats, Ints
+from simulator.workload_models.drawn import Floats, Ints
 
 Law: TypeAlias = Literal["uniform", "exponential"]
 

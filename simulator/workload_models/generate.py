@@ -17,14 +17,14 @@ from reshape.speedup import parse
 from scheduler.text.located import converted
 from simulator.results.schedule import Schedule
 from simulator.traces.swf import Trace
-from simulator.workloads.drawn import DrawnJobs, Floats, poisson
-from simulator.workloads.estimates import TsafrirEstimates
-from simulator.workloads.feitelson96 import Feitelson96
-from simulator.workloads.lublin import Lublin
-from simulator.workloads.prio import PrioWorkload
-from simulator.workloads.rate import arrival_for_queue, mean_queue
-from simulator.workloads.requirements import Law, factors, requirements
-from simulator.workloads.workload import Workload
+from simulator.workload_models.drawn import DrawnJobs, Floats, poisson
+from simulator.workload_models.estimates import TsafrirEstimates
+from simulator.workload_models.feitelson96 import Feitelson96
+from simulator.workload_models.lublin import Lublin
+from simulator.workload_models.prio import PrioWorkload
+from simulator.workload_models.rate import arrival_for_queue, mean_queue
+from simulator.workload_models.requirements import Law, factors, requirements
+from simulator.workload_models.workload import Workload
 
 Model: TypeAlias = Feitelson96 | Lublin
 MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}
