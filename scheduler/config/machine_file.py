@@ -156,7 +156,7 @@ class Platform(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> PartitionLimits | None:
-        """PartitionLimits of the partitions; None if there are none."""
+        """Limits of the partitions; None if there are none."""
         if not self.partitions:
             return None
         sizes = {name: len(numbers) for name, numbers in self._numbers_by_partition().items()}

@@ -128,22 +128,7 @@ def shares(
             " nodes or processors of one of them",
         )
     for name, own in partitions.items():
-        if not _NAME.fullmatch(name) or name == REDIRECTION:
-            fail(
-                ("partitions", name),
-                "a name of at most 64 letters, digits, '.', '_' and '-' is needed, and not"
-                f" {REDIRECTION!r}, which a redirection group has",
-            )
-        if own.default_walltime_s is not None and own.default_walltime_s > (
-            own.max_walltime_s or inf
-        ):
-            fail(
-                ("partitions", name, "default_walltime_s"),
-                f"is {own.default_walltime_s:g} s, above max_walltime_s,"
-                f" {own.max_walltime_s:g} s: choose a shorter one",
-            )
-        if own.nodes is not None and own.processors is not None:
-            fail(("partitions", name, "processors"), "give either nodes or processors, not both")
+        _check(name, own, fail)
         for node in own.nodes if isinstance(own.nodes, list) else ():
             place: FieldPath = ("partitions", name, "nodes")
             if node not in nodes:
@@ -158,21 +143,18 @@ def shares(
     for name, own in partitions.items():
         if isinstance(own.nodes, int):
             whole = [node for node in nodes if left[node] == nodes[node]][: own.nodes]
-            if len(whole) < own.nodes:
-                fail(
-                    ("partitions", name, "nodes"),
-                    f"{own.nodes} nodes wanted, other partitions leave {len(whole)}: give fewer",
-                )
             for node in whole:
                 divided[node][name], left[node] = left[node], 0
+            wanted, there, field = own.nodes, len(whole), "nodes"
         elif own.processors is not None:
-            missing = _take(name, own.processors, left, divided)
-            if missing:
-                fail(
-                    ("partitions", name, "processors"),
-                    f"{own.processors} wanted, other partitions leave {own.processors - missing}:"
-                    " give fewer",
-                )
+            wanted, field = own.processors, "processors"
+            there = wanted - _take(name, wanted, left, divided)
+        else:
+            continue
+        if there < wanted:
+            place = ("partitions", name, field)
+            unit = " nodes" if field == "nodes" else ""
+            fail(place, f"{wanted}{unit} wanted, other partitions leave {there}: give fewer")
     unused = [node for node, count in left.items() if count]
     if rest:
         _take(rest[0], sum(left.values()), left, divided)
@@ -188,6 +170,24 @@ def shares(
     return divided
 
 
+def _check(name: str, own: PartitionConfig, fail: Callable[[FieldPath, str], NoReturn]) -> None:
+    """Check the name of a partition, and its fields among each other."""
+    if not _NAME.fullmatch(name) or name == REDIRECTION:
+        fail(
+            ("partitions", name),
+            "a name of at most 64 letters, digits, '.', '_' and '-' is needed, and not"
+            f" {REDIRECTION!r}, which a redirection group has",
+        )
+    if own.default_walltime_s is not None and own.default_walltime_s > (own.max_walltime_s or inf):
+        fail(
+            ("partitions", name, "default_walltime_s"),
+            f"is {own.default_walltime_s:g} s, above max_walltime_s, {own.max_walltime_s:g} s:"
+            " choose a shorter one",
+        )
+    if own.nodes is not None and own.processors is not None:
+        fail(("partitions", name, "processors"), "give either nodes or processors, not both")
+
+
 def _take(name: str, processors: int, left: dict[str, int], divided: Shares) -> int:
     """Give a partition the next processors; return how many are missing."""
     for node, count in left.items():
@@ -200,7 +200,7 @@ def _take(name: str, processors: int, left: dict[str, int], divided: Shares) -> 
 
 
 class PartitionLimits(msgspec.Struct, frozen=True):
-    """PartitionLimits of all partitions, against which requests are checked.
+    """Limits of all partitions, against which requests are checked.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ class PartitionLimits(msgspec.Struct, frozen=True):
         return there if most is None else min(there, most)
 
     def text(self, name: str) -> str:
-        """PartitionLimits of a partition in words."""
+        """Limits of a partition in words."""
         own = self.partitions[name]
         limits = [counted(self.processors[name], "processor")]
         if own.max_processors is not None:
