@@ -25,7 +25,7 @@ SLEEP = ["sleep", "600"]
 
 
 def request(processors: int, walltime_s: float) -> m.Submission:
-    return bare_submission(processors, walltime_s, None, None, None, "", None)
+    return bare_submission(processors, walltime_s, None, None, None, "", None, "")
 
 
 def forecaster_of(service: Any) -> int:
