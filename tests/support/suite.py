@@ -24,7 +24,7 @@ MARKERS = {
 }
 BUDGETS_MIN = {
     "unit": 16.0,
-    "mpi": 12.0,
+    "mpi": 13.0,
     "service": 24.0,
     "hosts": 8.0,
     "slurm": 8.0,
