@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -321,15 +322,14 @@ def test_a_file_gives_the_same_run(trace: Path, tmp_path: Path, fields: dict[str
     assert again.run().metrics == experiment.run().metrics
 
 
-def test_resizing_policies_and_drawn_jobs_in_a_file(tmp_path: Path) -> None:
+def test_resizing_policies_and_drawn_jobs_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sys_path_policy = {"name": "my_policy:Patient", "resizing": {"reserve": 1}}
-    import sys
+    monkeypatch.delitem(sys.modules, "my_policy", raising=False)  # of another test
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from my_policy import Patient  # type: ignore[import-not-found]
 
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        from my_policy import Patient  # type: ignore[import-not-found]
-    finally:
-        sys.path.remove(str(EXAMPLES))
     jobs = Jobs.drawn("prio", jobs=5)
     experiment = Experiment(jobs, scenario=Patient(reserve=1), seed=2)
     assert experiment.data()["scenario"] == sys_path_policy
