@@ -129,8 +129,9 @@ class ProfilePass(SchedulingPass):
     def _start_before(self, head: Job) -> None:
         """Start jobs that do not delay the head.
 
-        While its reservation holds, only arrivals are tried: a job that could not start before the
-        head cannot start later either.
+        While its reservation holds, only arrivals are tried: by numbers, a job that could not start
+        before the head cannot start later either. By places, the start of an arrival can make room
+        for an earlier job, which is tried at the next end of a job.
         """
         state, queue, reservation = self.state, self.state.queue, self._reservation
         if (

@@ -115,41 +115,42 @@ def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tu
                 free -= place
         return free
 
-    def start_one(now: int) -> bool:
-        """Start the first job that may start now; a start can let one ahead of it start, too."""
-        waiting = [
-            i
-            for i, job in enumerate(jobs)
-            if job[0] <= now and i not in found and can_run(selection, job[1])
-        ]
-        head = None
-        for i in waiting:
-            needed, walltime = jobs[i][1], jobs[i][2]
-            here = Space(free_at(now, now), network)
-            if head is None:
-                place = choose(selection, here, needed)
-                head = i if place is None else None
-            elif not easy:
-                return False
-            else:
-                wanted = jobs[head][1]
-                ends = sorted({start + jobs[j][2] for j, (start, _) in found.items()} | {now})
-                later = [(t, Space(free_at(now, t), network)) for t in ends if t >= now]
-                at, then = next(item for item in later if choose(selection, item[1], wanted))
-                if now + walltime > at:
-                    kept = selection.keep(then, here, wanted)
-                    here = Space(here.free - kept, network)
-                place = choose(selection, here, needed)
-            if place is not None:
-                found[i] = now, place
-                return True
-        return False
+    def start(i: int, now: int, head: int | None) -> bool:
+        """Start a job if it has a place now and does not delay the head."""
+        needed, walltime = jobs[i][1], jobs[i][2]
+        here = Space(free_at(now, now), network)
+        if head is not None:
+            wanted = jobs[head][1]
+            ends = sorted({start + jobs[j][2] for j, (start, _) in found.items()} | {now})
+            later = [(t, Space(free_at(now, t), network)) for t in ends if t >= now]
+            at, then = next(item for item in later if choose(selection, item[1], wanted))
+            if now + walltime > at:
+                here = Space(here.free - selection.keep(then, here, wanted), network)
+        place = choose(selection, here, needed)
+        if place is not None:
+            found[i] = now, place
+        return place is not None
 
-    now = -1
+    now, reserved = -1, None  # head whose reservation was made since the latest end of a job
     while len(found) < sum(can_run(selection, job[1]) for job in jobs):
         now += 1
-        while start_one(now):
-            pass
+        if any(start + jobs[i][3] == now for i, (start, _) in found.items()):
+            reserved = None
+        queued = [i for i, job in enumerate(jobs) if job[0] <= now and i not in found]
+        waiting = [i for i in queued if can_run(selection, jobs[i][1])]
+        while waiting and start(waiting[0], now, None):
+            queued.remove(waiting.pop(0))
+        if not (easy and waiting and len(queued) > 1):
+            continue
+        head, *behind = waiting
+        if head == reserved:  # only arrivals are tried, each once
+            for i in behind:
+                if jobs[i][0] == now:
+                    start(i, now, head)
+        elif min(jobs[i][1] for i in queued) <= len(free_at(now, now)):
+            reserved = head  # a start can let a job ahead of it start, too
+            while any(start(i, now, head) for i in behind if i not in found):
+                pass
     return found
 
 
@@ -162,6 +163,10 @@ def choose(selection: Selection, space: Space, processors: int) -> ProcSet | Non
 @settings(max_examples=40)
 @given(jobs=jobs_of)
 @example(jobs=[(0, 3, 2, 2), (0, 11, 1, 1), (1, 2, 2, 1), (1, 5, 1, 1)])
+@example(
+    jobs=[(0, 1, 2, 2), (0, 13, 10, 10), (1, 8, 7, 7), (1, 11, 2, 1), (2, 6, 2, 2), (2, 9, 1, 1),
+          (3, 3, 8, 1), (21, 1, 1, 1)]
+)  # fmt: skip
 def test_equals_its_twin(selection: Selection, reservations: int, jobs: list[Row]) -> None:
     exact = [(at, n, wall, min(wall, run)) for at, n, wall, run in jobs]
     lived = Simulated(exact, Scenario("t", backfill=Backfill(reservations), selection=selection))
