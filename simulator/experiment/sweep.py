@@ -83,13 +83,14 @@ class SweepTable(Columns):
         if baseline not in known:
             raise KeyError(f"{axis} has no value {baseline!r}; it has {known}")
         others = tuple(name for name in self.axes if name != axis)
+        labels, groups = self[axis].tolist(), self._groups(others).values()
         rows = []
-        for value in self._values(axis):
+        for value in known:
             if value == baseline:
                 continue
             pairs = []
-            for members in self._groups(others).values():
-                mine = {self[axis].tolist()[i]: float(self[metric][i]) for i in members}
+            for members in groups:
+                mine = {labels[i]: float(self[metric][i]) for i in members}
                 if value in mine and baseline in mine:
                     pairs.append((mine[value], mine[baseline]))
             pairs = [pair for pair in pairs if np.isfinite(pair).all()]
@@ -113,8 +114,9 @@ class SweepTable(Columns):
     def _groups(self, names: Sequence[str]) -> dict[tuple[Any, ...], list[int]]:
         """Indices of the rows with equal values of these axes."""
         groups: dict[tuple[Any, ...], list[int]] = {}
+        columns = [self[name].tolist() for name in names]
         for i in range(self.rows):
-            groups.setdefault(tuple(self[name].tolist()[i] for name in names), []).append(i)
+            groups.setdefault(tuple(column[i] for column in columns), []).append(i)
         return groups
 
 
@@ -135,7 +137,7 @@ def sweep(
     workers : number of processes; None: one for each CPU. They are forked, so that policies that
         are defined in a notebook work.
     file : SQLite file that keeps finished points, by a digest of all that determines their
-        results: the experiment, its files, the sources of policies of one's own, and the release.
+        results: the experiment, its files, the sources of user-defined policies, and the release.
         The same call continues after an interruption.
     progress : show progress on standard error.
 
@@ -213,16 +215,19 @@ def _computed(
     make: Callable[[int], Any] = lambda workers: processes(workers, "fork")  # noqa: E731
     done = len(points) - len(missing)
     console = Console(stderr=True, quiet=not shows)
-    with (
-        make(width) if width > 1 else InlineExecutor() as pool,
-        StudyProgress(console, "sweep", done, len(points)) as progress,
-    ):
-        for i, outcome in outcomes(missing, _run_point, pool, width, make):
-            if isinstance(outcome, RunFailure):
-                details = f"\n{outcome.details}" if outcome.details else ""
-                raise ReshapeError(f"at {points[i].text}: {outcome.message}{details}")
-            progress.step()
-            yield i, json.loads(outcome)
+    try:
+        with (
+            make(width) if width > 1 else InlineExecutor() as pool,
+            StudyProgress(console, "sweep", done, len(points)) as progress,
+        ):
+            for i, outcome in outcomes(missing, _run_point, pool, width, make):
+                if isinstance(outcome, RunFailure):
+                    details = f"\n{outcome.details}" if outcome.details else ""
+                    raise ReshapeError(f"at {points[i].text}: {outcome.message}{details}")
+                progress.step()
+                yield i, json.loads(outcome)
+    finally:
+        _points.clear()  # they hold the columns of all jobs
 
 
 def _run_point(i: int) -> Outcome:
