@@ -1,4 +1,4 @@
-"""Simulate a workload on a machine under a scenario: the one function behind every simulation."""
+"""Simulate a workload on one machine under a scenario."""
 
 from __future__ import annotations
 
@@ -103,22 +103,14 @@ def run(
     if isinstance(workload, Workload):
         source = _single_jobs(workload, machine, sharing, keeps_places=counted is False)
     else:
-        counts = uses_first_fit(scenario)
-        if counted and not counts:
-            raise ConfigError(
-                "has no effect if processors are only counted; leave counted out, or this"
-                " selection",
-                field="selection",
-            )
-        counted = counts if counted is None else counted
         rules, kill = rules_of_run(rules or Rules(), sharing, contiguous_gain=bool(contiguity))
+        counted = _is_counted(scenario, counted)
         parts = None
         if machine.limits is not None:
             parts = TracePartitions.of(workload, machine.limits, partition_field)
         source = _columns(
-            workload, machine, scenario, rules, sharing, first, parts, counted=counted
+            workload, machine, scenario, rules, sharing, first, parts, counted=counted, kill=kill
         )
-        source = source._replace(kill=kill)
     order: EventOrder = "sequential" if event_order == "sequential" else "batch"
     core = _core(scenario, source, order)
     loss = _external_loss(core) if source.keeps_places else None
@@ -138,16 +130,45 @@ def run(
     with no_collection():
         result = engine.run()
     schedule = Schedule.of(result, source.jobs, source.report)
-    found: dict[str, Any] = {"advance": granted(result.answers)}
+    measured = _measured(schedule, source, core, loss, machine.network, dispersal=dispersal)
+    if sharing is not None:
+        measured["penalties"] = penalties(schedule)
+    return msgspec.structs.replace(schedule, advance=granted(result.answers), **measured)
+
+
+def _measured(
+    schedule: Schedule,
+    source: _Source,
+    core: Core,
+    loss: ExternalLoss | None,
+    network: Network | None,
+    *,
+    dispersal: bool,
+) -> dict[str, Any]:
+    """What the places of the jobs amount to, as fields of a schedule."""
+    found: dict[str, Any] = {}
     if source.keeps_places and len(core.partitions) == 1:
         lost = 0.0 if loss is None else loss.lost
         found["fragmentation"] = fragmentation(schedule, lost, source.requested)
-    network = machine.network
     if source.keeps_places and network and (dispersal or isinstance(network, Mesh)):
         found["dispersal"] = _dispersal(schedule, network)
-    if sharing is not None:
-        found["penalties"] = penalties(schedule)
-    return msgspec.structs.replace(schedule, **found)
+    return found
+
+
+def _is_counted(scenario: Scenario, counted: bool | None) -> bool:
+    """Whether the processors of rigid jobs are counted.
+
+    Raises
+    ------
+    ConfigError : they are to be, and the scenario has a selection.
+    """
+    counts = uses_first_fit(scenario)
+    if counted and not counts:
+        raise ConfigError(
+            "has no effect if processors are only counted; leave counted out, or this selection",
+            field="selection",
+        )
+    return counts if counted is None else counted
 
 
 class _Source(NamedTuple):
@@ -186,6 +207,7 @@ def _columns(
     partitions: TracePartitions | None,
     *,
     counted: bool,
+    kill: bool,
 ) -> _Source:
     """Rigid jobs of a trace, as columns."""
     trace = _with_resources_of(machine, workload)
@@ -202,7 +224,7 @@ def _columns(
     capacities = trace.capacities()
     _check_resources(machine, capacities)
     return _Source(
-        jobs, jobs, machine, requested, capacities, counted, not counted, False, report=report
+        jobs, jobs, machine, requested, capacities, counted, not counted, kill, report=report
     )
 
 
@@ -354,7 +376,7 @@ def _in_partitions(workload: Workload, machine: Platform) -> Workload:
         elif spec.partition:
             raise ReshapeError(
                 f"job {number} names partition {spec.partition!r}, and the machine has none: give a"
-                " --machine file with partitions"
+                " machine with partitions"
             )
         own = spec if limits is None else msgspec.structs.replace(spec, partition=name)
         jobs.append(msgspec.structs.replace(job, spec=own))

@@ -83,15 +83,7 @@ def prepare(
     _check_sizes(processors, max_processors, topology)
     if walltime_s is not None and not walltime_s > 0:
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
-    folder = (cwd / output).parent
-    if not folder.is_dir():
-        raise ReshapeError(f"the output's directory {folder} does not exist: create it first")
-    path = cwd / output
-    if path.exists() and not path.is_file() and str(path.resolve()) != os.devnull:
-        raise ReshapeError(f"the output {path} is not a regular file: choose another one")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        what = f"output {path}" if path.exists() else f"output's directory {folder}"
-        raise ReshapeError(f"the {what} is not writable: choose another one")
+    _check_output(cwd / output)
     return Submission(
         argv=list(argv),
         processors=processors,
@@ -114,6 +106,23 @@ def prepare(
         reservation=reservation,
         partition=partition,
     )
+
+
+def _check_output(path: Path) -> None:
+    """Check that a file can be written.
+
+    Raises
+    ------
+    ReshapeError : its directory does not exist, it is not a regular file, or not writable.
+    """
+    folder = path.parent
+    if not folder.is_dir():
+        raise ReshapeError(f"the output's directory {folder} does not exist: create it first")
+    if path.exists() and not path.is_file() and str(path.resolve()) != os.devnull:
+        raise ReshapeError(f"the output {path} is not a regular file: choose another one")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        what = f"output {path}" if path.exists() else f"output's directory {folder}"
+        raise ReshapeError(f"the {what} is not writable: choose another one")
 
 
 def check_places(submission: Submission, directory: Path) -> None:

@@ -223,6 +223,11 @@ def submit(
         else:
             click.echo(quote_text(quoted))
         return
+    _submit_here(directory, submission, waits, as_json)
+
+
+def _submit_here(directory: Path, submission: m.Submission, waits: bool, as_json: bool) -> None:
+    """Submit a job to the service of a directory, and wait for its end if asked."""
     if not is_access_file(directory):
         check_places(submission, directory)
     earlier = earlier_outputs(submission)

@@ -310,15 +310,20 @@ def normalise(
         names=names,
         shared=shared[lines],
         shared_names=shared_names,
-        labels={
-            name: trace.columns[field][lines].astype(np.int64)
-            for name, field in LABELS.items()
-            if labels and field in trace.columns
-        },
+        labels=_labels(trace, lines) if labels else {},
         partition=np.zeros(0, np.int64) if partitions is None else partitions.index[lines],
         partitions=() if partitions is None else partitions.names,
     )
     return jobs, _report(trace, found, len(lines))
+
+
+def _labels(trace: Trace, lines: Ints) -> dict[str, Ints]:
+    """Labels of the jobs on these lines, as far as their columns were read."""
+    return {
+        name: trace.columns[field][lines].astype(np.int64)
+        for name, field in LABELS.items()
+        if field in trace.columns
+    }
 
 
 def _report(trace: Trace, found: Mapping[str, Bools], kept: int) -> CleaningReport:
