@@ -294,7 +294,7 @@ def kind_of_policy(name: str, policy: Any) -> str:
                     f" from {kind_of}: class {policy.__name__}({kind_of}, msgspec.Struct,"
                     f" frozen=True), with {kind_of} from scheduler.policies.api"
                 )
-            if kind == "order" and not isinstance(getattr(policy, "ages", None), bool):
+            if kind == "order" and not isinstance(policy.ages, bool):
                 raise ConfigError(
                     f"{name!r} does not declare whether its order changes with time; give the class"
                     " ages = False, or True"

@@ -14,10 +14,10 @@ The names have the placeholders of Slurm's `sbatch`.
 
 A number between the percent sign and the letter is the least number of digits, as in ``%4j``.
 
-From the last lines escape sequences and other characters that are not printable are removed, so
-that what a program prints cannot control the terminal of those who read about its job. What mpiexec
-prints about the end of a process is left out: the exit code says it, and it would hide the lines of
-the program.
+Escape sequences and other characters that are not printable are removed from the last lines, so
+that the output of a program cannot control the terminal on which another user reads it. The lines
+that mpiexec prints at the end of a process are left out: the exit code has the same information,
+and they would hide the lines of the program.
 """
 
 from __future__ import annotations

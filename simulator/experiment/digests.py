@@ -1,7 +1,7 @@
 """Digests of experiments, by which a sweep recognises the results that it has.
 
 A digest covers the release, the values of all fields with their classes, the contents of files, and
-the code of classes of one's own with all functions and values that it refers to. An object that
+the code of user-defined classes with all functions and values that it refers to. An object that
 cannot be described, such as a random generator, gives another digest each time, so that its
 experiment is computed again.
 """
@@ -93,9 +93,9 @@ class _Description:
             return repr(value)
 
     def _class(self, cls: type) -> Any:
-        """Name of a class, and the members of one's own."""
+        """Name of a class, and the members of a user-defined one."""
         name = f"{cls.__module__}.{cls.__qualname__}"
-        if not _is_ones_own(cls.__module__):
+        if not _is_user_defined(cls.__module__):
             return [name, self._module(cls.__module__)]
         members = [
             (key, self.of(value))
@@ -106,7 +106,7 @@ class _Description:
 
     def _function(self, function: FunctionType) -> Any:
         """Code of a function, and the values of the names in it."""
-        if not _is_ones_own(function.__module__):
+        if not _is_user_defined(function.__module__):
             return [function.__qualname__, self._module(function.__module__)]
         names = sorted(_names(function.__code__) & function.__globals__.keys())
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -127,7 +127,7 @@ class _Description:
         return [name, "" if file is None else _content(file)]
 
 
-def _is_ones_own(module: str) -> bool:
+def _is_user_defined(module: str) -> bool:
     """Whether the code of a module is described; that of installed packages is in a file."""
     root = module.partition(".")[0]
     file = getattr(sys.modules.get(module), "__file__", None) or ""

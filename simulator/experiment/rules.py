@@ -70,27 +70,17 @@ _NO_STATISTICS = "does not apply to a pool, for which there are no statistics ye
 _COUNTED = "does not apply to centres and pools, whose processors are only counted; leave it out"
 
 REFUSALS = (
-    Refusal("processors", _on_pool, _OWN_NODES),
-    Refusal("machine", _on_pool, _OWN_NODES),
-    Refusal("sharing", _on_pool, _OWN_NODES),
-    Refusal("contiguity", _on_pool, _OWN_NODES),
-    Refusal("dispersal", _on_pool, _OWN_NODES),
-    Refusal("advance_reservations", _on_pool, _OWN_NODES),
+    *(Refusal(field, _on_pool, _OWN_NODES) for field in (
+        "processors", "machine", "sharing", "contiguity", "dispersal", "advance_reservations")),
     Refusal("event_order", _on_pool, "a pool joins and loses nodes between the events of an"
             " instant, which only the order batch defines; leave it out"),
     Refusal("price", _on_pool, _NO_STATISTICS),
     Refusal("sample_s", _on_pool, _NO_STATISTICS),
     Refusal("pool_wait", lambda own: own.pool is None, "needs a pool; give pool as well"),
-    Refusal("processors", _at_centres, _OF_EACH),
-    Refusal("scenario", _at_centres, _OF_EACH),
-    Refusal("queue_order", _at_centres, _OF_EACH),
-    Refusal("backfill_order", _at_centres, _OF_EACH),
-    Refusal("event_order", _at_centres, _OF_EACH),
-    Refusal("price", _at_centres, _OF_EACH),
-    Refusal("select", _at_centres, _COUNTED),
-    Refusal("sharing", _at_centres, _COUNTED),
-    Refusal("contiguity", _at_centres, _COUNTED),
-    Refusal("dispersal", _at_centres, _COUNTED),
+    *(Refusal(field, _at_centres, _OF_EACH) for field in (
+        "processors", "scenario", "queue_order", "backfill_order", "event_order", "price")),
+    *(Refusal(field, _at_centres, _COUNTED) for field in (
+        "select", "sharing", "contiguity", "dispersal")),
     Refusal("advance_reservations", _at_centres, "centres take no advance reservations yet; leave"
             " it out"),
     Refusal("assign", lambda own: not _at_centres(own), "needs a machine of several centres"),
@@ -195,7 +185,7 @@ def _resolve(settings: Settings) -> None:
 
 
 def is_set(settings: Settings, name: str) -> bool:
-    """Whether a field differs from its default; objects of one's own may not define equality."""
+    """Whether a field differs from its default; user-defined objects may not define equality."""
     value = getattr(settings, name)
     default = _defaults(type(settings))[name]
     if default is msgspec.NODEFAULT:

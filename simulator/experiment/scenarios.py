@@ -1,4 +1,4 @@
-"""The scenario of an experiment, from names, objects of one's own and mappings."""
+"""The scenario of an experiment, from names, user-defined objects and mappings."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from reshape.errors import ConfigError, ReshapeError
 from reshape.key_values import key_values
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
+from scheduler.policies.assignment.interface import Seeded
 from scheduler.policies.registry import find, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.pools.options import KEYS, PoolOptions, parse_pool_options
@@ -52,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         several centres (docs/sites.md).
     partition_field : field of a trace whose number n stands for the nth partition of the machine;
         see docs/partitions.md.
-    scenario : name of a scenario or of a resizing policy; an object of one's own; or a mapping
+    scenario : name of a scenario or of a resizing policy; a user-defined object; or a mapping
         with the `name` of a scenario and fields to change, such as
         ``{"name": "easy", "backfill.max_jobs": 100}``.
     queue_order, backfill_order, estimates, select : policies of the scenario, by name, as an
@@ -235,7 +236,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         wrong_demands = shared is not None and shared.demand_error > 0
         waits = self.pool is not None and len(self.waits().seconds) > 1
         asks = self.centres is not None and (
-            self.assignment.dispatch.ask is not None or hasattr(self.assignment.assignment, "seed")
+            self.assignment.dispatch.ask is not None
+            or isinstance(self.assignment.assignment, Seeded)
         )
         return self.jobs.draws or wrong_demands or waits or asks
 

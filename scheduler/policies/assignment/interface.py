@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -34,6 +34,18 @@ class SiteRequest(msgspec.Struct, frozen=True):
     run_s: float
     origin: str = ""
     max_cost: float = inf
+
+
+@runtime_checkable
+class Seeded(Protocol):
+    """Task assignment policy that draws.
+
+    Attributes
+    ----------
+    seed : of the draws.
+    """
+
+    seed: int
 
 
 class AskedSite(Protocol):
