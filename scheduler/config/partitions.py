@@ -15,7 +15,7 @@ all that no other partition has. The service and the simulator read the same fie
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NoReturn, TypeAlias
 
@@ -129,32 +129,10 @@ def shares(
         )
     for name, own in partitions.items():
         _check(name, own, fail)
-        for node in own.nodes if isinstance(own.nodes, list) else ():
-            place: FieldPath = ("partitions", name, "nodes")
-            if node not in nodes:
-                fail(place, f"there is no node {node!r}{nearest(node, nodes)}")
-            if divided[node]:
-                fail(
-                    place,
-                    f"node {node} is in partition {next(iter(divided[node]))} already, and nodes"
-                    " cannot be shared: divide its processors by processors, or leave it out",
-                )
-            divided[node][name], left[node] = left[node], 0
+        if isinstance(own.nodes, list):
+            _take_named(name, own.nodes, left, divided, fail)
     for name, own in partitions.items():
-        if isinstance(own.nodes, int):
-            whole = [node for node in nodes if left[node] == nodes[node]][: own.nodes]
-            for node in whole:
-                divided[node][name], left[node] = left[node], 0
-            wanted, there, field = own.nodes, len(whole), "nodes"
-        elif own.processors is not None:
-            wanted, field = own.processors, "processors"
-            there = wanted - _take(name, wanted, left, divided)
-        else:
-            continue
-        if there < wanted:
-            place = ("partitions", name, field)
-            unit = " nodes" if field == "nodes" else ""
-            fail(place, f"{wanted}{unit} wanted, other partitions leave {there}: give fewer")
+        _take_counted(name, own, nodes, left, divided, fail)
     unused = [node for node, count in left.items() if count]
     if rest:
         _take(rest[0], sum(left.values()), left, divided)
@@ -186,6 +164,51 @@ def _check(name: str, own: PartitionConfig, fail: Callable[[FieldPath, str], NoR
         )
     if own.nodes is not None and own.processors is not None:
         fail(("partitions", name, "processors"), "give either nodes or processors, not both")
+
+
+def _take_named(
+    name: str,
+    own: Sequence[str],
+    left: dict[str, int],
+    divided: Shares,
+    fail: Callable[[FieldPath, str], NoReturn],
+) -> None:
+    """Give a partition the nodes that it names."""
+    for node in own:
+        path: FieldPath = ("partitions", name, "nodes")
+        if node not in divided:
+            fail(path, f"there is no node {node!r}{nearest(node, divided)}")
+        if divided[node]:
+            fail(
+                path,
+                f"node {node} is in partition {next(iter(divided[node]))} already, and nodes"
+                " cannot be shared: divide its processors by processors, or leave it out",
+            )
+        divided[node][name], left[node] = left[node], 0
+
+
+def _take_counted(
+    name: str,
+    own: PartitionConfig,
+    nodes: Mapping[str, int],
+    left: dict[str, int],
+    divided: Shares,
+    fail: Callable[[FieldPath, str], NoReturn],
+) -> None:
+    """Give a partition as many whole nodes, or processors, as it asks for."""
+    if isinstance(own.nodes, int):
+        whole = [node for node in nodes if left[node] == nodes[node]][: own.nodes]
+        for node in whole:
+            divided[node][name], left[node] = left[node], 0
+        wanted, given, field, unit = own.nodes, len(whole), "nodes", " nodes"
+    elif own.processors is not None:
+        wanted, field, unit = own.processors, "processors", ""
+        given = wanted - _take(name, wanted, left, divided)
+    else:
+        return
+    if given < wanted:
+        message = f"{wanted}{unit} wanted, other partitions leave {given}: give fewer"
+        fail(("partitions", name, field), message)
 
 
 def _take(name: str, processors: int, left: dict[str, int], divided: Shares) -> int:
