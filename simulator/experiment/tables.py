@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.text.tables import Table as TextTable
 from scheduler.text.tables import render
-from simulator.many_centres.schedule import CentresSchedule
-from simulator.pools.run import PoolRun
 from simulator.results.jobs_csv import JobTable, job_names
 from simulator.results.schedule import Schedule
+
+if TYPE_CHECKING:
+    from simulator.many_centres.schedule import CentresSchedule
+    from simulator.pools.run import PoolRun
 
 #: Rows that are shown at each end of a long table.
 SHOWN = 5

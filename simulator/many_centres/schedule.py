@@ -191,6 +191,32 @@ class CentresSchedule(msgspec.Struct, frozen=True):
                 before = size
         return np.array(times), np.array(changes, dtype=np.int64)
 
+    def jobs_csv(self) -> bytes:
+        """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        schedule, cost, ran = self.schedule, self.cost.tolist(), self.ran
+        for i in ran.nonzero()[0].tolist():
+            writer.writerow(
+                (
+                    int(schedule.jobs.numbers[i]),
+                    self.origins[i],
+                    self.centres[self.ran_at[i]].name,
+                    int(schedule.jobs.processors[i]),
+                    *(
+                        f"{time:.15g}"
+                        for time in (
+                            schedule.jobs.submitted[i],
+                            schedule.started[i],
+                            schedule.ended[i],
+                        )
+                    ),
+                    f"{cost[i]:.6f}",
+                )
+            )
+        return text.getvalue().encode()
+
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:
     """Mean, standard deviation and 95th percentile; None if there are no values."""
@@ -201,30 +227,3 @@ def _spread(name: str, values: Floats) -> dict[str, float | None]:
         f"sd_{name}": float(values.std()),
         f"p95_{name}": float(np.percentile(values, 95)),
     }
-
-
-def jobs_csv(found: CentresSchedule) -> bytes:
-    """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    schedule, cost, ran = found.schedule, found.cost.tolist(), found.ran
-    for i in ran.nonzero()[0].tolist():
-        writer.writerow(
-            (
-                int(schedule.jobs.numbers[i]),
-                found.origins[i],
-                found.centres[found.ran_at[i]].name,
-                int(schedule.jobs.processors[i]),
-                *(
-                    f"{time:.15g}"
-                    for time in (
-                        schedule.jobs.submitted[i],
-                        schedule.started[i],
-                        schedule.ended[i],
-                    )
-                ),
-                f"{cost[i]:.6f}",
-            )
-        )
-    return text.getvalue().encode()

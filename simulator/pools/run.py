@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from math import nan
 
 import msgspec
@@ -76,6 +75,16 @@ class PoolRun(msgspec.Struct, frozen=True):
     schedule: Schedule
     metrics: PoolMetrics
     allocations: list[EndedAllocation]
+
+    def allocations_csv(self) -> bytes:
+        """Write a line for each allocation, in the order of their ends; times in seconds."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(EndedAllocation.__struct_fields__)
+        for each in self.allocations:
+            values = msgspec.structs.asdict(each) | {"names": " ".join(each.names)}
+            writer.writerow("" if value is None else value for value in values.values())
+        return text.getvalue().encode()
 
 
 def run_pool(
@@ -159,17 +168,6 @@ def pool_metrics(
         too_long=too_long,
         paused=paused,
     )
-
-
-def encode_allocations(allocations: Sequence[EndedAllocation]) -> bytes:
-    """Write a line for each allocation, in the order of their ends; times in seconds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(EndedAllocation.__struct_fields__)
-    for each in allocations:
-        values = msgspec.structs.asdict(each) | {"names": " ".join(each.names)}
-        writer.writerow("" if value is None else value for value in values.values())
-    return text.getvalue().encode()
 
 
 def _most_nodes(granted: list[EndedAllocation]) -> int:

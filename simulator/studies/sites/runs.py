@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError, nearest
-from simulator.many_centres.run import rules_named, run_centres
+from simulator.many_centres.rules import rules_named
+from simulator.many_centres.run import run_centres
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
 from simulator.studies.sites.batches import batches
 from simulator.studies.sites.paper import SCENARIOS, centres

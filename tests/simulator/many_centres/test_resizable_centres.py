@@ -12,7 +12,8 @@ from reshape.errors import ConfigError
 from reshape.speedup import parse
 from scheduler.policies.scenarios import scenario
 from simulator.many_centres.centres_file import CentreDescription
-from simulator.many_centres.run import rules_named, simulate_jobs
+from simulator.many_centres.rules import rules_named
+from simulator.many_centres.run import simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.workload_models.resizable_trace import Resizability
 
