@@ -148,9 +148,6 @@ def pool_metrics(
     """Compute what a pool cost from its allocations and the schedule of the jobs."""
     granted = [each for each in ended if each.granted_at is not None]
     node_s = sum(each.node_s for each in granted)
-    makespan = schedule.metrics().makespan_s
-    utilization = schedule.metrics().utilization
-    held_s = utilization * makespan * schedule.processors if makespan else 0.0
     endings = [each.ending for each in ended]
     waits = [each.granted_at - each.submitted_at for each in granted if each.granted_at is not None]
     return PoolMetrics(
@@ -160,7 +157,7 @@ def pool_metrics(
         expired=endings.count("expired"),
         unused_allocations=sum(not each.used for each in granted),
         node_hours=node_s / 3600.0,
-        used_share=held_s / (node_s * options.processors) if node_s else nan,
+        used_share=schedule.all_held_s / (node_s * options.processors) if node_s else nan,
         most_nodes=_most_nodes(granted),
         mean_allocation_wait_s=sum(waits) / len(waits) if waits else nan,
         jobs_lost=sum(each.jobs_lost for each in ended),
