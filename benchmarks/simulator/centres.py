@@ -21,7 +21,8 @@ import numpy as np
 from scheduler.compiled import STATE
 from scheduler.policies.scenarios import scenario
 from simulator.many_centres.centres_file import CentreDescription
-from simulator.many_centres.run import rules_named, run_centres, simulate_jobs
+from simulator.many_centres.rules import rules_named
+from simulator.many_centres.run import run_centres, simulate_jobs
 from simulator.studies.sites.paper import centres
 from simulator.traces import swf
 from simulator.traces.merge import merge

@@ -17,9 +17,6 @@ from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import json_text
 from simulator.experiment import tables
 from simulator.experiment.tables import Columns
-from simulator.many_centres import schedule as many_centres
-from simulator.many_centres.schedule import CentresSchedule
-from simulator.pools.run import PoolRun, encode_allocations
 from simulator.results import jobs_csv, notes, paraver
 from simulator.results.jobs_csv import JobTable
 from simulator.results.metrics import OF_RESIZABLE
@@ -31,6 +28,8 @@ from simulator.traces.swf import Trace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from simulator.many_centres.schedule import CentresSchedule
+    from simulator.pools.run import PoolRun
     from simulator.results.pictures import Scene
     from simulator.statistics.job_variables import JobValues
 
@@ -191,11 +190,11 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         """
         schedule = self.schedule
         if self.centres is not None:
-            found = {jobs_csv.NAME: many_centres.jobs_csv(self.centres)}
+            found = {jobs_csv.NAME: self.centres.jobs_csv()}
         else:
             found = {jobs_csv.NAME: jobs_csv.encode(schedule, self.name)}
         if self.pool is not None:
-            found[ALLOCATIONS] = encode_allocations(self.pool.allocations)
+            found[ALLOCATIONS] = self.pool.allocations_csv()
         if with_paraver:
             began = 0 if self.trace is None else self.trace.declared("UnixStartTime") or 0
             began += int(schedule.jobs.submitted[0])

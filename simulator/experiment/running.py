@@ -12,8 +12,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.experiment.jobs import processors_of
 from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
-from simulator.many_centres.run import run_centres, with_estimates
-from simulator.pools.run import run_pool
+from simulator.many_centres.rules import with_estimates
 from simulator.results.schedule import Schedule
 from simulator.run import predicts, rules_of_run, run
 from simulator.traces import swf
@@ -114,6 +113,8 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
 
 def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:
     """Simulate on the nodes of an elastic pool."""
+    from simulator.pools.run import run_pool  # late, as all that few runs need
+
     pool, chosen = settings.pool_options, settings.chosen
     assert pool is not None
     size = pool.max_nodes * pool.processors
@@ -148,6 +149,8 @@ def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:
 
 def _at_centres(settings: Settings) -> Simulation:
     """Simulate at several centres."""
+    from simulator.many_centres.run import run_centres  # late, as all that few runs need
+
     centres, rules = settings.centres, settings.assignment
     assert centres is not None
     if settings.estimates is not None:

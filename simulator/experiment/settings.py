@@ -27,7 +27,7 @@ from simulator.many_centres.centres_file import (
     CentreDescription,
     described_centres,
 )
-from simulator.many_centres.run import CentresRules, rules_named
+from simulator.many_centres.rules import CentresRules, rules_named
 from simulator.pools.waits import BatchWaits, read_waits
 from simulator.run import uses_first_fit
 from simulator.traces.normalise import Rules

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.text.tables import Table as TextTable
 from scheduler.text.tables import render
-from simulator.many_centres.schedule import CentresSchedule
-from simulator.pools.run import PoolRun
 from simulator.results.jobs_csv import JobTable, job_names
+from simulator.results.metrics import bounded_slowdown
 from simulator.results.schedule import Schedule
+
+if TYPE_CHECKING:
+    from simulator.many_centres.schedule import CentresSchedule
+    from simulator.pools.run import PoolRun
 
 #: Rows that are shown at each end of a long table.
 SHOWN = 5
@@ -59,8 +62,6 @@ def _column(values: Sequence[Any]) -> NDArray[Any]:
 def job_columns(schedule: Schedule, tau_s: float) -> Columns:
     """One row for each job in the order of submission; times are nan where a job could not run."""
     jobs, started, ended = schedule.jobs, schedule.started, schedule.ended
-    run_s = ended - started
-    turnaround_s = ended - jobs.submitted
     ran = ~np.isnan(ended)
     estimates = schedule.first_estimates
     columns = Columns(
@@ -73,9 +74,9 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
         start_s=started,
         end_s=ended,
         wait_s=schedule.wait,
-        run_s=run_s,
-        turnaround_s=turnaround_s,
-        bounded_slowdown=np.maximum(1.0, turnaround_s / np.maximum(run_s, tau_s)),
+        run_s=schedule.run_s,
+        turnaround_s=ended - jobs.submitted,
+        bounded_slowdown=bounded_slowdown(schedule.wait, schedule.run_s, tau_s),
         state=np.where(ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
     )
     if jobs.partitions:

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf, nan
 from typing import NamedTuple
 
-import msgspec
-
 from scheduler.model.events import (
     Event,
     JobCancelled,
@@ -29,34 +27,10 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Order, Start, WakeAt
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, run_s
-from scheduler.policies.assignment.moves import Expectation, MoveRules
+from scheduler.policies.assignment.moves import Expectation
 from simulator.many_centres.centre import Centre
 from simulator.many_centres.centres_file import CentreDescription
-
-
-class Redispatch(msgspec.Struct, frozen=True):
-    """When jobs that wait at one centre are moved to another one.
-
-    Parameters
-    ----------
-    every_s : seconds between two examinations of the queues; 0: whenever processors were released.
-    at_once : move a job only where it starts at once, as the global controller of GUIM 8.2, model
-        1, which backfills jobs at other centres. Otherwise its quote must be better by the rules.
-    rules : see `MoveRules`; if `at_once`, only the depth is used.
-
-    Raises
-    ------
-    ValueError : a number is out of range.
-    """
-
-    every_s: float = 0.0
-    at_once: bool = True
-    rules: MoveRules = MoveRules()
-
-    def __post_init__(self) -> None:
-        """Check the number."""
-        if not self.every_s >= 0:
-            raise ValueError(f"every_s must be >= 0, got {self.every_s}")
+from simulator.many_centres.rules import Redispatch
 
 
 class Quoted(NamedTuple):

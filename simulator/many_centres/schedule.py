@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.many_centres.centres import Quoted
 from simulator.many_centres.centres_file import CentreDescription
+from simulator.results.metrics import bounded_slowdown, utilization
 from simulator.results.schedule import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -51,33 +52,28 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         return ~np.isnan(self.schedule.ended)
 
     @property
-    def run_s(self) -> Floats:
-        """Run time of each job where it ran, (n,) float64, seconds."""
-        return self.schedule.ended - self.schedule.started
-
-    @property
     def slowdown(self) -> Floats:
         """(wait + run time) / run time, (n,) float64; run times below 1 s count as 1 s."""
-        return (self.schedule.wait + self.run_s) / np.maximum(self.run_s, 1.0)
+        run_s = self.schedule.run_s
+        return (self.schedule.wait + run_s) / np.maximum(run_s, 1.0)
 
     @property
     def bounded_slowdown(self) -> Floats:
         """(wait + run time) / max(run time, 60 s), at least 1, (n,) float64."""
-        bounded = (self.schedule.wait + self.run_s) / np.maximum(self.run_s, TAU_S)
-        return np.maximum(1.0, bounded)
+        return bounded_slowdown(self.schedule.wait, self.schedule.run_s, TAU_S)
 
     @property
     def cost(self) -> Floats:
         """Cost of each job where it ran (GUIM 8.6.3), (n,) float64."""
         prices = np.array([*(centre.price for centre in self.centres), np.nan])[self.ran_at]
         if self.schedule.sizes is None:
-            return prices * self.schedule.jobs.processors * self.run_s / 3600.0
+            return prices * self.schedule.jobs.processors * self.schedule.run_s / 3600.0
         return prices * self.held_s / 3600.0
 
     @property
     def held_s(self) -> Floats:
         """Processor-seconds that each job held, (n,) float64."""
-        held_s = self.schedule.jobs.processors * self.run_s
+        held_s = self.schedule.jobs.processors * self.schedule.run_s
         for number, sizes in (self.schedule.sizes or {}).items():
             ends = [*(at for at, _ in sizes[1:]), self.schedule.ended[number - 1]]
             parts = zip(sizes, ends, strict=True)
@@ -167,7 +163,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         held_s = float(self.held_s[ran].sum())
         return {
             "p95_processors": float(p95),
-            "utilization_pct": 100.0 * held_s / (self.schedule.processors * makespan),
+            "utilization_pct": 100.0 * utilization(held_s, self.schedule.processors, makespan),
         }
 
     def _changes(self) -> tuple[Floats, NDArray[np.int64]]:
@@ -191,6 +187,32 @@ class CentresSchedule(msgspec.Struct, frozen=True):
                 before = size
         return np.array(times), np.array(changes, dtype=np.int64)
 
+    def jobs_csv(self) -> bytes:
+        """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        schedule, cost, ran = self.schedule, self.cost.tolist(), self.ran
+        for i in ran.nonzero()[0].tolist():
+            writer.writerow(
+                (
+                    int(schedule.jobs.numbers[i]),
+                    self.origins[i],
+                    self.centres[self.ran_at[i]].name,
+                    int(schedule.jobs.processors[i]),
+                    *(
+                        f"{time:.15g}"
+                        for time in (
+                            schedule.jobs.submitted[i],
+                            schedule.started[i],
+                            schedule.ended[i],
+                        )
+                    ),
+                    f"{cost[i]:.6f}",
+                )
+            )
+        return text.getvalue().encode()
+
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:
     """Mean, standard deviation and 95th percentile; None if there are no values."""
@@ -201,30 +223,3 @@ def _spread(name: str, values: Floats) -> dict[str, float | None]:
         f"sd_{name}": float(values.std()),
         f"p95_{name}": float(np.percentile(values, 95)),
     }
-
-
-def jobs_csv(found: CentresSchedule) -> bytes:
-    """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    schedule, cost, ran = found.schedule, found.cost.tolist(), found.ran
-    for i in ran.nonzero()[0].tolist():
-        writer.writerow(
-            (
-                int(schedule.jobs.numbers[i]),
-                found.origins[i],
-                found.centres[found.ran_at[i]].name,
-                int(schedule.jobs.processors[i]),
-                *(
-                    f"{time:.15g}"
-                    for time in (
-                        schedule.jobs.submitted[i],
-                        schedule.started[i],
-                        schedule.ended[i],
-                    )
-                ),
-                f"{cost[i]:.6f}",
-            )
-        )
-    return text.getvalue().encode()

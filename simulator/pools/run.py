@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from math import nan
 
 import msgspec
@@ -77,6 +76,16 @@ class PoolRun(msgspec.Struct, frozen=True):
     metrics: PoolMetrics
     allocations: list[EndedAllocation]
 
+    def allocations_csv(self) -> bytes:
+        """Write a line for each allocation, in the order of their ends; times in seconds."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(EndedAllocation.__struct_fields__)
+        for each in self.allocations:
+            values = msgspec.structs.asdict(each) | {"names": " ".join(each.names)}
+            writer.writerow("" if value is None else value for value in values.values())
+        return text.getvalue().encode()
+
 
 def run_pool(
     workload: TraceJobs | Workload,
@@ -139,9 +148,6 @@ def pool_metrics(
     """Compute what a pool cost from its allocations and the schedule of the jobs."""
     granted = [each for each in ended if each.granted_at is not None]
     node_s = sum(each.node_s for each in granted)
-    makespan = schedule.metrics().makespan_s
-    utilization = schedule.metrics().utilization
-    held_s = utilization * makespan * schedule.processors if makespan else 0.0
     endings = [each.ending for each in ended]
     waits = [each.granted_at - each.submitted_at for each in granted if each.granted_at is not None]
     return PoolMetrics(
@@ -151,7 +157,7 @@ def pool_metrics(
         expired=endings.count("expired"),
         unused_allocations=sum(not each.used for each in granted),
         node_hours=node_s / 3600.0,
-        used_share=held_s / (node_s * options.processors) if node_s else nan,
+        used_share=schedule.all_held_s / (node_s * options.processors) if node_s else nan,
         most_nodes=_most_nodes(granted),
         mean_allocation_wait_s=sum(waits) / len(waits) if waits else nan,
         jobs_lost=sum(each.jobs_lost for each in ended),
@@ -159,17 +165,6 @@ def pool_metrics(
         too_long=too_long,
         paused=paused,
     )
-
-
-def encode_allocations(allocations: Sequence[EndedAllocation]) -> bytes:
-    """Write a line for each allocation, in the order of their ends; times in seconds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(EndedAllocation.__struct_fields__)
-    for each in allocations:
-        values = msgspec.structs.asdict(each) | {"names": " ".join(each.names)}
-        writer.writerow("" if value is None else value for value in values.values())
-    return text.getvalue().encode()
 
 
 def _most_nodes(granted: list[EndedAllocation]) -> int:

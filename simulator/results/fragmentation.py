@@ -59,7 +59,7 @@ def fragmentation(schedule: Schedule, lost: float, asked: NDArray[np.int64]) -> 
     ran = ~np.isnan(schedule.ended)
     if not ran.any():
         return Fragmentation(np.nan, np.nan)
-    run = (schedule.ended - schedule.started)[ran]
+    run = schedule.run_s[ran]
     beyond = float((run * (schedule.jobs.processors - asked)[ran]).sum())
     makespan = float(schedule.ended[ran].max() - schedule.jobs.submitted[ran].min())
     all_s = schedule.processors * makespan

@@ -268,7 +268,7 @@ def job_names(schedule: Schedule) -> list[str]:
 
 
 def _rows(schedule: Schedule, workload: str) -> list[tuple[Any, ...]]:
-    jobs, run = schedule.jobs, schedule.ended - schedule.started
+    jobs, run = schedule.jobs, schedule.run_s
     table = zip(
         job_names(schedule),
         jobs.submitted.tolist(),

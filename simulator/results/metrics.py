@@ -53,6 +53,16 @@ class Metrics(msgspec.Struct, frozen=True):
     contractions: int = 0
 
 
+def bounded_slowdown(wait_s: Floats, run_s: Floats, tau_s: float) -> Floats:
+    """(wait + run time) / run time, at least 1; run times below `tau_s` count as `tau_s`."""
+    return np.maximum(1.0, (wait_s + run_s) / np.maximum(run_s, tau_s))
+
+
+def utilization(held_s: float, processors: int, makespan_s: float) -> float:
+    """Processor-seconds that jobs held over those installed; nan for a makespan of 0."""
+    return held_s / (processors * makespan_s) if makespan_s else nan
+
+
 def metrics_of(
     submitted: Floats,
     started: Floats,
@@ -83,7 +93,7 @@ def metrics_of(
     steps = steps or []
     wait, run = started - submitted, ended - started
     turnaround = wait + run
-    slowdown = np.maximum(1.0, turnaround / np.maximum(run, tau))
+    slowdown = bounded_slowdown(wait, run, tau)
     makespan = float(ended.max() - submitted.min())
     return Metrics(
         jobs=len(ended),
@@ -94,13 +104,13 @@ def metrics_of(
         mean_turnaround_s=float(turnaround.mean()),
         mean_bounded_slowdown=float(slowdown.mean()),
         tau=tau,
-        utilization=held_s / (processors * makespan) if makespan else nan,
+        utilization=utilization(held_s, processors, makespan),
         makespan_s=makespan,
         max_bounded_slowdown=float(slowdown.max()),
         redirected=redirected,
         lost_processor_s=lost_processor_s,
-        # Added in the order of the ends, as an incremental sum over outcomes would be.
-        mean_execution_s=sum(run[np.argsort(ended, kind="stable")].tolist()) / len(run),
+        # Added one by one in the order of the ends; `mean` adds by pairs.
+        mean_execution_s=float(np.cumsum(run[np.argsort(ended, kind="stable")])[-1]) / len(run),
         expansions=sum(step > 0 for step in steps),
         contractions=sum(step < 0 for step in steps),
     )

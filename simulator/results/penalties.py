@@ -13,7 +13,7 @@ def penalised_s(schedule: Schedule) -> Floats:
     """Penalised run time of each job that was not killed, (n,) float64, seconds; others nan."""
     if schedule.computed is not None:
         return schedule.computed[:, 1]
-    added = schedule.ended - schedule.started - schedule.jobs.run
+    added = schedule.run_s - schedule.jobs.run
     return np.where(schedule.killed, nan, np.maximum(added, 0.0))
 
 

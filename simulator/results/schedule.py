@@ -125,6 +125,26 @@ class Schedule(msgspec.Struct, frozen=True):
         """From submission to start, (n,) float64, seconds."""
         return self.started - self.jobs.submitted
 
+    @property
+    def run_s(self) -> Floats:
+        """From the last start to the end, (n,) float64, seconds."""
+        return self.ended - self.started
+
+    @property
+    def lost_processor_s(self) -> float:
+        """Processor-seconds of the runs that were ended to start again."""
+        sizes = self.jobs.processors
+        return sum(int(sizes[job - 1]) * (end - start) for job, start, end in self.redirected)
+
+    @property
+    def all_held_s(self) -> float:
+        """Processor-seconds that all jobs held together."""
+        if self.held_s is not None:
+            return self.held_s
+        ran = ~np.isnan(self.ended)
+        held_s = (self.ended[ran] - self.started[ran]) * self.jobs.processors[ran]
+        return float(held_s.sum()) + self.lost_processor_s
+
     def metrics(self, tau: float = 60.0) -> Metrics:
         """Compute the metrics of the schedule.
 
@@ -133,22 +153,17 @@ class Schedule(msgspec.Struct, frozen=True):
         tau : run times below this bound count as the bound in the bounded slowdown, seconds.
         """
         ran = ~np.isnan(self.ended)
-        started, ended, sizes = self.started[ran], self.ended[ran], self.jobs.processors
-        lost = sum(int(sizes[job - 1]) * (end - start) for job, start, end in self.redirected)
-        held_s = self.held_s
-        if held_s is None:
-            held_s = float(((ended - started) * sizes[ran]).sum()) + lost
         return metrics_of(
             self.jobs.submitted[ran],
-            started,
-            ended,
+            self.started[ran],
+            self.ended[ran],
             processors=self.processors,
-            held_s=held_s,
+            held_s=self.all_held_s,
             tau=tau,
             unstarted=int((~ran).sum()),
             killed=int(self.killed[ran].sum()),
             redirected=len(self.redirected),
-            lost_processor_s=lost,
+            lost_processor_s=self.lost_processor_s,
             steps=[step for each in (self.sizes or {}).values() for step in steps(each)],
         )
 
@@ -162,8 +177,8 @@ class Schedule(msgspec.Struct, frozen=True):
             name: column[lines] for name, column in original.columns.items()
         }
         columns["wait"] = whole(np.where(np.isnan(self.wait), -1.0, self.wait))
-        run = self.ended - self.started
-        columns["run"] = whole(np.where(np.isnan(run), self.jobs.run, run))
+        run_s = self.run_s
+        columns["run"] = whole(np.where(np.isnan(run_s), self.jobs.run, run_s))
         columns["processors"] = self.jobs.processors
         return Trace(original.path, original.header, columns, original.oddities)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.metrics import bounded_slowdown
 from simulator.results.penalties import penalised_pct, penalised_s
 from simulator.results.schedule import Schedule
 
@@ -131,10 +132,6 @@ def _slowdown(jobs: JobValues) -> Floats:
     return np.where(jobs.run_s > 0, (jobs.wait_s + jobs.run_s) / run_s, np.nan)
 
 
-def _bounded_slowdown(jobs: JobValues) -> Floats:
-    return np.maximum(1.0, (jobs.wait_s + jobs.run_s) / np.maximum(jobs.run_s, jobs.tau))
-
-
 def _cost_respected(jobs: JobValues) -> Floats:
     """Whether the cost is at most the limit."""
     return (jobs.cost(jobs.run_s) <= jobs.cost_limits * (1 + 1e-12)).astype(np.float64)
@@ -144,7 +141,7 @@ def _cost_respected(jobs: JobValues) -> Floats:
 JOB_NUMBERS: Final[Mapping[str, Callable[[JobValues], Floats]]] = {
     "wait_s": lambda jobs: jobs.wait_s,
     "slowdown": _slowdown,
-    "bounded_slowdown": _bounded_slowdown,
+    "bounded_slowdown": lambda jobs: bounded_slowdown(jobs.wait_s, jobs.run_s, jobs.tau),
     "run_s": lambda jobs: jobs.run_s,
     "nominal_run_s": lambda jobs: jobs.schedule.jobs.run[jobs.ran],
     "penalised_s": lambda jobs: jobs.penalised_s,

@@ -18,6 +18,7 @@ from scheduler.policies.scenarios import scenario
 from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
 from simulator.predictions.fake import QUALITATIVE, FakePredictor, JobBounds
 from simulator.predictions.given import GivenEstimates
+from simulator.results.metrics import bounded_slowdown
 from simulator.run import run as simulate
 from simulator.studies.fmodels.paper import (
     BOUNDS,
@@ -70,8 +71,7 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     chosen = scenario("easy", _choice(parameters, "policy", POLICIES))
     chosen = msgspec.structs.replace(chosen, estimates=estimates)
     schedule = simulate(trace, processors, chosen, RULES, first=len(jobs))
-    run_s = schedule.ended - schedule.started
-    slowdown = np.maximum(1.0, (schedule.wait + run_s) / np.maximum(run_s, TAU_S))
+    slowdown = bounded_slowdown(schedule.wait, schedule.run_s, TAU_S)
     return {
         "bsld_p95": float(np.percentile(slowdown, 95)),
         "bsld_mean": float(slowdown.mean()),

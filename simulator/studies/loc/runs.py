@@ -106,7 +106,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
         "unstarted": numbers.unstarted,
         "killed": numbers.killed,
         WAIT: numbers.mean_wait_s / MINUTE_S,
-        "mean_run_min": float((schedule.ended - schedule.started)[ended].mean()) / MINUTE_S,
+        "mean_run_min": float(schedule.run_s[ended].mean()) / MINUTE_S,
         TOTAL: numbers.mean_turnaround_s / MINUTE_S,
         "utilization": numbers.utilization,
         "external_fragmentation": lost.external_fragmentation,

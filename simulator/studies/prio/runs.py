@@ -97,6 +97,6 @@ def _means(schedule: Schedule, places: Sequence[int]) -> dict[str, float]:
     return {
         "jobs": len(chosen),
         "mean_completion_s": mean((schedule.ended - submitted)[chosen].tolist()),
-        "mean_execution_s": mean((schedule.ended - schedule.started)[chosen].tolist()),
+        "mean_execution_s": mean(schedule.run_s[chosen].tolist()),
         "mean_wait_s": mean(schedule.wait[chosen].tolist()),
     }

@@ -17,6 +17,7 @@ import numpy as np
 from scheduler.config.machine_file import flat
 from scheduler.policies.scenarios import scenario
 from simulator.engine.sharing import Sharing
+from simulator.results.metrics import bounded_slowdown
 from simulator.results.penalties import penalised_pct
 from simulator.results.schedule import Schedule
 from simulator.run import run as simulate
@@ -90,8 +91,8 @@ def numbers(schedule: Schedule) -> dict[str, float]:
     """
     killed = schedule.killed | schedule.jobs.cut
     over = ~np.isnan(schedule.ended) & ~killed
-    wait, run_s = schedule.wait[over], (schedule.ended - schedule.started)[over]
-    slowdown = np.maximum(1.0, (wait + run_s) / np.maximum(run_s, TAU_S))
+    wait, run_s = schedule.wait[over], schedule.run_s[over]
+    slowdown = bounded_slowdown(wait, run_s, TAU_S)
     share = penalised_pct(schedule)[over]
     found = {"killed": float(killed.sum())}
     for name, values in (("bsld", slowdown), ("wait", wait), ("penalised", share)):

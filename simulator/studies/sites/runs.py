@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError, nearest
-from simulator.many_centres.run import rules_named, run_centres
+from simulator.many_centres.rules import rules_named
+from simulator.many_centres.run import run_centres
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
 from simulator.studies.sites.batches import batches
 from simulator.studies.sites.paper import SCENARIOS, centres
@@ -88,7 +89,7 @@ def prediction_errors(found: CentresSchedule) -> dict[str, dict[str, Any]] | Non
     quoted = np.array([found.quotes[number] for number in numbers])
     jobs = np.array(numbers) - 1
     factors = np.array([centre.cpu_factor for centre in found.centres])[found.ran_at[jobs]]
-    wait_s, run_s = found.schedule.wait[jobs], found.run_s[jobs]
+    wait_s, run_s = found.schedule.wait[jobs], found.schedule.run_s[jobs]
     quoted_s, expected_s = quoted[:, 0], np.maximum(1.0, quoted[:, 1] * factors)
     errors = {
         "wait_s": _percent(quoted_s, wait_s, TAU_S),

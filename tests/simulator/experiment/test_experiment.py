@@ -26,7 +26,8 @@ from scheduler.text.located import Located
 from simulator import Experiment, Jobs, Simulation, simulate
 from simulator.engine.sharing import Sharing
 from simulator.many_centres.centres_file import described_centres
-from simulator.many_centres.run import rules_named, run_centres
+from simulator.many_centres.rules import rules_named
+from simulator.many_centres.run import run_centres
 from simulator.pools.run import run_pool
 from simulator.pools.waits import BatchWaits
 from simulator.results.schedule import Schedule

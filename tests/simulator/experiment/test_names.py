@@ -85,7 +85,8 @@ def test_importing_loads_little() -> None:
         "heavy = ('numpy', 'msgspec', 'yaml', 'scheduler.core', 'simulator.engine')\n"
         "print(*(name for name in heavy if name in sys.modules))\n"
         "simulator.simulate({'submit_s': [0], 'processors': [1], 'run_s': [5]}).metrics\n"
-        "rare = ('matplotlib', 'mpi4py', 'zmq', 'yaml', 'click', 'rich')\n"
+        "rare = ('matplotlib', 'mpi4py', 'zmq', 'yaml', 'click', 'rich', 'sqlite3')\n"
+        "rare += ('simulator.many_centres.centres', 'simulator.pools.run')\n"
         "print(*(name for name in rare if name in sys.modules))\n"
     )
     done = subprocess.run(

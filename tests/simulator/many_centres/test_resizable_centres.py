@@ -12,7 +12,8 @@ from reshape.errors import ConfigError
 from reshape.speedup import parse
 from scheduler.policies.scenarios import scenario
 from simulator.many_centres.centres_file import CentreDescription
-from simulator.many_centres.run import rules_named, simulate_jobs
+from simulator.many_centres.rules import rules_named
+from simulator.many_centres.run import simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.workload_models.resizable_trace import Resizability
 
@@ -36,10 +37,10 @@ def test_a_job_grows_at_the_centre_that_resizes_and_so_ends_there_first() -> Non
     rows: Rows = [(0, 1000, 1000, 2)]
     waits = simulate(rows, "less-waittime")
     assert waits.ran_at.tolist() == [0], "both start it at once, and ties go to the first"
-    assert waits.run_s.tolist() == [1000.0]
+    assert waits.schedule.run_s.tolist() == [1000.0]
     ends = simulate(rows, "less-turnaround")
     assert ends.ran_at.tolist() == [1], "1.5 times as slow, but it grows to all 8 processors"
-    assert 1500 / 4 < ends.run_s[0] < 700
+    assert 1500 / 4 < ends.schedule.run_s[0] < 700
     assert ends.schedule.sizes is not None
     assert [size for _, size in ends.schedule.sizes[1]][-1] == 8
 
@@ -48,7 +49,7 @@ def test_a_rigid_job_goes_by_the_cpu_factor() -> None:
     how = Resizability(0.0, parse(PERFECT))
     found = simulate([(0, 1000, 1000, 2)], "less-turnaround", how)
     assert found.ran_at.tolist() == [2]
-    assert found.run_s.tolist() == [500.0]
+    assert found.schedule.run_s.tolist() == [500.0]
 
 
 def test_costs_and_processors_in_use_follow_the_sizes() -> None:

@@ -19,7 +19,8 @@ from simulator.engine.engine import Engine
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.cutoffs import equal_load
 from simulator.many_centres.grid_backfilling import GridBackfilling
-from simulator.many_centres.run import rules_named, simulate_jobs, with_estimates
+from simulator.many_centres.rules import rules_named, with_estimates
+from simulator.many_centres.run import simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.traces.normalise import TraceJobs
 
