@@ -31,6 +31,7 @@ MODULES = (
     "scheduler.model.space",
     "scheduler.policies.backfill.head_reservation",
     "scheduler.policies.backfill.kept_reservations",
+    "scheduler.policies.backfill.own_pass",
     "scheduler.policies.backfill.place_reservation",
     "scheduler.policies.backfill.profile_pass",
     "scheduler.policies.backfill.scheduling_pass",

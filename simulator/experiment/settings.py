@@ -53,8 +53,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         several centres (docs/sites.md).
     partition_field : field of a trace whose number n stands for the nth partition of the machine;
         see docs/partitions.md.
-    scenario : name of a scenario or of a resizing policy; a user-defined object; or a mapping
-        with the `name` of a scenario and fields to change, such as
+    scenario : name of a scenario, of a resizing policy or of a scheduling pass; an object of one
+        of these kinds; or a mapping with the `name` of a scenario and fields to change, such as
         ``{"name": "easy", "backfill.max_jobs": 100}``.
     queue_order, backfill_order, estimates, select : policies of the scenario, by name, as an
         object, or as a mapping with `policy` and parameters. `estimates` may be "exact", the run
