@@ -51,6 +51,7 @@ MODULES = (
     "scheduler.virtual_clock.agenda",
     "scheduler.virtual_clock.loop",
     "simulator.engine.centre_jobs",
+    "simulator.engine.following_jobs",
     "simulator.engine.rigid_jobs",
     "simulator.engine.job_programs",
     "simulator.engine.shared_nodes",

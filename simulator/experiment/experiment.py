@@ -33,6 +33,7 @@ _TYPES: dict[str, Any] = {
     "event_order": Literal["batch", "sequential"],
     "processors": int,
     "dispersal": bool,
+    "feedback": bool,
     "load": float,
     "seed": int,
     "tau_s": float,

@@ -107,6 +107,17 @@ REFUSALS = (
         " leave exclusive out of the machine file"),
     Refusal("pool", lambda own: own.chosen.redirection is not None,
             "a pool has no redirection group; choose another scenario"),
+    Refusal("feedback", _on_pool, "jobs of a pool are not submitted after others yet; leave one"
+            " out"),
+    Refusal("feedback", _at_centres, "jobs at centres are not submitted after others yet; leave one"
+            " out"),
+    Refusal("feedback", lambda own: (
+        own.jobs.fields.workload is not None or own.jobs.fields.model is not None),
+        "only jobs of a trace or of columns name preceding jobs; leave it out"),
+    Refusal("feedback", lambda own: own.load is not None, "the times between submissions follow"
+            " from the ends of jobs, so that they cannot be stretched to a load; leave one out"),
+    Refusal("feedback", lambda own: own.advance_reservations is not None, "reservations are planned"
+            " by recorded submissions, which feedback moves; leave one out"),
     Refusal("contiguity", lambda own: own.counted and not own.individual,
             "jobs have no places, because processors are only counted; give select as well, such"
             " as tree or first-fit"),

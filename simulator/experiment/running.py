@@ -17,6 +17,7 @@ from simulator.pools.run import run_pool
 from simulator.results.schedule import Schedule
 from simulator.run import predicts, rules_of_run, run
 from simulator.traces import swf
+from simulator.traces.feedback import COLUMNS as FEEDBACK
 from simulator.traces.normalise import (
     LABELS,
     NEEDED,
@@ -50,6 +51,8 @@ def simulated(settings: Settings, *, whole_trace: bool = False) -> Simulation:
     columns: tuple[str, ...] = swf.FIELDS if whole_trace else NEEDED
     if not whole_trace and predicts(chosen):
         columns = (*NEEDED, *LABELS.values())
+    if settings.feedback:
+        columns = (*columns, *FEEDBACK)
     if settings.platform is not None and settings.platform.partitions:
         columns = (*columns, settings.partition_field)
     loaded = settings.jobs.load(settings.seed, columns=columns, simulated=_under_easy)
@@ -92,6 +95,7 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
         sharing=sharing,
         advance=settings.reservations,
         partition_field=settings.partition_field,
+        feedback=trace if settings.feedback else None,
     )
     if report is not None:
         schedule = msgspec.structs.replace(schedule, report=report)

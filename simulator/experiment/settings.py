@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         it.
     event_order : "batch" runs one scheduling pass for each instant, "sequential" one for each
         event.
+    feedback : submit a job with a preceding one (fields 17 and 18 of a trace, columns
+        `preceding_job` and `think_s`) as long after the end of that one in the simulation as its
+        think time says, and not at the recorded time.
     contiguity : gain of contiguous processors, a share or a mapping; see `ContiguityGain`.
     dispersal : measure how far apart in the network the processors of each job are.
     sharing : how nodes are shared: "table", "changes" or a mapping; see `SharingRules`.
@@ -90,6 +93,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     estimates: Any = None
     select: Any = None
     event_order: Literal["batch", "sequential"] = "batch"
+    feedback: bool = False
     contiguity: Any = None
     dispersal: bool = False
     sharing: Any = None
