@@ -37,6 +37,8 @@ _TYPES: dict[str, Any] = {
     "load": float,
     "seed": int,
     "tau_s": float,
+    "warm_up_s": float,
+    "cool_down_s": float,
     "sample_s": float,
     "price": float,
 }

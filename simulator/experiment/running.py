@@ -15,6 +15,7 @@ from simulator.experiment.settings import Settings
 from simulator.many_centres.run import run_centres, with_estimates
 from simulator.pools.run import run_pool
 from simulator.results.schedule import Schedule
+from simulator.results.window import Window
 from simulator.run import predicts, rules_of_run, run
 from simulator.traces import swf
 from simulator.traces.feedback import COLUMNS as FEEDBACK
@@ -99,7 +100,7 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
     )
     if report is not None:
         schedule = msgspec.structs.replace(schedule, report=report)
-    return Simulation(
+    made = Simulation(
         settings.name,
         {"trace": settings.source, "policy": settings.title},
         chosen,
@@ -113,7 +114,10 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
         price=settings.price,
         site=settings.site,
         counted=bool(counted),
+        window=Window(settings.warm_up_s, settings.cool_down_s),
     )
+    _ = made.metrics  # an error about the window comes with the run
+    return made
 
 
 def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:

@@ -79,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     seed : of all draws; None: 0 for resizable jobs and pools, 1 for models and demands, and that of
         a workload file.
     tau_s : bound of the bounded slowdown, s.
+    warm_up_s, cool_down_s : jobs that are submitted so soon after the first one, or so shortly
+        before the last one, count in no metric, s; see `Window`.
     sample_s : time between two samples of statistics over time, s; None: 3600.
     price : of a processor-hour, for the costs of jobs in statistics; centres have their own.
     """
@@ -105,6 +107,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     load: float | None = None
     seed: int | None = None
     tau_s: float = 60.0
+    warm_up_s: float = 0.0
+    cool_down_s: float = 0.0
     sample_s: float | None = None
     price: float | None = None
 
