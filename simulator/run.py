@@ -34,6 +34,7 @@ from simulator.results.dispersal import Dispersal
 from simulator.results.fragmentation import ExternalLoss, fragmentation
 from simulator.results.penalties import penalties
 from simulator.results.schedule import Schedule
+from simulator.traces.feedback import Feedback
 from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
 from simulator.traces.partitions import PartitionField, TracePartitions
 from simulator.traces.swf import Trace
@@ -62,6 +63,7 @@ def run(
     watch: Watch | None = None,
     advance: Sequence[PlannedReservation] = (),
     partition_field: PartitionField = "partition",
+    feedback: Trace | None = None,
 ) -> Schedule:
     """Simulate a workload.
 
@@ -88,6 +90,7 @@ def run(
     watch : called with (time, events, orders) of each instant, for single jobs.
     advance : advance reservations; they need ``counted=False``.
     partition_field : field of a trace that numbers the partitions of the machine, if it has any.
+    feedback : trace of the jobs, to submit them after their preceding ones; see `Feedback`.
 
     Raises
     ------
@@ -111,6 +114,7 @@ def run(
         source = _columns(
             workload, machine, scenario, rules, sharing, first, parts, counted=counted, kill=kill
         )
+    follows = None if feedback is None else Feedback.of(feedback, source.jobs)
     order: EventOrder = "sequential" if event_order == "sequential" else "batch"
     core = _core(scenario, source, order)
     loss = _external_loss(core) if source.keeps_places else None
@@ -126,14 +130,24 @@ def run(
         estimates=predicts(scenario),
         contiguity=contiguity,
         sharing=sharing,
+        feedback=None if follows is None else (follows.after, follows.think_s),
     )
     with no_collection():
         result = engine.run()
-    schedule = Schedule.of(result, source.jobs, source.report)
+    schedule = Schedule.of(result, _submitted(source.jobs, engine.submitted), source.report)
     measured = _measured(schedule, source, core, loss, machine.network, dispersal=dispersal)
     if sharing is not None:
         measured["penalties"] = penalties(schedule)
     return msgspec.structs.replace(schedule, advance=granted(result.answers), **measured)
+
+
+def _submitted(jobs: TraceJobs, times: Sequence[float] | None) -> TraceJobs:
+    """Jobs with the times at which feedback submitted them; as recorded if it did not."""
+    if times is None:
+        return jobs
+    given = np.array(times)
+    submitted = np.where(np.isnan(given), jobs.submitted, given)
+    return msgspec.structs.replace(jobs, submitted=submitted)
 
 
 def _measured(

@@ -30,7 +30,12 @@ from scheduler.model.events import (
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
-from scheduler.policies.containment import ContainedSelection, Report, contained
+from scheduler.policies.containment import (
+    ContainedScheduling,
+    ContainedSelection,
+    Report,
+    contained,
+)
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import by_partition
 from scheduler.state.exclusions import Exclusion
@@ -241,6 +246,9 @@ class Core:
             failure = selection.failures.get(self.jobs[job].processors)
             if failure is not None:
                 text, facts["failure"] = f"{text}; {{failure}}", failure
+        scheduling = partition.scenario.scheduling
+        if isinstance(scheduling, ContainedScheduling) and scheduling.failure:
+            text, facts["pass_failure"] = f"{text}; {{pass_failure}}", scheduling.failure
         if partition is not self._first:
             text, facts["partition"] = f"in partition {{partition}}: {text}", partition.name
         return Reason(reason.rule, text, facts)

@@ -28,6 +28,7 @@ from scheduler.model.job import ACTIVE, Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
+from scheduler.policies.backfill.own_pass import title
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
@@ -79,7 +80,7 @@ class Partition:
     ) -> None:
         self.name, self.scenario, self.order = name, scenario, order
         backfill, queue_order = scenario.backfill, scenario.queue_order
-        queue = Queue(queue_order, scenario.backfill_order, indexed=backfill.needs_index)
+        queue = Queue(queue_order, scenario.backfill_order, indexed=scenario.needs_index)
         placing = scenario.selection_may_refuse(machine)
         self.state = SchedulerState(machine, queue, scenario.selection, jobs, placing=placing)
         self._backfills_on_contact = backfill.moments == "contacts"
@@ -92,7 +93,7 @@ class Partition:
             kill_at_reservation=backfill.kill_at_reservation,
             passes_at_extensions=order == "batch",
         )
-        self._passes = Passes(self.state, backfill, self._alarms, predicts=predictor is not None)
+        self._passes = Passes(self.state, scenario, self._alarms, predicts=predictor is not None)
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
         self._handlers = EventHandlers(
@@ -279,7 +280,9 @@ class Partition:
         """
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
-        return reason_pending(self.state.jobs[job], self.state, self.view)
+        own = self.scenario.scheduling
+        policy = "" if own is None else title(own)
+        return reason_pending(self.state.jobs[job], self.state, self.view, policy)
 
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""

@@ -7,8 +7,8 @@ from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
-from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass
+from scheduler.policies.scenario import Scenario
 from scheduler.state.scheduler_state import SchedulerState
 
 
@@ -18,7 +18,7 @@ class Passes:
     Parameters
     ----------
     state : scheduler state.
-    backfill : backfilling rule, which makes the pass.
+    scenario : makes the pass.
     alarms : wake-ups of the partition.
     predicts : whether run times are predicted.
 
@@ -29,17 +29,18 @@ class Passes:
     """
 
     def __init__(
-        self, state: SchedulerState, backfill: Backfill, alarms: Alarms, *, predicts: bool
+        self, state: SchedulerState, scenario: Scenario, alarms: Alarms, *, predicts: bool
     ) -> None:
-        self._state, self._backfill, self._alarms = state, backfill, alarms
+        self._state, self._scenario, self._alarms = state, scenario, alarms
+        self._kills_at_reservation = scenario.backfill.kill_at_reservation
         self._predicts = predicts
         self._start_job = self._start  # one bound method for all passes
         self.select()
 
     def select(self) -> None:
         """Make the pass anew: a resource was named for the first time, or exclusions changed."""
-        state, backfill = self._state, self._backfill
-        self.current: SchedulingPass = backfill.scheduling_pass(state, self._start_job)
+        state, backfill = self._state, self._scenario.backfill
+        self.current: SchedulingPass = self._scenario.new_pass(state, self._start_job)
         time_matters = self._predicts or state.queue.ages or state.excluding
         self.follow_events = not time_matters and backfill.moments == "always"
 
@@ -53,8 +54,8 @@ class Passes:
             self.current.run()
         else:
             self._run_limited()
-        if self._backfill.kill_at_reservation:
-            for job, reason in self._backfill.kills(state):
+        if self._kills_at_reservation:
+            for job, reason in self._scenario.backfill.kills(state):
                 state.kill(job, JobState.TIMEOUT, reason)
         state.end_pass()
         if state.reservations:

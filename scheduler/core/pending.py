@@ -16,16 +16,21 @@ FactsSeen: TypeAlias = dict[str, int | float | str]
 EXCLUDED = "; {excluded} of these are not available until it would end ({exclusions})"
 
 
-def reason_pending(job: Job, state: SchedulerState, view: View) -> Reason:
-    """Pending reason of a queued job, and why it was queued again if it was."""
-    reason = _reason_to_wait(job, state, view)
+def reason_pending(job: Job, state: SchedulerState, view: View, policy: str = "") -> Reason:
+    """Pending reason of a queued job, and why it was queued again if it was.
+
+    Parameters
+    ----------
+    policy : name of the user-defined scheduling pass; "": there is none.
+    """
+    reason = _reason_to_wait(job, state, view, policy)
     if not job.requeues:
         return reason
     facts = {**reason.facts, "requeued": job.requeued_why}
     return Reason(reason.rule, f"{reason.text}; requeued: {{requeued}}", facts)
 
 
-def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
+def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) -> Reason:
     """Pending reason of a queued job; its rule is one word, for a narrow column.
 
     ``TooLarge``: the job requests more than the machine has. ``NoPlace``: the selection would
@@ -36,7 +41,8 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
     ``ReservationDeleted``: its advance reservation has ended or was cancelled.
     ``ReservationLimit``: its advance reservation is too small or too short. ``Reservation``: it is
     behind the head and has a reservation. ``Priority``: it is behind the head, and either it may
-    not be backfilled or too little is free.
+    not be backfilled or too little is free. ``Policy``: enough is free, and a user-defined
+    scheduling pass lets it wait.
     """
     unit = "" if state.multi_resource else " processors"  # several resources name their units
     facts: FactsSeen = {
@@ -54,6 +60,8 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
     if not state.can_run(job):
         text = "no place for {needed} processors together, even if all {installed} are idle"
         return Reason("NoPlace", text, facts)
+    if policy:
+        return _reason_of_policy(job, state, facts, unit, policy)
     head = state.head
     assert head is not None, f"job {job.id} is queued and can run, so there is a head"
     if job is head:
@@ -70,14 +78,9 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
             facts["draining"] = draining
             text += "; {draining} are on nodes that drain"
         return Reason(rule, text, facts)
-    if state.window is not None and job not in state.window:
-        facts["examined"] = len(state.window)
-        text = "the latest pass examined the first {examined} jobs and did not come to this one"
-        return Reason("NotExamined", text, facts)
-    at = state.reservations.get(job.id)
-    if at is not None and isfinite(at):
-        facts["at"] = at
-        return Reason("Reservation", f"{{needed}}{unit} reserved for {{at}}", facts)
+    reason = _reason_of_pass(job, state, facts, unit)
+    if reason is not None:
+        return reason
     facts["head"] = head.id
     text = f"behind job {{head}}: {{needed}}{unit} wanted, {{free}} free"
     if _is_excluded(job, state, facts):
@@ -86,6 +89,35 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
         facts["own"], facts["first"] = view.priority(job), view.priority(head)
         text += "; its priority is {own:.5g}, that of job {head} {first:.5g}"
     return Reason("Priority", text, facts)
+
+
+def _reason_of_pass(job: Job, state: SchedulerState, facts: FactsSeen, unit: str) -> Reason | None:
+    """Reason that lies in the latest pass: its depth, or a reservation; None if there is none."""
+    if state.window is not None and job not in state.window:
+        facts["examined"] = len(state.window)
+        text = "the latest pass examined the first {examined} jobs and did not come to this one"
+        return Reason("NotExamined", text, facts)
+    at = state.reservations.get(job.id)
+    if at is not None and isfinite(at):
+        facts["at"] = at
+        return Reason("Reservation", f"{{needed}}{unit} reserved for {{at}}", facts)
+    return None
+
+
+def _reason_of_policy(
+    job: Job, state: SchedulerState, facts: FactsSeen, unit: str, policy: str
+) -> Reason:
+    """Reason of a job that a user-defined scheduling pass has left in the queue."""
+    reason = _reason_of_pass(job, state, facts, unit)
+    if reason is not None:
+        return reason
+    text = f"{{needed}}{unit} wanted, {{free}} free"
+    if _is_excluded(job, state, facts):
+        return Reason("Excluded", text + EXCLUDED, facts)
+    if job.demand > state.free:
+        return Reason("Resources", text, facts)
+    facts["policy"] = policy
+    return Reason("Policy", text + "; {policy} lets it wait", facts)
 
 
 def _is_excluded(job: Job, state: SchedulerState, facts: FactsSeen) -> bool:

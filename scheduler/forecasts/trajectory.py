@@ -106,6 +106,7 @@ def last_job_changes_nothing(state: RecordedState) -> bool:
     is_plain = (
         type(scenario.order) is Fcfs
         and type(scenario.estimates) is UserEstimates
+        and scenario.scheduling is None
         and scenario.backfill_order is None
         and scenario.redirection is None
         and not scenario.partitions

@@ -7,6 +7,7 @@ kind:
 kind                  protocol                     method
 ====================  ===========================  ================================================
 resizing policy       `Resizing`                   ``decide(job, view) -> Decision``
+scheduling pass       `Scheduling`                 ``schedule(current)``, with a `CurrentPass`
 queue order           `QueueOrder`                 ``key(job, now)``; `Prioritised` adds
                                                    ``priority(job, now) -> float``
 processor selection   `Selection`                  ``select(space, processors) -> ProcSet | None``
@@ -24,6 +25,7 @@ from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
+from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling
 from scheduler.policies.registry import register
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
 from scheduler.policies.scenario import Scenario
@@ -31,6 +33,7 @@ from scheduler.predictions.estimates import Estimates, Predictor
 from scheduler.state.view import Reservation, View
 
 __all__ = [
+    "CurrentPass",
     "Decision",
     "Estimates",
     "Grow",
@@ -46,6 +49,7 @@ __all__ = [
     "Reservation",
     "Resizing",
     "Scenario",
+    "Scheduling",
     "Selection",
     "Shrink",
     "Space",

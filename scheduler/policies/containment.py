@@ -10,6 +10,7 @@ queue order         the job is sorted behind all jobs that have a key, by the ti
 processor           there is no acceptable place, and the job waits; a selection that declares
 selection           `anywhere` must always find one, so that first fit chooses instead
 predictor           the user's estimate, which is the walltime
+scheduling pass     jobs start in queue order while they fit (first come, first served)
 ==================  ================================================================================
 
 All valid keys of an order have the shape of its first one (a number, a pair of numbers, ...), so
@@ -32,6 +33,7 @@ from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection, leaving_groups
 from scheduler.model.space import NONE, Space
+from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling, Wrapper
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
@@ -44,6 +46,7 @@ _WORDS = {
     "order": "the queue order",
     "selection": "the processor selection",
     "estimates": "the predictor",
+    "scheduling": "the scheduling pass",
 }
 
 
@@ -58,7 +61,7 @@ def description(kind: str, policy: object, method: str, error: Exception) -> str
 
 
 def contained(scenario: Scenario, report: Report) -> Scenario:
-    """Copy of a scenario that survives errors of its queue orders, selection and predictor.
+    """Copy of a scenario that survives errors of its policies, but for those of resizing.
 
     Parameters
     ----------
@@ -73,8 +76,10 @@ def contained(scenario: Scenario, report: Report) -> Scenario:
         scenario.estimates,
         scenario.selection,
     )
+    scheduling = scenario.scheduling
     return msgspec.structs.replace(
         scenario,
+        scheduling=None if scheduling is None else ContainedScheduling(scheduling, report),
         order=_order(scenario.order, report),
         backfill_order=None if backfill_order is None else _order(backfill_order, report),
         estimates=estimates if _is_ours(estimates) else ContainedEstimates(estimates, report),
@@ -241,6 +246,30 @@ class ContainedSelection(Selection):
 
     def _note(self, method: str, processors: int, error: Exception) -> None:
         self.failures[processors] = self._report("selection", self._selection, method, error)
+
+
+class ContainedScheduling(Wrapper):
+    """Scheduling pass that starts jobs in queue order where a user's pass fails.
+
+    Attributes
+    ----------
+    failure : report of the latest pass if it failed; "" otherwise.
+    """
+
+    def __init__(self, policy: Scheduling, report: Report) -> None:
+        super().__init__(policy)
+        self._report = report
+        self.failure = ""
+
+    def schedule(self, current: CurrentPass, /) -> None:
+        """Start queued jobs, or reserve for them."""
+        try:
+            self.policy.schedule(current)
+        except Exception as error:
+            self.failure = self._report("scheduling", self.policy, "schedule", error)
+            current.start_in_order()
+        else:
+            self.failure = ""
 
 
 class ContainedEstimates:

@@ -22,10 +22,10 @@ An installed package offers its own under the entry point group ``reshape.polici
     doubler = "my_policy:Doubler"
 
 The kind of a policy follows from its method: `decide` makes a resizing policy, `key` a queue order,
-`select` a processor selection and `predictor` a source of estimates; an instance of `Scenario` is a
-scenario. `assign` makes a task assignment policy, which chooses between sites (docs/sites.md). A
-name may also be written ``module:Class``, so that a single file in the current folder or on
-Python's path needs no package.
+`select` a processor selection, `schedule` a scheduling pass and `predictor` a source of estimates;
+an instance of `Scenario` is a scenario. `assign` makes a task assignment policy, which chooses
+between sites (docs/sites.md). A name may also be written ``module:Class``, so that a single file in
+the current folder or on Python's path needs no package.
 The entry points are read when a name is neither built in nor registered.
 """
 
@@ -53,11 +53,14 @@ from scheduler.predictions.estimates import Tsafrir
 GROUP = "reshape.policies"
 _KINDS = {
     "resizing": "decide",
+    "scheduling": "schedule",
     "order": "key",
     "selection": "select",
     "estimates": "predictor",
     "assignment": "assign",
 }
+#: Kinds of policies that make a scenario of their own.
+_PARTS = ("resizing", "scheduling")
 #: What a policy derives from, by kind.
 _BASES: dict[str, type] = {"order": QueueOrder, "selection": Selection}
 #: Packages of the built-in policies, by kind.
@@ -163,6 +166,7 @@ _SCENARIOS: dict[str, Callable[[], Scenario]] = {
 _known: dict[str, dict[str, Any]] = {
     "scenario": dict.fromkeys(_SCENARIOS),
     **{kind: dict.fromkeys(names) for kind, names in _BUILT_IN.items()},
+    "scheduling": {},
 }
 
 
@@ -192,10 +196,12 @@ def temporary_registrations() -> Iterator[None]:
 def known(kind: str) -> list[str]:
     """Names of a kind ("scenario", "resizing", "order", "selection", ...), sorted.
 
-    A resizing policy counts as the scenario that adds it to EASY.
+    A resizing policy counts as the scenario that adds it to EASY, and a scheduling pass as the one
+    in which it takes the place of backfilling.
     """
     _read_entry_points()
-    return sorted({*_known[kind], *(_known["resizing"] if kind == "scenario" else ())})
+    parts = _PARTS if kind == "scenario" else ()
+    return sorted({*_known[kind], *(name for part in parts for name in _known[part])})
 
 
 def find(kind: str, name: str) -> Any:
@@ -213,9 +219,23 @@ def find(kind: str, name: str) -> Any:
         return _known[kind][name]
     if ":" in name:
         return _imported(kind, name)
-    if kind == "scenario" and name in _known["resizing"]:
-        return Scenario(name, resizing=_policy("resizing", name))
+    for part in _PARTS if kind == "scenario" else ():
+        if name in _known[part]:
+            return with_part(part, name, _policy(part, name))
     raise ConfigError(f"unknown {kind} {name!r}{nearest(name, known(kind))}", field=kind)
+
+
+def with_part(kind: str, name: str, policy: Any) -> Scenario:
+    """Scenario of a resizing policy, which it adds to EASY, or of a scheduling pass.
+
+    Parameters
+    ----------
+    kind : of the policy.
+    name : of the scenario.
+    """
+    return (
+        Scenario(name, resizing=policy) if kind == "resizing" else Scenario(name, scheduling=policy)
+    )
 
 
 def name_of(kind: str, policy: object) -> str:
@@ -267,8 +287,8 @@ def _imported(kind: str, name: str) -> Any:
     found = kind_of_policy(name, policy)
     if found == kind:
         return policy
-    if (kind, found) == ("scenario", "resizing"):
-        return Scenario(name, resizing=policy())
+    if kind == "scenario" and found in _PARTS:
+        return with_part(found, name, policy())
     raise ConfigError(f"{name!r} is of kind {found}, not {kind}", field=kind)
 
 

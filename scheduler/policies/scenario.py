@@ -18,13 +18,20 @@ from scheduler.model.network import lacks
 from scheduler.model.priority import QueueOrder
 from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.backfill.own_pass import Scheduling, own_pass
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
 from scheduler.policies.queue_orders.aging import ByQueue
 from scheduler.policies.queue_orders.basic import Fcfs
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.predictions.estimates import Estimates, UserEstimates
+from scheduler.state.scheduler_state import SchedulerState
 from scheduler.text.used_fields import Needs, check
+
+
+def _backfills(own: Scenario) -> bool:
+    return own.scheduling is None
 
 
 class QueueRules(msgspec.Struct, frozen=True):
@@ -42,6 +49,7 @@ class Scenario(msgspec.Struct, frozen=True):
     name : name for messages and reports.
     order : queue order.
     backfill : backfilling rule: which jobs may start before jobs ahead of them.
+    scheduling : user-defined scheduling pass in place of backfilling; None: there is none.
     backfill_order : order in which jobs behind the head are tried; None is the queue order.
     estimates : source of the estimates of run times.
     resizing : resizing policy; None keeps every job at its starting size (static).
@@ -66,16 +74,27 @@ class Scenario(msgspec.Struct, frozen=True):
     """
 
     field_needs: ClassVar[Mapping[str, Needs]] = {
+        **{
+            f"backfill.{field}": Needs(_backfills, "without a scheduling pass of one's own")
+            for field in Backfill.__struct_fields__
+            if field != "max_jobs"
+        },
         "backfill_order": Needs(
-            lambda own: own.backfill.reservations == 1 or own.backfills_on_table,
+            lambda own: (
+                _backfills(own) and (own.backfill.reservations == 1 or own.backfills_on_table)
+            ),
             "with 1 reservation (EASY), or with some and a selection on the reservation table",
         ),
         "backfill.pick": Needs(
-            lambda own: own.backfill.pick != "penalty" or own.backfills_on_table,
+            lambda own: (
+                _backfills(own) and (own.backfill.pick != "penalty" or own.backfills_on_table)
+            ),
             "with reservations for some jobs and a selection on the reservation table, such as rua",
         ),
         "backfill.reserve": Needs(
-            lambda own: own.backfill.reserves_for_head and not own.selection.anywhere,
+            lambda own: (
+                _backfills(own) and own.backfill.reserves_for_head and not own.selection.anywhere
+            ),
             "with 1 reservation (EASY), pick first and a selection that may refuse, such as"
             " contiguous",
         ),
@@ -84,6 +103,7 @@ class Scenario(msgspec.Struct, frozen=True):
     name: str
     order: QueueOrder = Fcfs()
     backfill: Backfill = Backfill()
+    scheduling: Scheduling | None = None
     backfill_order: QueueOrder | None = None
     estimates: Estimates = UserEstimates()
     resizing: Resizing | None = None
@@ -152,6 +172,17 @@ class Scenario(msgspec.Struct, frozen=True):
                 field="selection",
             )
         return True
+
+    def new_pass(self, state: SchedulerState, start_job: StartJob) -> SchedulingPass:
+        """Make the scheduling pass; see `Backfill.scheduling_pass` for how long it is valid."""
+        if self.scheduling is None:
+            return self.backfill.scheduling_pass(state, start_job)
+        return own_pass(self.scheduling, state, start_job)
+
+    @property
+    def needs_index(self) -> bool:
+        """Whether the pass asks the queue's search trees for the first job that fits."""
+        return self.scheduling is None and self.backfill.needs_index
 
     def resizing_of(self, queue: str) -> Resizing | None:
         """Resizing policy of the jobs of a queue; None: they are not resized."""

@@ -22,13 +22,19 @@ from scheduler.text.used_fields import UnusedFieldError
 #: Fields that hold a registered policy -> kind of the policy.
 _POLICIES = {
     "order": "order",
+    "scheduling": "scheduling",
     "backfill_order": "order",
     "estimates": "estimates",
     "resizing": "resizing",
     "selection": "selection",
 }
 #: Fields that may be None -> the words for None in a text.
-_NONE = {"resizing": ("none", "static"), "backfill_order": ("none",), "redirection": ("none",)}
+_NONE = {
+    "resizing": ("none", "static"),
+    "scheduling": ("none",),
+    "backfill_order": ("none",),
+    "redirection": ("none",),
+}
 #: Fields that are None or a struct; a change of a member creates the struct.
 _PARTS: dict[str, Any] = {"redirection": Redirection}
 
@@ -56,9 +62,9 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     Parameters
     ----------
     changes : field -> value. A field may be dotted (``backfill.reservations``) or its value be a
-        mapping; numbers may be texts. `order`, `backfill_order`, `estimates`, `resizing` and
-        `selection` take the name of a policy (alone, or as ``policy`` beside its parameters);
-        `resizing`, `backfill_order` and `redirection` may also be None.
+        mapping; numbers may be texts. `order`, `scheduling`, `backfill_order`, `estimates`,
+        `resizing` and `selection` take the name of a policy (alone, or as ``policy`` beside its
+        parameters); `resizing`, `scheduling`, `backfill_order` and `redirection` may also be None.
 
     Raises
     ------

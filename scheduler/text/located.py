@@ -271,7 +271,10 @@ def dotted(field: FieldPath) -> str:
 
 def fields_at(kind: Any, field: FieldPath) -> tuple[str, ...]:
     """Names of the fields of the struct at a path below `kind`."""
-    return tuple(_type_at(kind, field).__struct_fields__)
+    own = _type_at(kind, field)
+    kinds = get_args(own) if get_origin(own) in (Union, UnionType) else (own,)
+    structs = map(_without_annotation, kinds)
+    return tuple(name for each in structs for name in getattr(each, "__struct_fields__", ()))
 
 
 def _type_at(kind: Any, field: FieldPath) -> Any:

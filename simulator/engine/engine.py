@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.driven import Recording
 from scheduler.virtual_clock.loop import EventLoop, Physics, Watch
 from simulator.engine.costs import Contiguity, Costs, ResizeCost
+from simulator.engine.following_jobs import FollowingJobs
 from simulator.engine.job_programs import Programs
 from simulator.engine.jobs import JobList, SimJob, Submissions
 from simulator.engine.rigid_jobs import RigidJobs
@@ -39,6 +40,7 @@ class Engine:
     contiguity : gain on contiguous processors; not together with sharing.
     requests : events that come at their times, such as requests for advance reservations.
     cpu_factors : see `RigidJobs`.
+    feedback : (preceding job of each, think time in seconds); see `FollowingJobs`.
     sharing : what becomes of run times and iterations on shared nodes; the site must allocate
         individual processors and redirect no job. Single jobs need its windows "changes".
     """
@@ -61,6 +63,7 @@ class Engine:
         sharing: Sharing | None = None,
         requests: Iterable[Event] = (),
         cpu_factors: Mapping[int, float] | None = None,
+        feedback: tuple[Sequence[int], Sequence[float]] | None = None,
     ) -> None:
         submissions: Submissions = JobList(jobs) if isinstance(jobs, Iterable) else jobs
         agenda = Agenda()
@@ -92,16 +95,32 @@ class Engine:
         elif sharing is not None:
             demands = sharing.demands([spec.shared for spec in specs])
             physics = SharingJobs(agenda, run_s, demands, sharing.nodes(), around_s)
+        submit_times, earlier = submissions.submit_times(), 0
+        self._following: FollowingJobs | None = None
+        if feedback is not None:
+            physics = self._following = FollowingJobs(
+                physics, agenda, site, submit_times, specs, *feedback
+            )
+            submit_times, specs, earlier = [], [], len(specs)
         self._loop = EventLoop(
             site,
-            submissions.submit_times(),
+            submit_times,
             specs,
             agenda,
             physics,
             watch=watch,
             keep_allocations=allocations and self._programs is None,
             keep_estimates=estimates,
+            earlier=earlier,
         )
+
+    @property
+    def submitted(self) -> list[float] | None:
+        """Times of submission with feedback, seconds, nan of jobs that were not submitted.
+
+        None without feedback: the jobs say themselves when they are submitted.
+        """
+        return None if self._following is None else self._following.submitted
 
     def run(self) -> Result:
         """Run to the end of the last job that can run."""

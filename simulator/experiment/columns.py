@@ -26,9 +26,11 @@ NAMES: dict[str, tuple[str, float]] = {
     "queue": ("queue", -1.0),
     "partition": ("partition", -1.0),
     "memory_kib": ("requested_memory", -1.0),
+    "preceding_job": ("preceding", -1.0),
+    "think_s": ("think", -1.0),
 }
 REQUIRED = ("submit_s", "processors", "run_s")
-_WHOLE = frozenset(NAMES) - {"submit_s", "run_s", "walltime_s"}
+_WHOLE = frozenset(NAMES) - {"submit_s", "run_s", "walltime_s", "think_s"}
 
 
 def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
@@ -38,6 +40,7 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
     ----------
     columns : name -> n values. `submit_s`, `run_s` and `walltime_s` are in seconds; `walltime_s`
         is the run time if it is left out. `user`, `group` and `executable` may be texts.
+        `preceding_job` and `think_s` are for feedback.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError, nearest
-from scheduler.policies.registry import known, name_of
+from scheduler.policies.registry import kind_of_policy, known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
@@ -33,9 +33,12 @@ _TYPES: dict[str, Any] = {
     "event_order": Literal["batch", "sequential"],
     "processors": int,
     "dispersal": bool,
+    "feedback": bool,
     "load": float,
     "seed": int,
     "tau_s": float,
+    "warm_up_s": float,
+    "cool_down_s": float,
     "sample_s": float,
     "price": float,
 }
@@ -236,10 +239,11 @@ def _of_policy(kind: str, value: object) -> dict[str, Any]:
 
 
 def _of_scenario(value: object) -> dict[str, Any]:
-    """Name of a scenario, and the fields that differ; or a resizing policy with EASY."""
+    """Name of a scenario, and the fields that differ; or a policy that makes a scenario."""
     if not isinstance(value, Scenario):
-        policy = _of_policy("resizing", value)
-        return {"name": policy.pop("policy")} | ({"resizing": policy} if policy else {})
+        kind = kind_of_policy(type(value).__name__, type(value))
+        policy = _of_policy(kind, value)
+        return {"name": policy.pop("policy")} | ({kind: policy} if policy else {})
     if value.name not in known("scenario"):
         raise TypeError(value.name)
     base, data = to_data(scenario(value.name)), to_data(value)

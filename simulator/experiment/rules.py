@@ -67,6 +67,7 @@ _OF_EACH = (
     " centre in the machine file"
 )
 _NO_STATISTICS = "does not apply to a pool, for which there are no statistics yet; leave it out"
+_WINDOW = ("warm_up_s", "cool_down_s")
 _COUNTED = "does not apply to centres and pools, whose processors are only counted; leave it out"
 
 REFUSALS = (
@@ -107,6 +108,24 @@ REFUSALS = (
         " leave exclusive out of the machine file"),
     Refusal("pool", lambda own: own.chosen.redirection is not None,
             "a pool has no redirection group; choose another scenario"),
+    *(Refusal(field, _on_pool, "metrics of pools count all jobs yet; leave it out")
+      for field in _WINDOW),
+    *(Refusal(field, _at_centres, "metrics of several centres count all jobs yet; leave it out")
+      for field in _WINDOW),
+    Refusal("dispersal", lambda own: any(is_set(own, field) for field in _WINDOW),
+            "is measured for all jobs yet, so that it does not go with a warm-up or a cool-down;"
+            " leave one out"),
+    Refusal("feedback", _on_pool, "jobs of a pool are not submitted after others yet; leave one"
+            " out"),
+    Refusal("feedback", _at_centres, "jobs at centres are not submitted after others yet; leave one"
+            " out"),
+    Refusal("feedback", lambda own: (
+        own.jobs.fields.workload is not None or own.jobs.fields.model is not None),
+        "only jobs of a trace or of columns name preceding jobs; leave it out"),
+    Refusal("feedback", lambda own: own.load is not None, "the times between submissions follow"
+            " from the ends of jobs, so that they cannot be stretched to a load; leave one out"),
+    Refusal("feedback", lambda own: own.advance_reservations is not None, "reservations are planned"
+            " by recorded submissions, which feedback moves; leave one out"),
     Refusal("contiguity", lambda own: own.counted and not own.individual,
             "jobs have no places, because processors are only counted; give select as well, such"
             " as tree or first-fit"),
@@ -157,6 +176,10 @@ def check(settings: Settings) -> None:
     _resolve(settings)
     if not 0 <= settings.tau_s < inf:
         raise ConfigError(f"must be >= 0 and finite, got {settings.tau_s}", field="tau_s")
+    for name in _WINDOW:
+        if not 0 <= getattr(settings, name) < inf:
+            got = getattr(settings, name)
+            raise ConfigError(f"must be >= 0 and finite, got {got}", field=name)
     if settings.load is not None and not 0 < settings.load < inf:
         raise ConfigError(f"must be > 0 and finite, got {settings.load}", field="load")
     if settings.sample_s is not None and not 0 < settings.sample_s < inf:

@@ -21,6 +21,7 @@ from simulator.results import jobs_csv, notes, paraver
 from simulator.results.jobs_csv import JobTable
 from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.schedule import Schedule
+from simulator.results.window import Window
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.swf import Trace
@@ -57,6 +58,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     site : name of the machine in statistics, or the options of the pool; "": the name of the
         workload.
     counted : whether processors were only counted.
+    window : submissions that count in the metrics.
     """
 
     name: str
@@ -74,20 +76,30 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     price: float | None = None
     site: str = ""
     counted: bool = False
+    window: Window = Window()
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Numbers of the run by name; see `simulator.results.metrics.Metrics`.
 
+        With a warm-up or a cool-down they count the jobs of the window, `left_out` is the number of
+        the others, and there is nothing of fragmentation, dispersal and penalties.
         Of several centres: see `simulator.many_centres.schedule.CentresSchedule.numbers`.
         """
         schedule = self.schedule
         found: dict[str, Any] = {"processors": self.processors}
         if self.centres is not None:
             return found | self.centres.numbers() | {"moved": self.centres.moved}
-        found |= msgspec.structs.asdict(schedule.metrics(self.tau_s))
+        if self.window == Window():
+            numbers = msgspec.structs.asdict(schedule.metrics(self.tau_s))
+        else:
+            metrics, left_out = self.window.metrics(schedule, self.tau_s)
+            numbers = {"left_out": left_out} | msgspec.structs.asdict(metrics)
+        found |= numbers
         if self.is_trace and self.pool is None:
             found = {name: value for name, value in found.items() if name not in OF_RESIZABLE}
+        if self.window != Window():
+            return found
         for part in (schedule.fragmentation, schedule.penalties):
             if part is not None:
                 found |= msgspec.structs.asdict(part)

@@ -14,8 +14,10 @@ from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
 from simulator.many_centres.rules import with_estimates
 from simulator.results.schedule import Schedule
+from simulator.results.window import Window
 from simulator.run import predicts, rules_of_run, run
 from simulator.traces import swf
+from simulator.traces.feedback import COLUMNS as FEEDBACK
 from simulator.traces.normalise import (
     LABELS,
     NEEDED,
@@ -49,6 +51,8 @@ def simulated(settings: Settings, *, whole_trace: bool = False) -> Simulation:
     columns: tuple[str, ...] = swf.FIELDS if whole_trace else NEEDED
     if not whole_trace and predicts(chosen):
         columns = (*NEEDED, *LABELS.values())
+    if settings.feedback:
+        columns = (*columns, *FEEDBACK)
     if settings.platform is not None and settings.platform.partitions:
         columns = (*columns, settings.partition_field)
     loaded = settings.jobs.load(settings.seed, columns=columns, simulated=_under_easy)
@@ -91,10 +95,11 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
         sharing=sharing,
         advance=settings.reservations,
         partition_field=settings.partition_field,
+        feedback=trace if settings.feedback else None,
     )
     if report is not None:
         schedule = msgspec.structs.replace(schedule, report=report)
-    return Simulation(
+    made = Simulation(
         settings.name,
         {"trace": settings.source, "policy": settings.title},
         chosen,
@@ -108,7 +113,10 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
         price=settings.price,
         site=settings.site,
         counted=bool(counted),
+        window=Window(settings.warm_up_s, settings.cool_down_s),
     )
+    _ = made.metrics  # an error about the window comes with the run
+    return made
 
 
 def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.policies.registry import kind_of_policy, known
-from scheduler.policies.resizing.interface import Resizing
+from scheduler.policies.registry import kind_of_policy, known, with_part
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 
@@ -35,7 +34,8 @@ def scenario_of(given: object, policies: Mapping[str, Any]) -> Scenario:
 
     Parameters
     ----------
-    given : a name; a mapping of the name and of changes; a scenario, or a resizing policy.
+    given : a name; a mapping of the name and of changes; a scenario; a resizing policy, or a
+        scheduling pass.
     policies : field of `OF_SCENARIO` -> name, mapping or object; None: as the scenario has it.
 
     Raises
@@ -98,11 +98,12 @@ def _base(given: object) -> Scenario:
         return given
     if isinstance(given, str):
         return scenario(given)
-    if _has_method(given, "decide", "scenario"):
-        policy: Resizing = given  # type: ignore[assignment]
-        return Scenario(type(given).__name__, resizing=policy)
+    for kind, method in (("resizing", "decide"), ("scheduling", "schedule")):
+        if _has_method(given, method, "scenario"):
+            return with_part(kind, type(given).__name__, given)
     raise ConfigError(
-        f"must be a name, a Scenario, a resizing policy or a mapping, got {given!r}",
+        "must be a name, a Scenario, a resizing policy, a scheduling pass or a mapping, got"
+        f" {given!r}",
         field="scenario",
     )
 

@@ -53,8 +53,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         several centres (docs/sites.md).
     partition_field : field of a trace whose number n stands for the nth partition of the machine;
         see docs/partitions.md.
-    scenario : name of a scenario or of a resizing policy; a user-defined object; or a mapping
-        with the `name` of a scenario and fields to change, such as
+    scenario : name of a scenario, of a resizing policy or of a scheduling pass; an object of one
+        of these kinds; or a mapping with the `name` of a scenario and fields to change, such as
         ``{"name": "easy", "backfill.max_jobs": 100}``.
     queue_order, backfill_order, estimates, select : policies of the scenario, by name, as an
         object, or as a mapping with `policy` and parameters. `estimates` may be "exact", the run
@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         it.
     event_order : "batch" runs one scheduling pass for each instant, "sequential" one for each
         event.
+    feedback : submit a job with a preceding one (fields 17 and 18 of a trace, columns
+        `preceding_job` and `think_s`) as long after the end of that one in the simulation as its
+        think time says, and not at the recorded time.
     contiguity : gain of contiguous processors, a share or a mapping; see `ContiguityGain`.
     dispersal : measure how far apart in the network the processors of each job are.
     sharing : how nodes are shared: "table", "changes" or a mapping; see `SharingRules`.
@@ -76,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     seed : of all draws; None: 0 for resizable jobs and pools, 1 for models and demands, and that of
         a workload file.
     tau_s : bound of the bounded slowdown, s.
+    warm_up_s, cool_down_s : jobs that are submitted so soon after the first one, or so shortly
+        before the last one, count in no metric, s; see `Window`.
     sample_s : time between two samples of statistics over time, s; None: 3600.
     price : of a processor-hour, for the costs of jobs in statistics; centres have their own.
     """
@@ -90,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     estimates: Any = None
     select: Any = None
     event_order: Literal["batch", "sequential"] = "batch"
+    feedback: bool = False
     contiguity: Any = None
     dispersal: bool = False
     sharing: Any = None
@@ -101,6 +107,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     load: float | None = None
     seed: int | None = None
     tau_s: float = 60.0
+    warm_up_s: float = 0.0
+    cool_down_s: float = 0.0
     sample_s: float | None = None
     price: float | None = None
 

@@ -172,14 +172,16 @@ class Schedule(msgspec.Struct, frozen=True):
 
         Jobs come in the order of submission; -1 is the wait of a job that could not run.
         """
-        lines = self.jobs.lines
         columns: dict[str, Column] = {
-            name: column[lines] for name, column in original.columns.items()
+            name: column[self.jobs.lines] for name, column in original.columns.items()
         }
+        columns["submit"] = whole(self.jobs.submitted)
         columns["wait"] = whole(np.where(np.isnan(self.wait), -1.0, self.wait))
         run_s = self.run_s
         columns["run"] = whole(np.where(np.isnan(run_s), self.jobs.run, run_s))
         columns["processors"] = self.jobs.processors
+        in_order = np.argsort(self.jobs.submitted, kind="stable")  # feedback may change it
+        columns = {name: column[in_order] for name, column in columns.items()}
         return Trace(original.path, original.header, columns, original.oddities)
 
 

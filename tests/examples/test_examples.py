@@ -36,7 +36,7 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
         assert driver.finish() == EXPECTED.read_text()
 
 
-@pytest.mark.parametrize("name", ["my_policy", "my_order"])
+@pytest.mark.parametrize("name", ["my_policy", "my_order", "my_pass"])
 def test_a_user_defined_policy(name: str) -> None:
     example = EXAMPLES / f"{name}.py"
     done = subprocess.run(

@@ -130,7 +130,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 state,
                 start_job,
                 self.name,
-                _on_table(state, searches=searches),
+                on_table(state, searches=searches),
                 self.reservations,
                 self.pick == "penalty",
                 choose,
@@ -157,7 +157,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return balance.choose(machine, fitting, self.pick, fullness=self.fullness)
 
 
-def _on_table(state: SchedulerState, *, searches: bool) -> TableSelection:
+def on_table(state: SchedulerState, *, searches: bool) -> TableSelection:
     """Selection for the reservation table.
 
     Parameters

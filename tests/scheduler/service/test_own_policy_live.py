@@ -12,6 +12,7 @@ from paths import EXAMPLES, SUPPORT
 from told import WAITS
 
 from reshape.errors import ReshapeError
+from scheduler.client.forecasting import expected_starts
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec
 from scheduler.model.machine import Machine
@@ -77,6 +78,10 @@ class Estimate(msgspec.Struct, frozen=True):
 
     def ended(self, job):
         raise KeyError(job.id)
+
+class Schedule(msgspec.Struct, frozen=True):
+    def schedule(self, current):
+        current.start(current.queue[len(current.queue)])
 """
 
 RATE = '            return Stay(Reason("Failing", "{rate}", {"rate": 1 / (job.size - 1)}))'
@@ -143,6 +148,27 @@ def test_live_in_two_queues(served, tmp_path):
         served.submit(waits, 1, queue="stil")
 
 
+def test_a_scheduling_pass_live_in_forecasts_and_in_a_replay(served, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES), prepend=":")
+    served.start("--processors", "4", "--scenario", "my_pass:LargestFirst")
+    first = served.submit(WAITS, 3, 600.0)
+    begin = served.until(first, "RUNNING").started_at
+    small, large = served.submit(["true"], 2, 60.0), served.submit(["true"], 4, 60.0)
+    starts = {job.job: job.start for job in expected_starts(served.directory)}
+    assert starts[large] == pytest.approx(begin + 600.0, abs=1e-3)
+    assert starts[small] == pytest.approx(begin + 660.0, abs=1e-3)
+    assert "4 processors reserved for" in served.story(large)
+    served.let_end(first)
+    assert served.wait(small).state == served.wait(large).state == "COMPLETED"
+    assert served.job(large).started_at < served.job(small).started_at
+    assert "delay no reservation of this pass [LargestFirst]" in served.story(small)
+    served.kill()
+    served.start()
+    with reading(served.place.journal) as records:
+        assert compare(records.batches()).difference is None
+
+
 def test_a_policy_that_fails_ends_a_simulation(failing):
     core = Core(scenario("failing_policy:Failing"), Machine([("cluster", 2)]))
     jobs = JobList([SimJob(0.0, JobSpec(1, 60.0, 2), 9.0, 9)])
@@ -183,6 +209,7 @@ def test_a_live_service_outlives_a_policy_that_fails(served, failing):
 def test_a_live_service_outlives_every_other_part_that_fails(served, failing):
     failing.write_text(FAILING_PARTS)
     parts = {"order": "Order", "selection": "Select", "estimates": "Estimate"}
+    parts["scheduling"] = "Schedule"
     fields = [f"{field}=failing_policy:{name}" for field, name in parts.items()]
     served.start("--processors", "4", *(word for field in fields for word in ("--set", field)))
     with pytest.raises(ReshapeError, match="2 processors"):
@@ -199,6 +226,7 @@ def test_a_live_service_outlives_every_other_part_that_fails(served, failing):
         "the processor selection failing_policy:Select failed in select with RuntimeError: no two",
         "failed in predict with ValueError: a prediction must be",
         "failed in ended with KeyError",
+        "the scheduling pass failing_policy:Schedule failed in schedule with IndexError",
     ):
         assert log.count(said) == 1, said
     served.kill()

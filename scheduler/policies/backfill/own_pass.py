@@ -1,0 +1,307 @@
+"""A user-defined scheduling pass: a class whose method starts queued jobs or reserves for them.
+
+It takes the place of backfilling. The method is called with a `CurrentPass` whenever a queued job
+may be able to start, and at the time of each reservation that it has made. Reservations hold for
+one pass, so that each pass decides anew, in any order of jobs that it likes.
+
+What is free when is a profile of numbers, as in `scheduler.policies.backfill.profile_pass`. While
+it matters which processors a job gets, because of exclusions or of the processor selection, it is
+the reservation table of `scheduler.policies.backfill.table_pass`.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Protocol
+
+import msgspec
+
+from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
+from scheduler.model.orders import Reason
+from scheduler.policies.backfill.backfill import on_table
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.policies.backfill.table_pass import TablePass
+from scheduler.state.profile import Availability
+from scheduler.state.reservation_table import TableSelection
+from scheduler.state.scheduler_state import SchedulerState
+
+FITS = "{needed} of {free} free{unit} for {walltime} s delay no reservation of this pass"
+
+_json = msgspec.json.Encoder()
+
+
+class Scheduling(Protocol):
+    """A scheduling pass as a policy."""
+
+    def schedule(self, current: CurrentPass, /) -> None:
+        """Start queued jobs, or reserve for them, in one pass."""
+
+
+class Wrapper:
+    """Policy that calls another one and has its name.
+
+    Parameters
+    ----------
+    policy : the other policy.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+
+def title(policy: object) -> str:
+    """Name of a policy in reasons."""
+    return type(policy.policy if isinstance(policy, Wrapper) else policy).__name__
+
+
+def own_pass(policy: Any, state: SchedulerState, start_job: StartJob) -> SchedulingPass:
+    """Make the scheduling pass of a user-defined policy; see `Backfill.scheduling_pass`."""
+    searches = state.selection.searches_table
+    by_place = state.excluding or state.placing or searches
+    room: Room = NumbersRoom(state, start_job)
+    if by_place and not state.machine.counted:
+        room = TableRoom(state, start_job, on_table(state, searches=searches))
+    return OwnPass(state, start_job, title(policy), room, policy)
+
+
+class Room(Protocol):
+    """What is free from now on beside the jobs that run and the reservations of this pass."""
+
+    def begin(self) -> None:
+        """Begin a pass, without reservations."""
+
+    def earliest(self, job: Job) -> float:
+        """Earliest start of a job, s; inf if there is none."""
+
+    def begin_job(self, job: Job, reason: Reason) -> bool:
+        """Start a job now if there is room for it; return whether it started."""
+
+    def keep(self, job: Job) -> float:
+        """Reserve for a job at its earliest start, and return that time (s)."""
+
+
+class CurrentPass:
+    """One scheduling pass: what is queued and free, and what may be done about it.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    room : what is free when.
+    name : of the policy, for reasons.
+
+    Attributes
+    ----------
+    queue : jobs that are queued at the begin of the pass and that the machine could run, in queue
+        order; only the first ones if the depth of passes is limited.
+    reserved : job number -> start that is reserved for it, s.
+    """
+
+    def __init__(self, state: SchedulerState, room: Room, name: str) -> None:
+        self._state, self._room, self._name = state, room, name
+        examined = state.queue if state.window is None else state.window
+        queue: list[JobView] = [job for job in examined if state.can_run(job)]
+        self.queue = queue
+        self.reserved: dict[int, float] = {}
+        state.examined += len(queue)
+        room.begin()
+
+    @property
+    def now(self) -> float:
+        """Time of the pass, s."""
+        return self._state.now
+
+    @property
+    def free(self) -> int:
+        """Processors that no job holds now."""
+        return self._state.machine.free_count
+
+    @property
+    def installed(self) -> int:
+        """Processors of all known nodes, up or down."""
+        return self._state.machine.installed
+
+    @property
+    def running(self) -> list[JobView]:
+        """Jobs that hold processors: `size` of them, until `estimated_end`."""
+        return list(self._state.live.values())
+
+    def earliest(self, job: JobView) -> float:
+        """Earliest start of a queued job that delays neither running jobs nor reservations.
+
+        Returns
+        -------
+        seconds; the present time if it may start now, inf if too many nodes are down.
+
+        Raises
+        ------
+        ValueError : the job is not queued, or has a reservation.
+        """
+        return self._room.earliest(self._queued(job))
+
+    def start(self, job: JobView, reason: Reason | None = None) -> bool:
+        """Start a queued job now if that delays no reservation; return whether it started.
+
+        Parameters
+        ----------
+        reason : for `reshape explain`; None: that it delays no reservation.
+
+        Raises
+        ------
+        ValueError : the job is not queued, or has a reservation; the reason cannot be recorded.
+        """
+        own = self._queued(job)
+        if reason is not None:
+            _check(reason)
+        if own.demand > self._state.free:
+            return False
+        return self._room.begin_job(own, self._fits(own) if reason is None else reason)
+
+    def reserve(self, job: JobView) -> float:
+        """Reserve for a queued job at its earliest start, which no later decision delays.
+
+        Returns
+        -------
+        time of the reservation, s; inf if too many nodes are down, and nothing is reserved.
+
+        Raises
+        ------
+        ValueError : the job is not queued, or has a reservation.
+        """
+        own = self._queued(job)
+        at = self._room.keep(own)
+        if at < inf:
+            self.reserved[own.id] = at
+        return at
+
+    def start_in_order(self) -> None:
+        """Start jobs in queue order while they fit (FCFS), without any reservation."""
+        self.reserved.clear()
+        self._room.begin()
+        for job in self.queue:
+            if job.id in self._state.queue.jobs and not self.start(job):
+                return
+
+    def _queued(self, job: JobView) -> Job:
+        if not isinstance(job, Job) or self._state.queue.jobs.get(job.id) is not job:
+            raise ValueError(f"{job!r} is not a queued job of this pass")
+        if job.id in self.reserved:
+            raise ValueError(f"job {job.id} has a reservation; a pass starts or reserves once")
+        return job
+
+    def _fits(self, job: Job) -> Reason:
+        state = self._state
+        facts: dict[str, int | float | str] = {
+            "needed": state.format_quantity(job.demand),
+            "free": state.format_quantity(state.free),
+            "unit": "" if state.multi_resource else " processors",
+            "walltime": job.estimate_s,
+        }
+        return Reason(self._name, FITS, facts)
+
+
+class OwnPass(SchedulingPass):
+    """Scheduling pass that a user-defined policy makes.
+
+    Parameters
+    ----------
+    room : what is free when.
+    policy : the policy, a `Scheduling`.
+    """
+
+    def __init__(
+        self, state: SchedulerState, start_job: StartJob, name: str, room: Room, policy: Any
+    ) -> None:
+        super().__init__(state, start_job, name)
+        self._room, self._policy = room, policy
+
+    def run(self) -> None:
+        """Let the policy start the queued jobs that may start now."""
+        state = self.state
+        current = CurrentPass(state, self._room, self.name)
+        self._policy.schedule(current)
+        state.reservations.clear()
+        state.reservations.update(current.reserved)
+
+
+class NumbersRoom:
+    """Free processors, or amounts of resources, over time."""
+
+    def __init__(self, state: SchedulerState, start_job: StartJob) -> None:
+        self._state, self._start_job = state, start_job
+        self._profile = Availability(state.now, state.free)
+
+    def begin(self) -> None:
+        """Begin a pass, without reservations."""
+        state = self._state
+        self._profile = Availability(state.now, state.free, state.releases)
+
+    def earliest(self, job: Job) -> float:
+        """Earliest start of a job, s."""
+        return self._profile.earliest(job.demand, job.estimate_s, self._state.now)
+
+    def begin_job(self, job: Job, reason: Reason) -> bool:
+        """Start a job now if there is room for it."""
+        now = self._state.now
+        if self.earliest(job) > now or not self._start_job(job, reason):
+            return False
+        self._profile.reserve(job.demand, now, job.estimate_s)
+        return True
+
+    def keep(self, job: Job) -> float:
+        """Reserve for a job."""
+        at = self.earliest(job)
+        if at < inf:
+            self._profile.reserve(job.demand, at, job.estimate_s)
+        return at
+
+
+class TableRoom(TablePass):
+    """Certain processors over time, on the reservation table.
+
+    Parameters
+    ----------
+    selection : finds the allocations.
+    """
+
+    def __init__(
+        self, state: SchedulerState, start_job: StartJob, selection: TableSelection
+    ) -> None:
+        super().__init__(state, start_job, "", selection, None, False)
+
+    def begin(self) -> None:
+        """Begin a pass, without reservations."""
+        self._begin()
+
+    def earliest(self, job: Job) -> float:
+        """Earliest start of a job, s."""
+        allocation = self._find(job, inf)
+        return inf if allocation is None else allocation.begin
+
+    def begin_job(self, job: Job, reason: Reason) -> bool:
+        """Start a job now if there is room for it."""
+        now = self.state.now
+        allocation = self._find(job, now)
+        if allocation is None or allocation.begin > now:
+            return False
+        return self._start_with(job, allocation, reason)
+
+    def keep(self, job: Job) -> float:
+        """Reserve for a job."""
+        allocation = self._find(job, inf)
+        if allocation is None:
+            return inf
+        self._reserve(job, allocation)
+        return allocation.begin
+
+
+def _check(reason: Reason) -> None:
+    """Raise an error if a reason cannot be recorded and printed."""
+    if not isinstance(reason, Reason):
+        raise TypeError(f"a reason must be a Reason, got {reason!r}")
+    try:
+        _json.encode(reason)
+        reason.text.format(**reason.facts)
+    except Exception as error:
+        kind = type(error).__name__
+        raise ValueError(f"{reason!r} cannot be recorded: {kind}: {error}") from error
