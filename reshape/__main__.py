@@ -31,6 +31,12 @@ SUBCOMMANDS = {
     "pool": Entry("scheduler.client.pools:pool", "Add, list and remove elastic pools."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.bulk.cancel_command:cancel", "Cancel jobs."),
+    "hold": Entry("scheduler.client.bulk.change_commands:hold", "Hold queued jobs."),
+    "release": Entry("scheduler.client.bulk.change_commands:release", "Release held jobs."),
+    "requeue": Entry(
+        "scheduler.client.bulk.change_commands:requeue", "End running jobs and queue them again."
+    ),
+    "update": Entry("scheduler.client.bulk.change_commands:update", "Change a job's request."),
     "rebalance": Entry(
         "scheduler.client.sites.rebalance_command:rebalance", "Move waiting jobs to better sites."
     ),

@@ -15,6 +15,7 @@ from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
+from scheduler.model.requests.conditions import Dependency
 from scheduler.node.directory import MEMORY
 from scheduler.protocol.messages import OpenMode, Placement, Submission
 from scheduler.text.job_output import check_output_name
@@ -45,6 +46,10 @@ def prepare(
     restart_from: Path | None = None,
     reservation: str = "",
     partition: str = "",
+    hold: bool = False,
+    begin: float | None = None,
+    dependency: str = "",
+    kill_on_invalid: bool = False,
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
 
@@ -62,12 +67,13 @@ def prepare(
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
     partition : name of a partition; "": the first of the service.
+    hold, begin, dependency, kill_on_invalid : as of `scheduler.protocol.messages.Submission`.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
     Raises
     ------
-    ReshapeError : the program, a size, the walltime or the path of the output is invalid, or there
-        is no checkpoint to restart from.
+    ReshapeError : the program, a size, the walltime, the dependency or the path of the output is
+        invalid, or there is no checkpoint to restart from.
     """
     cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
@@ -105,7 +111,23 @@ def prepare(
         shared=dict(shared or {}),
         reservation=reservation,
         partition=partition,
+        hold=hold,
+        begin=begin,
+        dependency=_checked_dependency(dependency, kill_on_invalid=kill_on_invalid),
+        kill_on_invalid=kill_on_invalid,
     )
+
+
+def _checked_dependency(text: str, *, kill_on_invalid: bool) -> str:
+    """Return the text of a dependency that can be read."""
+    if text:
+        try:
+            Dependency.parse(text)
+        except ValueError as error:
+            raise ReshapeError(f"--dependency: {error}") from None
+    elif kill_on_invalid:
+        raise ReshapeError("--kill-on-invalid-dep needs --dependency")
+    return text
 
 
 def _check_output(path: Path) -> None:

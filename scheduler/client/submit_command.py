@@ -16,6 +16,7 @@ from scheduler.client.bulk.submission_file import ranges, read_submissions, subm
 from scheduler.client.commands import echo_json, end_with, wait_until
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.options import (
+    LaterMoment,
     ResourceAmounts,
     is_given,
     json_option,
@@ -27,6 +28,7 @@ from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.job import JobState
+from scheduler.model.requests.conditions import FORM
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.text.formats import noun
@@ -87,6 +89,25 @@ _SUBMISSION = (
         metavar="DIR",
         type=click.Path(path_type=Path),
         help="Restart the program from the checkpoints of another run in DIR.",
+    ),
+    click.option("--hold", is_flag=True, help="Hold the job until reshape release."),
+    click.option(
+        "--begin",
+        type=LaterMoment(),
+        help="Time before which the job does not start: 2026-05-01T12:00, or now+2h.",
+    ),
+    click.option(
+        "--dependency",
+        "-d",
+        default="",
+        metavar="LIST",
+        help=f"Other jobs that have to start or to end first: {FORM}; see docs/jobs.md.",
+    ),
+    click.option(
+        "--kill-on-invalid-dep",
+        "kill_on_invalid",
+        is_flag=True,
+        help="End the job when its dependency can never be met.",
     ),
     click.option(
         "--performance",
@@ -209,6 +230,8 @@ def submit(
     if sites is not None and fields["walltime_s"] is None:
         fields["walltime_s"] = DEFAULT_WALLTIME_S  # sites are compared with one walltime
     submission = _submission(fields)
+    if sites is not None and submission.dependency:
+        raise click.UsageError("--dependency names jobs of one service: leave --sites out")
     if sites is not None:
         accepted = actions.submit_job(
             sites, submission, metric, max_cost, key, test_only=test_only, as_json=as_json

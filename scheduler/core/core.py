@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from scheduler.core.eligibility import Awaited
 from scheduler.core.event_order import instant_order
 from scheduler.core.joint_machine import JointMachine
 from scheduler.core.partition import EventOrder, Partition
@@ -22,12 +23,14 @@ from scheduler.core.resizing import PolicyErrorHandler
 from scheduler.core.routing import Router, divided_node
 from scheduler.model.events import (
     Event,
+    JobSpec,
     JobSubmitted,
+    JobUpdated,
     NodeJoined,
     ResizePoint,
     Wakeup,
 )
-from scheduler.model.job import Job
+from scheduler.model.job import PENDING, Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
 from scheduler.policies.containment import (
@@ -90,6 +93,7 @@ class Core:
         self.scenario, self.kill_at_walltime, self.order = scenario, kill_at_walltime, order
         self._keep_ended = keep_ended
         self.jobs: dict[int, Job] = {}
+        awaited = Awaited()
         self._on_policy_error, self._report = on_policy_error, report_error
         self.partitions: list[Partition] = []
         for name, chosen in by_partition(scenario, others).items():
@@ -100,6 +104,7 @@ class Core:
                     chosen if report_error is None else contained(chosen, report_error),
                     machine.emptied(machine.numbering) if part is None else part,
                     self.jobs,
+                    awaited,
                     kill_at_walltime=kill_at_walltime,
                     order=order,
                     keep_ended=keep_ended,
@@ -281,10 +286,13 @@ class Core:
         orders: list[Order] = []
         routed: dict[str, list[Event]] = {partition.name: [] for partition in self.partitions}
         new: dict[int, str] = {}  # number of a new job -> name of its partition
-        changed: list[Partition] = []  # between which redirection moved a job
+        changed: list[Partition] = []  # between which a job was moved
         for event in events if len(events) == 1 else sorted(events, key=instant_order):
             if isinstance(event, JobSubmitted) and event.job not in self.jobs:
                 new[event.job] = self._router.of_job(event).name
+            if isinstance(event, JobUpdated) and self._moves(event):
+                changed += self._move(self.jobs[event.job], event.spec)
+                continue
             moved = len(orders)
             taker = next((each for each in self.redirectors if each.takes(event, orders)), None)
             if taker is None:
@@ -299,6 +307,9 @@ class Core:
             for partition in self.partitions
             if routed[partition.name]
         }
+        while entered := [each for each in self.partitions if each.has_entered]:
+            for partition in entered:
+                decided.setdefault(partition.name, []).extend(partition.handle([]))
         for redirector in self.redirectors:
             name = redirector.principal.name
             if name in decided:
@@ -307,6 +318,20 @@ class Core:
         for further in decided.values():
             orders += further
         return orders
+
+    def _moves(self, event: JobUpdated) -> bool:
+        """Whether a queued job is to be in another partition than now."""
+        job = self.jobs.get(event.job)
+        if job is None or job.state is not PENDING:
+            return False
+        return self.named(event.spec.partition) is not self.partition_of(job)
+
+    def _move(self, job: Job, spec: JobSpec) -> list[Partition]:
+        """Move a queued job to another partition; return the two."""
+        old, new = self.partition_of(job), self.named(spec.partition)
+        old.withdraw(job)
+        new.take_over(job, spec)
+        return [old, new]
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended; see `SchedulerState.forget`."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from scheduler.core import reservations
 from scheduler.core.alarms import Alarms
+from scheduler.core.eligibility import Awaited, Eligibility, note_change
 from scheduler.core.passes import Passes
 from scheduler.core.requeueing import HOLD_S, reason_of_death, reason_to_requeue
 from scheduler.core.resizing import Resizes
@@ -19,10 +22,14 @@ from scheduler.model.events import (
     DepthChanged,
     DrainChanged,
     Event,
+    HoldChanged,
     JobCancelled,
     JobEnded,
+    JobRequeued,
+    JobSpec,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
     NodeJoined,
     NodeLost,
     NodeRemoved,
@@ -34,8 +41,9 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
-from scheduler.model.orders import Kill, Reason, Refuse, Requeue
+from scheduler.model.orders import Await, Kill, Reason, Refuse, Requeue
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.conditions import Conditions
 from scheduler.state.exclusions import Exclusion, expiry_of, hold_of
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -56,10 +64,12 @@ class EventHandlers:
     learns_at_once : whether the predictor learns each end before the next event; otherwise when
         `train_predictor` is called.
     keep_ended : keep the records of ended jobs.
+    awaited : what the jobs of all partitions wait for.
 
     Attributes
     ----------
     state, alarms : see above.
+    eligibility : the queued jobs that are not eligible.
     predictor : predicts run times; None if the scenario uses the users' estimates.
     depth_limit : depth of passes to which the driver has limited the partition; None: no limit.
     """
@@ -74,6 +84,7 @@ class EventHandlers:
         max_jobs: int | None,
         learns_at_once: bool,
         keep_ended: bool,
+        awaited: Awaited,
     ) -> None:
         self.state = state
         self.alarms, self._resizes, self._passes = alarms, resizes, passes
@@ -81,14 +92,29 @@ class EventHandlers:
         self._ended: list[Job] = []  # jobs from which the predictor is still to learn
         self.predictor = alarms.predictor
         self._max_jobs = max_jobs
+        self._awaited = awaited
+        self.eligibility = Eligibility(state.jobs, awaited, self._enqueue)
         self.limit_depth(None)
 
     # Beginning and end of a job in the core.
 
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""
+        if job.conditions is None:
+            self._enqueue(job)
+            return
+        state = self.state
+        self.eligibility.admit(job, state.now, state.orders)
+        self.alarms.wake_by(self.eligibility.next_begin)
+
+    def _enqueue(self, job: Job) -> None:
+        """Add an eligible job to the queue."""
         self.set_demand(job)
-        self.state.queue.add(job, self.state.now)
+        queue = self.state.queue
+        if queue.withdrawn and job.id in queue.withdrawn:
+            queue.add_again(job, self.state.now)
+        else:
+            queue.add(job, self.state.now)
         self.state.request_pass()
 
     def set_demand(self, job: Job) -> None:
@@ -126,6 +152,8 @@ class EventHandlers:
                 self.train_predictor()
         if state.demands is not None:
             state.demands.forget(job.id)
+        if self._awaited.jobs:
+            note_change(self._awaited, job.id, state.now, state.orders)
         if not self._keep_ended:
             del state.jobs[job.id]
 
@@ -152,6 +180,7 @@ class EventHandlers:
         jobs = self.state.jobs
         if event.job not in jobs:
             job = jobs[event.job] = Job(event.job, event.spec, event.at)
+            job.conditions = event.spec.conditions
             self.admit(job)
 
     def on_job_started(self, event: JobStarted) -> None:
@@ -205,6 +234,9 @@ class EventHandlers:
         job = self.state.live.get(event.job)
         if job is None:
             return
+        if job.requeue_asked and (event.exit_code or event.signal):
+            self._requeue(job, Reason("requeue", "{why}", {"why": job.why}))
+            return
         if event.died or not event.began:  # most jobs end well
             reason = reason_to_requeue(job, event, self._resizes.scenario.max_restarts)
             if reason is not None:
@@ -218,6 +250,8 @@ class EventHandlers:
             final = S.FAILED
         if event.why and not job.why:
             job.why = event.why
+        if job.requeue_asked:  # it completed before it was ended
+            job.requeue_asked, job.cause, job.why = False, None, ""
         self.finish(job, job.cause or final)
 
     def _requeue(self, job: Job, reason: Reason) -> None:
@@ -248,12 +282,76 @@ class EventHandlers:
         if job is None:
             return
         if job.state is S.PENDING:
-            state.queue.remove(job)
-            state.cancel_reservation(job)
+            self.withdraw(job)
             job.become(S.CANCELLED)
-            job.why, job.ended_at = event.why, state.now
+            job.conditions, job.why, job.ended_at = None, event.why, state.now
+            if self._awaited.jobs:
+                note_change(self._awaited, job.id, state.now, state.orders)
+        elif job.requeue_asked:
+            job.requeue_asked, job.cause, job.why = False, S.CANCELLED, event.why
         elif job.id in state.live and job.state is not S.COMPLETING:
             state.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
+
+    def on_hold_changed(self, event: HoldChanged) -> None:
+        """Hold a queued job, or release it."""
+        state = self.state
+        job = state.jobs.get(event.job)
+        if job is None or job.state is not S.PENDING:
+            return
+        if job.conditions is not None:
+            conditions = msgspec.structs.replace(job.conditions, hold=event.hold)
+            self.eligibility.set_hold(job, conditions, state.now, state.orders)
+        elif event.hold:
+            self.withdraw(job)
+            job.conditions = Conditions(hold=event.hold)
+            self.eligibility.admit(job, state.now, state.orders)
+            state.orders.append(Await(job.id, self.eligibility.reason(job)))
+
+    def withdraw(self, job: Job) -> None:
+        """Take a PENDING job out of the queue, or from the jobs that are not eligible."""
+        if job.conditions is not None:
+            self.eligibility.remove(job)
+            return
+        self.state.queue.withdraw(job)
+        self.state.cancel_reservation(job)
+
+    def on_job_requeued(self, event: JobRequeued) -> None:
+        """End a live job in order to queue it again."""
+        job = self.state.live.get(event.job)
+        if job is not None and job.state is not S.COMPLETING:
+            reason = Reason("requeue", "{why}", {"why": event.why})
+            self.state.kill(job, S.PENDING, reason)
+            job.requeue_asked = True
+
+    def on_job_updated(self, event: JobUpdated) -> None:
+        """Change the request of a job."""
+        job = self.state.jobs.get(event.job)
+        if job is not None and job.state is S.PENDING:
+            self.withdraw(job)
+            self.requested_anew(job, event.spec)
+        elif job is not None and job.id in self.state.live and job.state is not S.COMPLETING:
+            self._change_limits(job, event.spec)
+
+    def requested_anew(self, job: Job, spec: JobSpec) -> None:
+        """Queue a job again with another request."""
+        if job.conditions is not None:
+            job.queued_at = self.state.now
+        job.change_request(spec)
+        self.admit(job)
+        if job.state is not S.PENDING and self._awaited.jobs:
+            note_change(self._awaited, job.id, self.state.now, self.state.orders)
+
+    def _change_limits(self, job: Job, spec: JobSpec) -> None:
+        """Change the walltime, the largest size and the labels of a live job."""
+        state = self.state
+        job.spec = spec
+        if self.predictor is None:
+            job.estimate_s = job.walltime_s
+        self.alarms.limit(job)
+        state.expect(job)
+        state.compression_due = True
+        state.request_pass()
+        self.alarms.wake_by(max(job.estimated_end, state.now))
 
     def on_node_joined(self, event: NodeJoined) -> None:
         """Add the processors and resources of a node."""
@@ -364,11 +462,16 @@ class EventHandlers:
         if self.state.exclusions.move(-event.by_s, self.state.now):
             self.state.exclusions_changed()
             self._exclusions_changed()
+        self.eligibility.move_begins(-event.by_s, self.state.orders)
+        self.eligibility.advance(self.state.now, self.state.orders)
+        self.alarms.wake_by(self.eligibility.next_begin)
 
     def on_wakeup(self, event: Wakeup) -> None:
         """End overdue jobs, extend predictions, ask for the next wake-up."""
         if self.alarms.wake():
             self.state.request_pass()
+        self.eligibility.advance(self.state.now, self.state.orders)
+        self.alarms.wake_by(self.eligibility.next_begin)
 
     def advance_exclusions(self) -> None:
         """Schedule by the exclusions of the present time."""
@@ -387,6 +490,9 @@ HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
     ClockSet: EventHandlers.on_clock_set,
     DepthChanged: EventHandlers.on_depth_changed,
     DrainChanged: EventHandlers.on_drain_changed,
+    HoldChanged: EventHandlers.on_hold_changed,
+    JobRequeued: EventHandlers.on_job_requeued,
+    JobUpdated: EventHandlers.on_job_updated,
     JobSubmitted: EventHandlers.on_job_submitted,
     JobStarted: EventHandlers.on_job_started,
     ResizeDone: EventHandlers.on_resize_done,

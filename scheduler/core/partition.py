@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from scheduler.core.alarms import Alarms
+from scheduler.core.eligibility import Awaited, note_change
 from scheduler.core.event_handlers import HANDLERS, EventHandlers
 from scheduler.core.event_order import by_start, divide_for_passes, instant_order
 from scheduler.core.passes import Passes
@@ -20,13 +21,14 @@ from scheduler.core.resizing import PolicyErrorHandler, Resizes, measure
 from scheduler.model.events import (
     Event,
     JobEnded,
+    JobSpec,
     JobSubmitted,
     ResizeDone,
     ResizePoint,
 )
-from scheduler.model.job import ACTIVE, Job
+from scheduler.model.job import ACTIVE, PENDING, Job
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Order, Reason
+from scheduler.model.orders import Order, Reason, Start
 from scheduler.model.priority import Prioritised
 from scheduler.policies.backfill.own_pass import title
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
@@ -50,6 +52,7 @@ class Partition:
     scenario : rules by which the partition decides.
     machine : its nodes that are up at the beginning; others join by `NodeJoined`.
     jobs : job number -> job, of all partitions of the core.
+    awaited : what the jobs of all partitions wait for.
     kill_at_walltime : end jobs that exceed their walltime.
     order : "batch" makes all state changes of an instant, then one scheduling pass. "sequential"
         runs a pass after each event, for comparison with simulators that do so: expired
@@ -72,6 +75,7 @@ class Partition:
         scenario: Scenario,
         machine: Machine,
         jobs: dict[int, Job],
+        awaited: Awaited,
         *,
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
@@ -104,7 +108,9 @@ class Partition:
             max_jobs=backfill.max_jobs,
             learns_at_once=order == "batch",
             keep_ended=keep_ended,
+            awaited=awaited,
         )
+        self._awaited = awaited
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._decides_first = any(map(_precedes_pass, policies))
 
@@ -156,6 +162,16 @@ class Partition:
         return self._handlers.depth_limit
 
     @property
+    def waiting(self) -> dict[int, Job]:
+        """Queued jobs that are not eligible, by number."""
+        return self._handlers.eligibility.waiting
+
+    @property
+    def has_entered(self) -> bool:
+        """Whether jobs have become eligible since the last pass, which one is due for."""
+        return self._handlers.eligibility.has_entered
+
+    @property
     def wakes_from(self) -> float:
         """Time (s) from which on a `Wakeup` is for this partition."""
         return self._alarms.due_from
@@ -185,7 +201,7 @@ class Partition:
         else:
             return self._handle_general(events)
         if state.pass_due and state.queue.jobs:
-            self._passes.run()
+            self._run_pass()
         return orders
 
     def _handle_general(self, events: Sequence[Event]) -> list[Order]:
@@ -261,9 +277,26 @@ class Partition:
             for point in first:
                 self._handlers.on_resize_point(point)
         if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
-            self._passes.run()
+            self._run_pass()
         for point in points:
             self._handlers.on_resize_point(point)
+
+    def _run_pass(self) -> None:
+        """Run a scheduling pass, and another one if starts have made jobs eligible."""
+        state, awaited = self.state, self._awaited
+        seen = 0
+        while True:
+            self._handlers.eligibility.has_entered = False
+            self._passes.run()
+            if not awaited.starts:
+                return
+            began = [order.job for order in state.orders[seen:] if type(order) is Start]
+            seen = len(state.orders)
+            for number in began:
+                if number in awaited.starts:
+                    note_change(awaited, number, state.now, state.orders)
+            if not self.has_entered:
+                return
 
     def _comes_first(self, point: ResizePoint) -> bool:
         """Whether the policy decides at a resize point before the pass of the same instant."""
@@ -278,6 +311,9 @@ class Partition:
         ------
         KeyError : no job of this number is queued.
         """
+        waiting = self._handlers.eligibility.waiting.get(job)
+        if waiting is not None:
+            return self._handlers.eligibility.reason(waiting)
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.scheduling
@@ -287,6 +323,14 @@ class Partition:
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""
         self._handlers.admit(job)
+
+    def withdraw(self, job: Job) -> None:
+        """Give up a queued job that another partition gets."""
+        self._handlers.withdraw(job)
+
+    def take_over(self, job: Job, spec: JobSpec) -> None:
+        """Queue a job that another partition has given up, with a request for this one."""
+        self._handlers.requested_anew(job, spec)
 
     def forget(self, job: int) -> None:
         """Drop the record of an ended job; see `SchedulerState.forget`."""
@@ -336,6 +380,9 @@ class Partition:
             self._alarms.limit(job)
         state.exclusions.restore(record.exclusions, now)
         state.restore(now, record.nodes, recorded)
+        for job in recorded:
+            if job.conditions is not None and job.state is PENDING:
+                self._handlers.eligibility.restore(job)
         for point in points:
             live = state.live.get(point.job)
             if live is not None and live.state in ACTIVE and live.spec.resizable:
@@ -356,6 +403,10 @@ class Partition:
         if number in jobs:
             return
         job = jobs[number] = Job(number, event.spec, event.at)
+        if event.spec.conditions is not None:
+            job.conditions = event.spec.conditions
+            self._handlers.admit(job)
+            return
         passes = self._passes
         if not self.state.queue.jobs and passes.current.can_start_unqueued:
             self._handlers.set_demand(job)

@@ -56,7 +56,7 @@ class Redirector:
         processes have ended, the job is moved, and an order is added to `orders`.
         """
         job = self.principal.live.get(event.job) if isinstance(event, JobEvent) else None
-        if job is None or job.cause is not S.PENDING:
+        if job is None or job.cause is not S.PENDING or job.requeue_asked:
             return False
         if isinstance(event, JobCancelled):
             job.cause, job.why = S.CANCELLED, event.why

@@ -81,10 +81,11 @@ class Waiting(msgspec.Struct, frozen=True):
     now : time of the forecast, s.
     reason : what it waits for.
     before : numbers of the first queued jobs before it, in queue order.
-    before_count : number of all queued jobs before it.
+    before_count : number of all queued jobs before it; 0 if it is not eligible.
     forecast : what it is expected to do.
     start_quantiles : of its start over futures, calibrated; None if there are none.
-    changes : other requests that were tried, with their starts.
+    changes : other requests that were tried, with their starts;
+        none for one that is not eligible.
     outcomes : see `Quote`.
     """
 
@@ -238,7 +239,8 @@ def waiting(
     job = _queued_job(state, number)
     core = state.core()
     before: list[int] = []
-    for other in core.partition_of(job).queue:
+    is_eligible = job.conditions is None
+    for other in core.partition_of(job).queue if is_eligible else ():
         if other.id == number:
             break
         before.append(other.id)
@@ -254,7 +256,7 @@ def waiting(
         spread = known_outcomes.corrected(spreads, state.now).start
     changes = [
         OtherRequest(spec.processors, spec.walltime_s, _start_with(state, job, spec, horizon_s))
-        for spec in _other_requests(job.spec)
+        for spec in (_other_requests(job.spec) if is_eligible else ())
     ]
     return Waiting(
         job=number,
@@ -290,7 +292,7 @@ def _start_with(state: RecordedState, job: Job, spec: JobSpec, horizon_s: float)
     """Forecast the start of a queued job as if it had been submitted with another request."""
     other = Job(job.id, spec, job.submitted_at)
     other.queued_at, other.redirected_at = job.queued_at, job.redirected_at
-    other.partition = job.partition
+    other.partition, other.conditions = job.partition, job.conditions
     other.first_group, other.next_group = job.first_group, job.next_group
     other.estimate_s = min(job.estimate_s, spec.walltime_s)
     other.first_estimate_s = min(job.first_estimate_s, spec.walltime_s)

@@ -137,14 +137,17 @@ class RecordedState:
     def later(self, core: Core) -> RecordedState:
         """Record a copy of the core that was built by `core` and has run forward since.
 
-        Jobs that still wait are those of this state: their estimates must not have changed.
+        Eligible jobs that still wait are those of this state: their estimates must not have
+        changed.
         """
         known = {job.id: job for job in self.jobs}
         return replace(
             self,
             record=encode_core(core.record()),
             jobs=[
-                known[job.id] if job.state is PENDING else _copied(job)
+                known[job.id]
+                if job.state is PENDING and known[job.id].conditions is None
+                else _copied(job)
                 for job in core.jobs.values()
                 if job.state not in FINAL
             ],

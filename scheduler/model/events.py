@@ -17,6 +17,7 @@ import msgspec
 
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
+from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.model.resources import checked
 
 #: Name of the partition for redirected jobs, unless the rule of redirection names another one.
@@ -44,6 +45,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     performance : performance model of the job, as `reshape.speedup.named` reads it; "": none.
     reservation : advance reservation in which alone the job may run; "": none.
     partition : name of the partition whose processors the job gets; "": the first one.
+    conditions : what has to happen before the job is eligible; None: nothing.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     performance: str = ""
     reservation: str = ""
     partition: str = ""
+    conditions: Conditions | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -178,6 +181,34 @@ class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
     at: float
     job: int
     why: str = "cancelled by its user"
+
+
+class HoldChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A queued job is held, or released if `hold` is empty."""
+
+    at: float
+    job: int
+    hold: Hold
+
+
+class JobRequeued(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A user lets a job that holds processors end and be queued again, for the reason `why`."""
+
+    at: float
+    job: int
+    why: str = "requeued by its user"
+
+
+class JobUpdated(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The request of a job that has not ended is `spec` from now on.
+
+    A queued job may get any other request. Of a job that holds processors only the limits, labels
+    and the priority may change; it remains in its partition, and rigid or resizable as it is.
+    """
+
+    at: float
+    job: int
+    spec: JobSpec
 
 
 class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -300,7 +331,16 @@ class ReservationCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 #: Events of one job.
 JobEvent: TypeAlias = (
-    JobSubmitted | JobStarted | ResizePoint | ResizeDone | ResizeFailed | JobEnded | JobCancelled
+    JobSubmitted
+    | JobStarted
+    | ResizePoint
+    | ResizeDone
+    | ResizeFailed
+    | JobEnded
+    | JobCancelled
+    | HoldChanged
+    | JobRequeued
+    | JobUpdated
 )
 Event: TypeAlias = (
     JobEvent

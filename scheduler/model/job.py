@@ -12,8 +12,9 @@
 
 A job in COMPLETING has been ordered to end and still holds its processors. A job that ends in order
 to be redirected then becomes PENDING again. So does a job with `requeue` whose processes died, from
-any state in which it holds processors, and a job whose program could not be started. The names are
-those of Slurm.
+any state in which it holds processors, and a job whose program could not be started. A
+PENDING job is in the queue if it is eligible (`scheduler.model.requests.conditions`). The names
+are those of Slurm.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.history import History
 from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.conditions import Conditions
 from scheduler.model.resources import Quantity
 from scheduler.model.selection import leaving_groups
 
@@ -102,6 +104,8 @@ class Job:
     checkpoint : iteration of its last checkpoint when it was last requeued.
     requeued_why : why it was last requeued.
     partition : name of the partition in which it is queued, runs or ran; "": the first one.
+    conditions : what it still waits for before it is eligible; None: it is eligible.
+    requeue_asked : whether it was ended to be queued again, at the request of a user.
     """
 
     state: JobState
@@ -132,6 +136,8 @@ class Job:
     checkpoint: int = 0
     requeued_why: str = ""
     partition: str = ""
+    conditions: Conditions | None = None
+    requeue_asked: bool = False
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool], tuple[int, ...]] | None = None  # (key, sizes)
 
@@ -184,6 +190,12 @@ class Job:
         self.requeues += 1
         self.requeued_why = why
 
+    def change_request(self, spec: JobSpec) -> None:
+        """Take another request while it is PENDING and in no queue."""
+        self.spec, self.processors, self.topology = spec, spec.processors, spec.topology
+        self.estimate_s, self.first_estimate_s = spec.walltime_s, 0.0
+        self.conditions, self.partition = spec.conditions, spec.partition
+
     def _wait_again(self, at: float) -> None:
         """Become PENDING and forget the last start.
 
@@ -192,6 +204,7 @@ class Job:
         """
         self.become(S.PENDING)
         self.processors = self.spec.processors
+        self.requeue_asked = False
         self.first_group = self.next_group
         self.sizes += ((at, 0),)
         self.started_at = self.cause = self._history = None
@@ -207,7 +220,7 @@ class Job:
         copy = Job(self.id, self.spec, self.submitted_at)
         copy.state, copy.processors = self.state, self.processors
         copy.queued_at, copy.redirected_at = self.queued_at, self.redirected_at
-        copy.partition = self.partition
+        copy.partition, copy.conditions = self.partition, self.conditions
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
         copy.topology, copy.sizes = self.topology, self.sizes
         copy.first_group, copy.next_group = self.first_group, self.next_group
@@ -223,6 +236,7 @@ class Job:
         copy.resize, copy.restarts, copy.misses = self.resize, self.restarts, self.misses
         copy.backfilled, copy.cause, copy.why = self.backfilled, self.cause, self.why
         copy.exit_code, copy.signal = self.exit_code, self.signal
+        copy.requeue_asked = self.requeue_asked
         return copy
 
     @property

@@ -142,6 +142,27 @@ class Requeue(msgspec.Struct, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
+class Await(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A queued job is not eligible, or waits for something else than before."""
+
+    job: int
+    reason: Reason
+
+
+class Enqueue(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A job that was not eligible is in the queue from now on."""
+
+    job: int
+    reason: Reason
+
+
+class Drop(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A job that was not eligible has ended without a start."""
+
+    job: int
+    reason: Reason
+
+
 class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
     """No further expansion, or no further contraction, of the job is tried: too many failed."""
 
@@ -177,5 +198,17 @@ class Refuse(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 Order: TypeAlias = (
-    Start | Expand | Contract | Continue | Kill | Requeue | GiveUp | WakeAt | Reserve | Refuse
+    Start
+    | Expand
+    | Contract
+    | Continue
+    | Kill
+    | Requeue
+    | Await
+    | Enqueue
+    | Drop
+    | GiveUp
+    | WakeAt
+    | Reserve
+    | Refuse
 )

@@ -38,6 +38,11 @@ class Submission(msgspec.Struct, omit_defaults=True):
     shared : what each process demands of the shared resources of its node, by name.
     reservation : advance reservation in which alone the job runs; "": none.
     partition : name of a partition; "": the first of the service.
+    hold : whether the job is held from the beginning.
+    begin : time before which it does not start, Unix seconds of the wall clock; None: none.
+    dependency : what has to become of other jobs before it starts, as
+        `scheduler.model.requests.conditions` reads it; "": nothing.
+    kill_on_invalid : whether it ends when its dependency can never be met.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
     """
@@ -64,6 +69,10 @@ class Submission(msgspec.Struct, omit_defaults=True):
     shared: dict[str, int] = {}
     reservation: str = ""
     partition: str = ""
+    hold: bool = False
+    begin: float | None = None
+    dependency: str = ""
+    kill_on_invalid: bool = False
 
 
 class Submit(MessageBase):

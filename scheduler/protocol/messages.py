@@ -8,7 +8,8 @@
     to a node agent           StartGroup, StartProxy, KillGroup, ForgetGroups, ReportEnd, WatchJoin,
                               CancelAccept, SweepJob, AgentStop
     from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
-                              Cancel, Withdraw, ReadSubmission, ListJobs, Explain, Wait, ServerInfo,
+                              Cancel, Withdraw, HoldJob, RequeueJob, UpdateJob,
+                              ReadSubmission, ListJobs, Explain, Wait, ServerInfo,
                               ListNodes, ChangeNode, RemoveNode, CreateReservation,
                               CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
                               Stop
@@ -24,10 +25,13 @@ import msgspec
 from reshape.wire.codec import PROTOCOL, MessageDecoder
 from reshape.wire.messages import *
 from scheduler.protocol.agent_messages import *
+from scheduler.protocol.change_messages import *
 from scheduler.protocol.command_messages import *
 from scheduler.protocol.machine_messages import *
 
-Message: TypeAlias = ApplicationMessage | AgentMessage | CommandMessage | MachineMessage
+Message: TypeAlias = (
+    ApplicationMessage | AgentMessage | CommandMessage | ChangeMessage | MachineMessage
+)
 
 
 class _StartNumbers(msgspec.Struct, tag="StartGroup"):

@@ -22,6 +22,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import AdvanceReservations
 from scheduler.service.components.application_scheduler import ApplicationScheduler
+from scheduler.service.components.job_changes import JobChanges
 from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.node_states import NodeStates
@@ -81,6 +82,7 @@ class Components:
     remap: RemapScheduler
     ends: JobEnds
     applications: ApplicationScheduler
+    changes: JobChanges
     policy_errors: PolicyErrors
     nodes: NodeStates
     reservations: AdvanceReservations
@@ -156,6 +158,7 @@ def _assemble(
         remap,
         ends,
         applications,
+        JobChanges(core, applications, clock),
         errors,
         NodeStates(core, monitor),
         AdvanceReservations(core, clock),

@@ -17,8 +17,11 @@ from scheduler.model.events import (
     DepthChanged,
     DrainChanged,
     Event,
+    HoldChanged,
     JobCancelled,
+    JobRequeued,
     JobSubmitted,
+    JobUpdated,
     NodeJoined,
     NodeLost,
     NodeRemoved,
@@ -44,6 +47,8 @@ ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 #: says so.
 CHANGE_NO_PROCESSES = (
     JobSubmitted,
+    JobUpdated,
+    HoldChanged,
     ResizePoint,
     Wakeup,
     ClockSet,
@@ -54,7 +59,10 @@ CHANGE_NO_PROCESSES = (
     ReservationCancelled,
 )
 #: Events that a client has to be able to rely on when it has received the answer.
-DURABLE = (JobSubmitted, JobCancelled, ReservationRequested, ReservationCancelled)
+DURABLE = (
+    *(JobSubmitted, JobCancelled, HoldChanged, JobRequeued, JobUpdated),
+    *(ReservationRequested, ReservationCancelled),
+)
 
 
 class Driver:
@@ -94,7 +102,7 @@ class Driver:
 
     def restore_alarms(self) -> None:
         """Wake a recovered core at once, so that it asks for the wake-ups it needs."""
-        if self._core.live or len(self._core.exclusions):
+        if self._core.jobs or len(self._core.exclusions):
             self._alarms = [self._clock()]
         change = self._depth.initial_change(self._clock())
         if change is not None:

@@ -41,6 +41,9 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ForecastJob: _PEOPLE,  # users: their own jobs
     m.Cancel: _PEOPLE,  # users: their own jobs
     m.Withdraw: _PEOPLE,  # users: their own jobs
+    m.HoldJob: _PEOPLE,  # users: their own jobs
+    m.RequeueJob: _PEOPLE,  # users: their own jobs
+    m.UpdateJob: _PEOPLE,  # users: their own jobs
     m.ReadSubmission: _PEOPLE,  # the user of the job alone
     m.Explain: _PEOPLE,  # users: their own jobs
     m.ListJobs: _PEOPLE,
@@ -58,7 +61,10 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.Stop: frozenset(("administrator",)),
 }
 #: Messages about a job that only its user and administrators may send.
-OF_OWN_JOB = (m.Cancel, m.Withdraw, m.ReadSubmission, m.Explain, m.ForecastJob)
+OF_OWN_JOB = (
+    *(m.Cancel, m.Withdraw, m.HoldJob, m.RequeueJob, m.UpdateJob),
+    *(m.ReadSubmission, m.Explain, m.ForecastJob),
+)
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,13 @@ def _told(message: m.Message) -> str:
             return f"job {job} is cancelled"
         case m.Withdraw(job=job):
             return f"job {job} is withdrawn"
+        case m.HoldJob(job=job, hold=hold):
+            return f"job {job} is {'held' if hold else 'released'}"
+        case m.RequeueJob(job=job):
+            return f"job {job} is requeued"
+        case m.UpdateJob(job=job, changes=changes):
+            parts = (f"{name} {value}" for name, value in changes.given.items())
+            return f"job {job} is updated: {', '.join(parts)}"
         case m.Stop(kill=kill):
             return f"the service is stopped{', with its jobs' * kill}"
     return ""

@@ -14,7 +14,7 @@ import msgspec
 from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
-from scheduler.model.events import JobCancelled, JobStarted
+from scheduler.model.events import Event, JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
 from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
@@ -241,6 +241,8 @@ class RequestHandler:
                 if earlier is not None:
                     self._answer_later(peer, message.id, partial(m.Submitted, job=earlier))
                     return None
+                if submission.dependency:  # on a job of this turn, perhaps
+                    self._driver.decide_pending()
                 event = apps.submit(submission)
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
@@ -270,6 +272,10 @@ class RequestHandler:
                 if withdrawal is not None:  # no other event comes between check and decision
                     self._driver.decide([withdrawal])
                 return m.Done()
+            case m.HoldJob() | m.RequeueJob() | m.UpdateJob():
+                self._driver.decide_pending()
+                self._driver.decide([self._change(message, sender)])
+                return m.Done()
             case m.ReadSubmission():
                 return m.RecordedSubmission(submission=apps.submission(message.job, sender.user))
             case m.ListJobs(job=None):
@@ -288,6 +294,18 @@ class RequestHandler:
                 self._driver.changed_jobs.add(message.job)  # it may have ended already
                 return None
         return self._on_machine_command(peer, message, sender)
+
+    def _change(self, message: m.ChangeMessage, sender: Sender) -> Event:
+        """Check a change of a job, and make its event."""
+        changes = self._components.changes
+        is_administrator = "administrator" in sender.roles
+        match message:
+            case m.HoldJob():
+                return changes.hold(message, sender.user, is_administrator=is_administrator)
+            case m.RequeueJob(job=number):
+                return changes.requeue(number, sender.user)
+            case m.UpdateJob():
+                return changes.update(message, is_administrator=is_administrator)
 
     def _on_machine_command(
         self, peer: bytes, message: m.Message, sender: Sender

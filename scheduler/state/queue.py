@@ -32,6 +32,7 @@ class Queue:
     jobs : job number -> job, in order of arrival.
     ages : whether one of the orders changes with time.
     sorted_at : when an order that ages was last applied to all jobs, s.
+    withdrawn : numbers of jobs that left the queue and may come back, since it was last rebuilt.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Queue:
         self._heap: list[QueuePosition] = []
         self._last: QueuePosition = (None, 0)  # of the latest arrival
         self._arrived_in_order = True
+        self.withdrawn: set[int] = set()
         self._new: dict[int, Job] = {}  # jobs that are not in the search trees
         self._smallest_new = MANY  # a lower bound of their numbers of processors
         aging = [some for some in (order, self._backfill_order) if some.ages]
@@ -128,7 +130,18 @@ class Queue:
         self._arrived_in_order = False
         self._line.clear()
         self._rebuild_heap(at)  # without positions of jobs that have left
+        self.withdrawn.clear()
         self.add(job, now)
+
+    def withdraw(self, job: Job) -> None:
+        """Remove a job that may come back.
+
+        Raises
+        ------
+        KeyError : the job is not queued.
+        """
+        self.remove(job)
+        self.withdrawn.add(job.id)
 
     def remove(self, job: Job) -> None:
         """Remove a job.

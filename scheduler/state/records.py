@@ -23,6 +23,7 @@ from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Node
 from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.conditions import Conditions
 from scheduler.state.exclusions import Exclusion
 
 
@@ -65,6 +66,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     requeued_why: str = ""
     failed_starts: int = 0
     partition: str = ""
+    conditions: Conditions | None = None
+    requeue_asked: bool = False
     history: History | None = None
 
     @classmethod

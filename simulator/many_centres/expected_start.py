@@ -14,6 +14,7 @@ from math import inf, isnan
 
 import msgspec
 
+from scheduler.core.eligibility import Awaited
 from scheduler.core.partition import Partition
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.model.events import JobSpec, Wakeup
@@ -86,7 +87,8 @@ def _copied(partition: Partition, now: float) -> tuple[Partition, dict[int, int]
     scenario = partition.scenario
     if partition.predictor is not None:
         scenario = msgspec.structs.replace(scenario, estimates=UserEstimates())
-    copy = Partition("", scenario, machine, {}, kill_at_walltime=False, order=partition.order)
+    order = partition.order
+    copy = Partition("", scenario, machine, {}, Awaited(), kill_at_walltime=False, order=order)
     into = copy.state
     live = [state.jobs[number] for number in state.live]
     queued = list(state.queue.jobs.values())

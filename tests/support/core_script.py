@@ -7,8 +7,9 @@ line is an event, an enquiry or a comment; events of a block with the same time 
 together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
-           [partition=NAME]
-    @TIME started JOB | cancel JOB | wake
+           [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
+    @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
+    @TIME requeue JOB | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [reserved=N] [shares=PARTITION:N,...] | lose NODE
@@ -29,11 +30,14 @@ from scheduler.model.events import (
     DepthChanged,
     DrainChanged,
     Event,
+    HoldChanged,
     JobCancelled,
     JobEnded,
+    JobRequeued,
     JobSpec,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
     NodeJoined,
     NodeLost,
     NodeRemoved,
@@ -46,6 +50,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand, Order, Refuse, Reserve, Start, WakeAt
+from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.policies.scenarios import scenario
 
 
@@ -109,16 +114,24 @@ def run(core: Core, commands: list[str]) -> list[str]:
     return output
 
 
+SUBMIT: tuple[set[str], set[str]] = (
+    {"requeue", "hold", "strict"},
+    {
+        *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
+        *("partition", "name", "user", "begin", "after"),
+    },
+)
 #: Event -> words and named words that it may have besides its numbers.
 EVENTS: dict[str, tuple[set[str], set[str]]] = {
-    "submit": (
-        {"requeue"},
-        {"n", "walltime", "max", "topology", "priority", "performance", "reservation", "partition"},
-    ),
+    "submit": SUBMIT,
+    "update": SUBMIT,
     "started": (set(), set()),
     "ended": ({"died", "unstarted"}, {"exit", "signal", "checkpoint", "fault"}),
     "cancel": (set(), set()),
     "wake": (set(), set()),
+    "hold": ({"admin"}, set()),
+    "release": (set(), set()),
+    "requeue": (set(), set()),
     "point": (set(), {"topology"}),
     "done": (set(), set()),
     "failed": ({"restart"}, set()),
@@ -181,7 +194,7 @@ def read_event(line: str) -> Event:
         return ReservationCancelled(time, name)
     numbers = [float(word) for word in words if word not in flags]
     job, *others = [int(number) for number in numbers] or [0]
-    if what == "submit" and not others:
+    if what in ("submit", "update") and not others:
         most = int(named["max"]) if "max" in named else None
         spec = JobSpec(
             int(named["n"]),
@@ -193,8 +206,11 @@ def read_event(line: str) -> Event:
             performance=named.get("performance", ""),
             reservation=named.get("reservation", ""),
             partition=named.get("partition", ""),
+            name=named.get("name", ""),
+            user=named.get("user", ""),
+            conditions=read_conditions(words, named),
         )
-        return JobSubmitted(time, job, spec)
+        return (JobSubmitted if what == "submit" else JobUpdated)(time, job, spec)
     if what == "point":
         _, iteration, seconds = numbers
         return ResizePoint(time, job, int(iteration), seconds, topology)
@@ -213,10 +229,22 @@ def read_event(line: str) -> Event:
     if what == "failed":
         (serial,) = others
         return ResizeFailed(time, job, serial, "the group did not come up", "restart" in words)
+    if what in ("hold", "release"):
+        by = "administrator" if "admin" in words else "user"
+        return HoldChanged(time, job, by if what == "hold" else "")
     plain = {"started": JobStarted, "done": ResizeDone, "cancel": JobCancelled, "wake": Wakeup}
+    plain["requeue"] = JobRequeued
     if what not in plain:
         raise ValueError(f"too many numbers in {line!r}")
     return plain[what](time, *(int(number) for number in numbers))
+
+
+def read_conditions(words: list[str], named: dict[str, str]) -> Conditions | None:
+    dependency = Dependency.parse(named["after"]) if "after" in named else None
+    begin = float(named["begin"]) if "begin" in named else None
+    hold = "user" if "hold" in words else ""
+    conditions = Conditions(hold, begin, dependency, "strict" in words)
+    return None if conditions == Conditions() else conditions
 
 
 def order_line(order: Order) -> str:

@@ -34,9 +34,17 @@ class JobRange(NamedTuple):
 
 
 class JobRanges(click.ParamType[list[JobRange]]):
-    """Jobs such as ``3,5-8,last``, with --sites after the name of a site and a colon."""
+    """Jobs such as ``3,5-8,last``, with --sites after the name of a site and a colon.
+
+    Parameters
+    ----------
+    with_sites : whether the command has the option --sites.
+    """
 
     name = "JOBS"
+
+    def __init__(self, *, with_sites: bool = True) -> None:
+        self._with_sites = with_sites
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -44,7 +52,9 @@ class JobRanges(click.ParamType[list[JobRange]]):
         """Parse the text of an argument."""
         if isinstance(value, list):
             return value
-        site, _, text = str(value).rpartition(":")
+        site, colon, text = str(value).rpartition(":")
+        if colon and not self._with_sites:
+            self.fail(f"{value!r} is not a job: give a job number or 'last'", param, ctx)
         return [self._range(site, part, param, ctx) for part in text.split(",")]
 
     def _range(
@@ -100,7 +110,7 @@ def cancel(
         done = [_cancel_ranges(directory, sites, site, jobs) for site, jobs in by_site.items()]
     else:
         own = _user_of(directory) if everything else user
-        done = [_cancel_at(directory, "", [], _matching(directory, user=own, name=name))]
+        done = [_cancel_at(directory, "", [], matching(directory, user=own, name=name))]
     if not all(done):
         sys.exit(FAILED)
 
@@ -117,10 +127,10 @@ def _cancel_ranges(
     service = place_of(directory, sites, SiteJob(site, jobs[0].first))
     named = [number_of(service, job.first) for job in jobs if job.last is None]
     spans = [(job.first, job.last) for job in jobs if job.last is not None]
-    return _cancel_at(service, site, named, _matching(service, spans) if spans else [])
+    return _cancel_at(service, site, named, matching(service, spans) if spans else [])
 
 
-def _matching(
+def matching(
     service: Path,
     spans: Sequence[tuple[int, float]] = ((1, inf),),
     *,
@@ -137,15 +147,15 @@ def _matching(
     ]
 
 
-def _cancel_at(service: Path, site: str, named: Sequence[int], matching: Sequence[int]) -> bool:
+def _cancel_at(service: Path, site: str, named: Sequence[int], chosen: Sequence[int]) -> bool:
     """Cancel jobs of one service; return whether none of them goes on.
 
     Parameters
     ----------
     named : jobs that the command line names one by one: one that has ended is an error.
-    matching : jobs that had not ended when they were chosen.
+    chosen : jobs that had not ended when they were chosen.
     """
-    numbers = list(dict.fromkeys([*named, *matching]))
+    numbers = list(dict.fromkeys([*named, *chosen]))
     if not numbers:
         click.echo("reshape: no queued or running job matches", err=True)
         return True
@@ -157,7 +167,7 @@ def _cancel_at(service: Path, site: str, named: Sequence[int], matching: Sequenc
         else:
             click.echo(f"cancelled job {SiteJob(site, number)}")
     if refused.keys() - named:
-        live = set(_matching(service))
+        live = set(matching(service))
         refused = {job: why for job, why in refused.items() if job in named or job in live}
     for message in refused.values():
         click.echo(f"reshape: error: {message}", err=True)

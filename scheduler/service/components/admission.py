@@ -6,19 +6,24 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
 from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
+from scheduler.core.eligibility import outcome
 from scheduler.core.partition import Partition
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
+from scheduler.model.job import FINAL, Job
+from scheduler.model.requests.conditions import Conditions, Dependency, Term
 from scheduler.policies.containment import Report
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.protocol.messages import Submission
@@ -315,3 +320,48 @@ def _check_text(submission: Submission) -> None:
     for field, most in _LONGEST.items():
         check_text(getattr(submission, field), field, most)
     check_arguments(submission.argv, submission.environment)
+
+
+def conditions_of(
+    submission: Submission, find: Callable[[int], Job], ahead_s: float
+) -> Conditions | None:
+    """Conditions of a submission; None if there are none.
+
+    What has become of jobs that have ended is filled in, since the core may have forgotten them.
+
+    Parameters
+    ----------
+    find : returns the job of a number, also one that has ended, or raises ReshapeError.
+    ahead_s : wall clock minus the service's clock, seconds.
+
+    Raises
+    ------
+    ReshapeError : the dependency is invalid, or names a job that there is not.
+    """
+    begin, dependency = submission.begin, None
+    if submission.dependency:
+        try:
+            known = Dependency.parse(submission.dependency)
+        except ValueError as error:
+            raise ReshapeError(f"--dependency: {error}") from None
+        terms = tuple(_known_term(term, find) for term in known.terms)
+        dependency = Dependency(terms, known.any_of)
+    elif submission.kill_on_invalid:
+        raise ReshapeError("--kill-on-invalid-dep needs --dependency")
+    conditions = Conditions(
+        "user" if submission.hold else "",
+        None if begin is None else begin - ahead_s,
+        dependency,
+        submission.kill_on_invalid,
+    )
+    return None if conditions == Conditions() else conditions
+
+
+def _known_term(term: Term, find: Callable[[int], Job]) -> Term:
+    if term.kind == "singleton":
+        return term
+    try:
+        other = find(term.job)
+    except ReshapeError as error:
+        raise ReshapeError(f"--dependency {term}: {error}") from None
+    return replace(term, met=outcome(term, other)) if other.state in FINAL else term

@@ -6,6 +6,7 @@ import logging
 import secrets
 
 import msgspec
+from msgspec.structs import replace
 
 from reshape.errors import PermissionDenied, ReshapeError
 from scheduler.core.core import Core
@@ -14,7 +15,7 @@ from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import Facts, lost_submission
-from scheduler.service.components.admission import Admission
+from scheduler.service.components.admission import Admission, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
@@ -119,7 +120,8 @@ class ApplicationScheduler:
         spec = self._admission.admit(submission)
         if spec.reservation:
             check_reservation(spec, self._core, self._clock())
-        return spec
+        conditions = conditions_of(submission, self.job, self._clock.ahead_s)
+        return spec if conditions is None else replace(spec, conditions=conditions)
 
     def cancel(self, number: int, user: str) -> Event:
         """Return the event that cancels a job, at the request of a user.
@@ -168,6 +170,16 @@ class ApplicationScheduler:
         if submission.user != user:
             raise PermissionDenied(f"the submission of job {number} is for {submission.user} alone")
         return submission
+
+    def submission_of(self, number: int) -> m.Submission:
+        """Return the submission of a job that has not ended, as it was updated last."""
+        return self._launches[number].submission
+
+    def replace_submission(self, number: int, submission: m.Submission) -> None:
+        """Note the updated submission of a job that has not ended."""
+        launch = self._launches[number]
+        launch.submission = submission
+        self._journal.replace_submission(number, launch.token, submission)
 
     def job(self, number: int) -> Job:
         """Return a job; the record of one that has ended is read from the journal.

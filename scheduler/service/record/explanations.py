@@ -6,18 +6,25 @@ from collections.abc import Sequence
 
 from scheduler.model.events import (
     Event,
+    HoldChanged,
     JobCancelled,
     JobEnded,
+    JobRequeued,
+    JobSpec,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
     ResizeDone,
     ResizeFailed,
 )
 from scheduler.model.job import Job
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
+    Await,
     Continue,
     Contract,
+    Drop,
+    Enqueue,
     Expand,
     GiveUp,
     Kill,
@@ -29,7 +36,7 @@ from scheduler.model.orders import (
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
-from scheduler.text.formats import noun
+from scheduler.text.formats import format_moment, noun
 
 
 def because(reason: Reason, ahead_s: float) -> str:
@@ -91,12 +98,21 @@ _PHASES = {
 def _sentence(what: Event | Order, ahead_s: float) -> str:
     match what:
         case JobSubmitted():
-            spec = what.spec
-            most = f" to {spec.max_processors}" if spec.resizable else ""
-            units = noun(spec.max_processors or spec.processors, "processor")
-            more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
-            more += "".join(f", {n} {name} a process" for name, n in spec.shared.items())
-            return f"submitted for {spec.processors}{most} {units}{more}, {spec.walltime_s:g} s"
+            return f"submitted for {_request_text(what.spec, ahead_s)}"
+        case JobUpdated():
+            return f"is updated to {_request_text(what.spec, ahead_s)}"
+        case HoldChanged(hold=""):
+            return "is released"
+        case HoldChanged():
+            return f"is held by {'its user' if what.hold == 'user' else 'an administrator'}"
+        case JobRequeued():
+            return f"is to be {what.why}"
+        case Await():
+            return f"is not eligible: {because(what.reason, ahead_s)}"
+        case Enqueue():
+            return f"is eligible: {because(what.reason, ahead_s)}"
+        case Drop():
+            return f"has ended: {because(what.reason, ahead_s)}"
         case Start():
             verb = "restarts from its last resize point" if what.restart else "starts"
             return f"{verb} on processors {what.processors}: {because(what.reason, ahead_s)}"
@@ -133,6 +149,22 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
     return ""
+
+
+def _request_text(spec: JobSpec, ahead_s: float) -> str:
+    """Say what a job requests and waits for."""
+    most = f" to {spec.max_processors}" if spec.resizable else ""
+    units = noun(spec.max_processors or spec.processors, "processor")
+    more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
+    more += "".join(f", {n} {name} a process" for name, n in spec.shared.items())
+    text = f"{spec.processors}{most} {units}{more}, {spec.walltime_s:g} s"
+    if (conditions := spec.conditions) is not None:
+        text += ", held" if conditions.hold else ""
+        if conditions.begin is not None:
+            text += f", not before {format_moment(conditions.begin + ahead_s)}"
+        if conditions.dependency is not None:
+            text += f", dependency {conditions.dependency}"
+    return text
 
 
 def resizes(

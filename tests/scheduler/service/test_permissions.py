@@ -35,6 +35,9 @@ ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .
 Cancel         administrator  user  .  .
 Withdraw       administrator  user  .  .
+HoldJob        administrator  user  .  .
+RequeueJob     administrator  user  .  .
+UpdateJob      administrator  user  .  .
 ReadSubmission  administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .

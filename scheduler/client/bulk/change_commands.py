@@ -1,0 +1,103 @@
+"""``reshape hold``, ``release``, ``requeue`` and ``update``: change jobs after their submission."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reshape.cli.lazy_group import FAILED
+from reshape.cli.options import WholeRange, example
+from scheduler.client.asking import ask, ask_all, number_of
+from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
+from scheduler.client.options import JobNumber, LaterMoment, Priority, Walltime, service_option
+from scheduler.protocol import messages as m
+
+_jobs = click.argument(
+    "jobs", nargs=-1, required=True, metavar="JOB...", type=JobRanges(with_sites=False)
+)
+
+
+@click.command()
+@service_option
+@_jobs
+@example("reshape hold 3", "reshape hold 5-8,12")
+def hold(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
+    """Hold queued jobs: they do not start until they are released.
+
+    A range such as 5-8 means those of its jobs that have not ended.
+    """
+    _change_all(directory, jobs, lambda job: m.HoldJob(job=job, hold=True), "held")
+
+
+@click.command()
+@service_option
+@_jobs
+@example("reshape release 3")
+def release(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
+    """Release held jobs. Only an administrator releases what an administrator has held."""
+    _change_all(directory, jobs, lambda job: m.HoldJob(job=job, hold=False), "released")
+
+
+@click.command()
+@service_option
+@_jobs
+@example("reshape requeue 3")
+def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
+    """End running jobs and queue them again, where they keep their places.
+
+    A program that writes checkpoints restarts from its latest one.
+    """
+    _change_all(directory, jobs, lambda job: m.RequeueJob(job=job), "requeued")
+
+
+@click.command()
+@service_option
+@click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with.")
+@click.option("--max", "max_processors", type=WholeRange(min=1), help="Largest number.")
+@click.option("--walltime", "walltime_s", type=Walltime(), help="Limit of the run time.")
+@click.option("--priority", type=Priority(), help="Priority: a name or a number.")
+@click.option("--name", help="Name of the job.")
+@click.option("--queue", metavar="NAME", help="Queue.")
+@click.option("--partition", "-p", metavar="NAME", help="Partition.")
+@click.option("--begin", type=LaterMoment(), help="Time before which the job does not start.")
+@click.option("--dependency", metavar="LIST", help="Dependency; '' removes it.")
+@click.argument("job", type=JobNumber())
+@example("reshape update 3 --walltime 2h", "reshape update 4 --dependency afterok:3")
+def update(directory: Path, job: int, **changes: Any) -> None:
+    """Change the request of JOB: all of these options while it is queued.
+
+    Of a running job --max, --name, --priority and --walltime can be changed; only an administrator
+    can raise the walltime. A change that is not possible changes nothing.
+    """
+    number = number_of(directory, job)
+    ask(directory, m.UpdateJob(job=number, changes=m.RequestChanges(**changes)))
+    click.echo(f"updated job {number}")
+
+
+def _change_all(
+    directory: Path,
+    ranges: tuple[list[JobRange], ...],
+    change: Callable[[int], m.Message],
+    done: str,
+) -> None:
+    """Change jobs; the exit code is 1 if one of them cannot be changed."""
+    flat = [job for group in ranges for job in group]
+    numbers = [number_of(directory, job.first) for job in flat if job.last is None]
+    spans = [(job.first, job.last) for job in flat if job.last is not None]
+    numbers += matching(directory, spans) if spans else []
+    if not numbers:
+        click.echo("reshape: no queued or running job matches", err=True)
+    refused = False
+    numbers = list(dict.fromkeys(numbers))
+    for number, answer in zip(numbers, ask_all(directory, map(change, numbers)), strict=True):
+        if isinstance(answer, m.Failure):
+            refused = True
+            click.echo(f"reshape: error: {answer.message}", err=True)
+        else:
+            click.echo(f"{done} job {number}")
+    if refused:
+        sys.exit(FAILED)

@@ -1,0 +1,60 @@
+"""Messages with which users change jobs that they have submitted."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from reshape.wire.messages import MessageBase
+
+
+class HoldJob(MessageBase):
+    """Hold a queued job, or release it. Only an administrator releases what one has held."""
+
+    job: int
+    hold: bool
+
+
+class RequeueJob(MessageBase):
+    """End a running job and queue it again."""
+
+    job: int
+
+
+class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Parts of a submission that change; None leaves a part as it is.
+
+    Attributes
+    ----------
+    walltime_s : run time limit, seconds.
+    processors, max_processors : of the starting and of the largest configuration.
+    dependency : as in a submission; "" removes the dependency.
+    begin : Unix seconds of the wall clock.
+    """
+
+    walltime_s: float | None = None
+    processors: int | None = None
+    max_processors: int | None = None
+    priority: float | str | None = None
+    name: str | None = None
+    queue: str | None = None
+    partition: str | None = None
+    dependency: str | None = None
+    begin: float | None = None
+
+    @property
+    def given(self) -> dict[str, float | str]:
+        """The parts that change, by name."""
+        parts = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in parts.items() if value is not None}
+
+
+class UpdateJob(MessageBase):
+    """Change the request of a job that has not ended; answered by Done, or nothing is changed."""
+
+    job: int
+    changes: RequestChanges
+
+
+ChangeMessage: TypeAlias = HoldJob | RequeueJob | UpdateJob

@@ -1,0 +1,167 @@
+"""Changes of jobs by their users: hold, release, requeue and update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from reshape.errors import PermissionDenied, ReshapeError
+from scheduler.core.core import Core
+from scheduler.model.events import Event, HoldChanged, JobRequeued, JobSpec, JobUpdated
+from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.requests.conditions import Conditions, Hold
+from scheduler.protocol import messages as m
+from scheduler.service.components.application_scheduler import ApplicationScheduler
+from scheduler.service.record.clock import Clock
+
+#: What may be changed of a job that holds processors.
+WHILE_RUNNING = ("walltime_s", "max_processors", "priority", "name")
+
+
+class JobChanges:
+    """Checks the changes of jobs that users request, and makes their events."""
+
+    def __init__(self, core: Core, jobs: ApplicationScheduler, clock: Clock) -> None:
+        self._core, self._jobs, self._clock = core, jobs, clock
+
+    def hold(self, message: m.HoldJob, user: str, *, is_administrator: bool) -> Event:
+        """Return the event that holds or releases a queued job.
+
+        Raises
+        ------
+        ReshapeError : it is not queued, or not held.
+        PermissionDenied : an administrator has held it.
+        """
+        job = self._unended(message.job)
+        if job.state is not JobState.PENDING:
+            raise ReshapeError(
+                f"job {job.id} is {job.state.name}: only queued jobs are held and released"
+            )
+        held = "" if job.conditions is None else job.conditions.hold
+        if message.hold:
+            is_own = user == job.spec.user and held != "administrator"
+            by: Hold = "user" if is_own else "administrator"
+            return HoldChanged(self._clock(), job.id, by)
+        if not held:
+            raise ReshapeError(f"job {job.id} is not held")
+        if held == "administrator" and not is_administrator:
+            raise PermissionDenied(
+                f"an administrator holds job {job.id}: only an administrator can release it"
+            )
+        return HoldChanged(self._clock(), job.id, "")
+
+    def requeue(self, number: int, user: str) -> Event:
+        """Return the event that ends a running job and queues it again.
+
+        Raises
+        ------
+        ReshapeError : it is not running.
+        """
+        job = self._unended(number)
+        if job.state in (JobState.PENDING, JobState.COMPLETING):
+            raise ReshapeError(f"job {number} is {job.state.name}: only a running job is requeued")
+        by = "its user" if user == job.spec.user else f"{user}, an administrator"
+        return JobRequeued(self._clock(), number, f"requeued by {by}")
+
+    def update(self, message: m.UpdateJob, *, is_administrator: bool) -> Event:
+        """Return the event that changes the request of a job, and note its new submission.
+
+        Raises
+        ------
+        ReshapeError : the job may not be submitted like that, it would wait for itself, or a part
+            cannot be changed while it runs.
+        PermissionDenied : only an administrator may.
+        """
+        job = self._unended(message.job)
+        given = message.changes.given
+        if not given:
+            raise ReshapeError("nothing is to be changed: give an option, such as --walltime")
+        if job.state is not JobState.PENDING:
+            self._check_running(job, given, is_administrator=is_administrator)
+        submission = replace(self._jobs.submission_of(job.id), **given)
+        # What has become of the conditions since the submission is not checked again.
+        checked = {"begin": given.get("begin"), "dependency": given.get("dependency", "")}
+        spec = self._jobs.request_of(
+            replace(submission, hold=False, kill_on_invalid=False, **checked)
+        )
+        if job.state is JobState.PENDING:
+            spec = replace(spec, conditions=self._conditions(job, spec, given))
+            self._check_cycle(job.id, spec)
+        else:
+            spec = replace(spec, conditions=job.spec.conditions)
+        self._jobs.replace_submission(job.id, submission)
+        return JobUpdated(self._clock(), job.id, spec)
+
+    def _unended(self, number: int) -> Job:
+        job = self._jobs.job(number)
+        if job.state in FINAL:
+            raise ReshapeError(f"job {number} has ended already ({job.state.name})")
+        return job
+
+    def _check_running(
+        self, job: Job, given: Mapping[str, float | str], *, is_administrator: bool
+    ) -> None:
+        """Refuse changes of a job that holds processors."""
+        fixed = [name for name in given if name not in WHILE_RUNNING]
+        if fixed or job.state is JobState.COMPLETING:
+            what = fixed[0].removesuffix("_s").replace("_", " ") if fixed else "nothing"
+            raise ReshapeError(
+                f"job {job.id} is {job.state.name}: its {what} can be changed only while it is"
+                " queued"
+            )
+        walltime_s = given.get("walltime_s")
+        is_raised = isinstance(walltime_s, float) and walltime_s > job.spec.walltime_s
+        if is_raised and not is_administrator:
+            raise PermissionDenied(
+                f"job {job.id} is running: only an administrator can raise its walltime"
+            )
+        largest = given.get("max_processors")
+        if isinstance(largest, int):
+            if not job.spec.resizable or largest == job.spec.processors:
+                raise ReshapeError(
+                    f"job {job.id} is running, and cannot become"
+                    f" {'rigid' if job.spec.resizable else 'resizable'}: change --max while it is"
+                    " queued"
+                )
+            if largest < job.size:
+                raise ReshapeError(
+                    f"job {job.id} runs on {job.size} processors: --max must not be below"
+                )
+
+    def _conditions(
+        self, job: Job, spec: JobSpec, given: Mapping[str, float | str]
+    ) -> Conditions | None:
+        """Conditions of a queued job after a change; unchanged ones are what it still waits for."""
+        old = job.conditions or Conditions()
+        new = spec.conditions or Conditions()
+        return replace(
+            old,
+            begin=new.begin if "begin" in given else old.begin,
+            dependency=new.dependency if "dependency" in given else old.dependency,
+        ).left(self._clock())
+
+    def _check_cycle(self, number: int, spec: JobSpec) -> None:
+        """Refuse a dependency by which a job would wait for itself."""
+        came_from: dict[int, int] = {}
+        todo = [(number, other) for other in _waits_for(spec.conditions)]
+        while todo:
+            before, other = todo.pop()
+            if other == number:
+                chain = [other, before]
+                while chain[-1] != number:
+                    chain.append(came_from[chain[-1]])
+                text = " -> ".join(map(str, reversed(chain)))
+                raise ReshapeError(f"job {number} would wait for itself: {text}")
+            if other not in came_from:
+                came_from[other] = before
+                job = self._core.jobs.get(other)
+                conditions = None if job is None else job.conditions
+                todo += [(other, further) for further in _waits_for(conditions)]
+
+
+def _waits_for(conditions: Conditions | None) -> list[int]:
+    """Numbers of the jobs that have to start or to end before a job is eligible."""
+    if conditions is None or conditions.dependency is None:
+        return []
+    return [term.job for term in conditions.dependency.terms if term.met is None and term.job]

@@ -1,0 +1,233 @@
+"""Holds, updates and dependencies in a service without processes: checks, records, restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from desk import OWNER, Desk
+
+from reshape.wire.codec import encode
+from scheduler.config.settings import QueueConfig
+from scheduler.model.job import JobState
+from scheduler.protocol import messages as m
+from scheduler.service.permissions import Sender
+
+ANN = Sender("ann", frozenset(("user",)), is_remote=True)
+SOLVE = m.Submission(argv=["solve"], processors=1, walltime_s=60.0)
+FULL = m.Submission(argv=["solve"], processors=4, walltime_s=60.0)
+
+
+def ask(desk: Desk, message: m.Message, sender: Sender = OWNER) -> m.Message:
+    (answer,) = desk.ask(b"client", message, sender)
+    return answer
+
+
+def submit(desk: Desk, sender: Sender = OWNER, base: m.Submission = SOLVE, **more: object) -> int:
+    fields = {name: getattr(base, name) for name in base.__struct_fields__} | more
+    answer = ask(desk, m.Submit(submission=m.Submission(**fields)), sender)
+    assert isinstance(answer, m.Submitted), answer
+    return answer.job
+
+
+def refusal(desk: Desk, message: m.Message, sender: Sender = OWNER) -> str:
+    desk.turn()
+    before = desk.components.core.record(), dict(desk.components.core.jobs)
+    answer = ask(desk, message, sender)
+    assert isinstance(answer, m.Failure), answer
+    assert (desk.components.core.record(), dict(desk.components.core.jobs)) == before
+    return answer.message
+
+
+def info(desk: Desk, job: int) -> m.JobInfo:
+    answer = ask(desk, m.ListJobs(job=job))
+    assert isinstance(answer, m.JobListing)
+    return answer.jobs[0]
+
+
+def update(job: int, **changes: object) -> m.UpdateJob:
+    return m.UpdateJob(job=job, changes=m.RequestChanges(**changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "service"
+
+
+@pytest.fixture
+def desk(folder: Path) -> Desk:
+    return Desk(folder, queues={"main": QueueConfig(), "short": QueueConfig(max_walltime_s=120)})
+
+
+def restarted(desk: Desk, folder: Path) -> Desk:
+    desk.turn()
+    desk.components.journal.commit()
+    desk.components.journal.close()
+    return Desk(folder, queues={"main": QueueConfig(), "short": QueueConfig(max_walltime_s=120)})
+
+
+def test_conditions_survive_a_restart(desk: Desk, folder: Path) -> None:
+    """What has ended before the restart counts after it, although its records are ended ones."""
+    first, second = submit(desk), submit(desk, hold=True)
+    both = submit(desk, dependency=f"afterany:{first}:{second}")
+    early = submit(desk, begin=4e9)
+    ask(desk, m.Cancel(job=first))
+    again = restarted(desk, folder)
+    assert again.components.core.jobs.keys() == {second, both, early}
+    assert "JobHeldUser" in info(again, second).reason
+    assert f"waits for job {second} to end" in info(again, both).reason
+    assert "it begins at 2096-10-02" in info(again, early).reason
+    ask(again, m.Cancel(job=second))
+    assert "Dependency" not in info(again, both).reason
+    later = submit(again, dependency=f"afterok:{first}", kill_on_invalid=True)
+    assert info(again, later).state == "CANCELLED"
+    assert "DependencyNeverSatisfied" in info(again, submit(again, dependency="afterok:1")).reason
+
+
+def test_submissions_of_one_turn_may_name_each_other(desk: Desk) -> None:
+    for job in (1, 2):
+        more = {"dependency": "afterok:1"} if job == 2 else {}
+        message = m.Submit(
+            submission=m.Submission(argv=["solve"], processors=1, walltime_s=60.0, **more)  # type: ignore[arg-type]
+        )
+        desk.handler.handle(b"client", encode(message), OWNER)
+    desk.turn()
+    assert "waits for job 1 to complete" in info(desk, 2).reason
+
+
+@pytest.mark.parametrize(
+    ("dependency", "why"),
+    [
+        ("afterok:7", "--dependency afterok:7: there is no job 7"),
+        ("afterok:x", "'x' in 'afterok:x' is not the number of a job"),
+        ("afterok", "afterok needs the number of a job"),
+        ("later:1", "'later:1' is no dependency"),
+        ("afterok:1,afterok:1?afterok:1", "has both , (all) and ? (any)"),
+        ("singleton:1", "singleton has no job numbers"),
+    ],
+)
+def test_a_dependency_that_is_invalid_is_refused(desk: Desk, dependency: str, why: str) -> None:
+    submit(desk)
+    message = m.Submit(
+        submission=m.Submission(
+            argv=["solve"], processors=1, walltime_s=60.0, dependency=dependency
+        )
+    )
+    assert why in refusal(desk, message)
+    assert why in refusal(desk, update(1, dependency=dependency))
+
+
+def test_a_job_cannot_wait_for_itself(desk: Desk) -> None:
+    for dependency in ("", "afterok:1", "after:2", "afterok:1,afternotok:3"):
+        submit(desk, dependency=dependency)
+    assert "job 1 would wait for itself: 1 -> 1" in refusal(desk, update(1, dependency="after:1"))
+    why = refusal(desk, update(1, dependency="afterany:4"))
+    assert why in (
+        "job 1 would wait for itself: 1 -> 4 -> 1",
+        "job 1 would wait for itself: 1 -> 4 -> 3 -> 2 -> 1",
+    )
+    assert ask(desk, update(4, dependency="")) == m.Done()
+    assert ask(desk, update(1, dependency="afterany:4")) == m.Done()
+
+
+def test_only_administrators_release_what_they_have_held(desk: Desk) -> None:
+    job = submit(desk, ANN)
+    assert ask(desk, m.HoldJob(job=job, hold=True), ANN) == m.Done()
+    assert "JobHeldUser" in info(desk, job).reason
+    assert ask(desk, m.HoldJob(job=job, hold=True)) == m.Done()
+    assert "JobHeldAdmin" in info(desk, job).reason
+    assert ask(desk, m.HoldJob(job=job, hold=True), ANN) == m.Done(), "and does not replace it"
+    assert "only an administrator" in refusal(desk, m.HoldJob(job=job, hold=False), ANN)
+    assert ask(desk, m.HoldJob(job=job, hold=False)) == m.Done()
+    assert "is not held" in refusal(desk, m.HoldJob(job=job, hold=False))
+    other = submit(desk)
+    assert "belongs to user root" in refusal(desk, m.HoldJob(job=other, hold=True), ANN)
+
+
+def test_an_update_of_a_queued_job_is_checked_like_a_submission(desk: Desk, folder: Path) -> None:
+    job = submit(desk, name="first", hold=True)
+    for changes, why in (
+        ({}, "nothing is to be changed"),
+        ({"walltime_s": 0.0}, "must be above 0"),
+        ({"queue": "shrot"}, "there is no queue 'shrot'"),
+        ({"queue": "short", "walltime_s": 600.0}, "walltimes of 00:02:00 at most"),
+        ({"max_processors": 2, "processors": 3}, "--max 2 is below the 3"),
+        ({"partition": "batch"}, "there is no partition 'batch'"),
+        ({"name": "a" * 300}, "name"),
+    ):
+        assert why in refusal(desk, update(job, **changes))
+    changes = {"walltime_s": 100.0, "queue": "short", "processors": 2, "priority": 5.0}
+    assert ask(desk, update(job, name="second", max_processors=4, **changes)) == m.Done()
+    for is_again in (False, True):
+        desk = restarted(desk, folder) if is_again else desk
+        new = info(desk, job)
+        assert (new.name, new.requested, new.max_processors) == ("second", 2, 4)
+        assert (new.walltime_s, new.queue, new.priority) == (100, "short", 5)
+        assert "JobHeldUser" in new.reason, "an update releases nothing"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"processors": 2}, "its processors can be changed only while it is queued"),
+        ({"queue": "short"}, "its queue can be changed only while it is queued"),
+        ({"dependency": "singleton"}, "its dependency can be changed only while it is queued"),
+        ({"max_processors": 4}, "cannot become resizable"),
+        ({"walltime_s": 61.0}, "only an administrator can raise its walltime"),
+    ],
+)
+def test_what_cannot_be_changed_of_a_running_job(
+    desk: Desk, changes: dict[str, object], why: str
+) -> None:
+    desk.hello()
+    job = submit(desk, ANN)
+    assert desk.components.core.jobs[job].state is JobState.STARTING
+    assert why in refusal(desk, update(job, **changes), ANN)
+
+
+def test_limits_of_a_running_job(desk: Desk) -> None:
+    desk.hello()
+    job = submit(desk, ANN, max_processors=4)
+    assert ask(desk, update(job, walltime_s=30.0, name="short"), ANN) == m.Done()
+    assert ask(desk, update(job, walltime_s=90.0, max_processors=2)) == m.Done()
+    now = desk.components.core.jobs[job]
+    assert (now.walltime_s, now.spec.max_processors, now.spec.name) == (90, 2, "short")
+    assert now.estimated_end - (now.started_at or 0) == 90
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job: m.HoldJob(job=job, hold=True),
+        lambda job: m.RequeueJob(job=job),
+        lambda job: update(job, name="x"),
+    ],
+    ids=["hold", "requeue", "update"],
+)
+def test_an_ended_job_is_not_changed(desk: Desk, change: Callable[[int], m.Message]) -> None:
+    job = submit(desk)
+    ask(desk, m.Cancel(job=job))
+    assert f"job {job} has ended already" in refusal(desk, change(job))
+    assert "there is no job 9" in refusal(desk, change(9))
+
+
+def test_what_does_not_run_is_not_requeued_and_what_runs_is_not_held(desk: Desk) -> None:
+    assert "only a running job is requeued" in refusal(desk, m.RequeueJob(job=submit(desk)))
+    desk.hello()
+    assert "only queued jobs are held" in refusal(desk, m.HoldJob(job=1, hold=True))
+    assert ask(desk, m.RequeueJob(job=1)) == m.Done()
+    assert desk.components.core.jobs[1].requeue_asked
+
+
+def test_the_explanation_says_what_a_job_waited_for(desk: Desk) -> None:
+    first = submit(desk)
+    job = submit(desk, dependency=f"afterany:{first}", begin=4e9)
+    ask(desk, m.Cancel(job=first))
+    ask(desk, update(job, begin=1.0))
+    answer = ask(desk, m.Explain(job=job))
+    assert isinstance(answer, m.Explanation)
+    texts = [line.text for line in answer.lines]
+    assert texts[0].endswith(", not before 2096-10-02T07:06:40, dependency afterany:1")
+    assert "is not eligible: it begins at 2096-10-02T07:06:40 [BeginTime]" in texts
+    assert texts[-1].startswith("waits: 1 processor wanted")
