@@ -33,7 +33,8 @@ from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection, leaving_groups
 from scheduler.model.space import NONE, Space
-from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling, Wrapper
+from scheduler.policies.backfill.backfill import Wrapper
+from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor

@@ -9,7 +9,7 @@ its policy does; later reservations may have to be made again.)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 
@@ -167,3 +167,15 @@ def on_table(state: SchedulerState, *, searches: bool) -> TableSelection:
     if searches:
         return cast("TableSelection", state.selection)
     return AnyOnTable(state.selection, state.machine.space.network)
+
+
+class Wrapper:
+    """Scheduling pass as a policy that calls another one and has its name in reasons.
+
+    Parameters
+    ----------
+    policy : the other policy.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy

@@ -19,7 +19,7 @@ import msgspec
 from scheduler.model.job import Job
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
-from scheduler.policies.backfill.backfill import on_table
+from scheduler.policies.backfill.backfill import Wrapper, on_table
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.state.profile import Availability
@@ -36,18 +36,6 @@ class Scheduling(Protocol):
 
     def schedule(self, current: CurrentPass, /) -> None:
         """Start queued jobs, or reserve for them, in one pass."""
-
-
-class Wrapper:
-    """Policy that calls another one and has its name.
-
-    Parameters
-    ----------
-    policy : the other policy.
-    """
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
 
 
 def title(policy: object) -> str:
