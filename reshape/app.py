@@ -323,7 +323,7 @@ class Application:
         ReshapeError : as in `block_cyclic`.
         """
         declaration = declare_csr(name, shape, dtype, balance)
-        matrix = Csr(self._here(), declaration, NOT_YET.format("csr", name))
+        matrix = Csr(declaration, self._here(), NOT_YET.format("csr", name))
         self._open_registry().ragged(matrix, declaration.shape[0])
         return matrix
 
@@ -345,7 +345,7 @@ class Application:
         ReshapeError : as in `block_cyclic`.
         """
         declaration = declare(name, "items", (0,), (), np.uint8, "C")
-        share = Items(declaration, NOT_YET.format("items", name))
+        share = Items(declaration, self._here(), NOT_YET.format("items", name))
         self._open_registry().ragged(share, 0)
         if self._is_fresh_start:
             cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank

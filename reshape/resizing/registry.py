@@ -95,7 +95,7 @@ class Registry:
             another program.
         """
         self._enter(declaration, "array")
-        array = Array(declaration, NOT_YET.format("array", declaration.name))
+        array = Array(declaration, self.job, NOT_YET.format("array", declaration.name))
         if like is not None:
             like.followers.append(declaration.name)
         self._begin(array, {} if like is None or self.role == "join" else {like.name: like.cuts})
