@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution import BlockCyclic, Cuts, Layout, Replicated
+from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated, balanced_grid
 from reshape.data.segments import Order, RankMemory, Segment
 from reshape.data.whole import gather, save
 from reshape.errors import ReshapeError
@@ -23,7 +23,7 @@ from reshape.topology import nearly_square
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Kind = Literal["block_cyclic", "rows", "replicated", "csr", "items", "entries"]
+Kind = Literal["block_cyclic", "blocks", "rows", "replicated", "csr", "items", "entries"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
 
@@ -78,7 +78,8 @@ class Declaration(NamedTuple):
     ----------
     kind : "csr" and "items" are ragged: they consist of arrays of kind "rows" and "entries"; see
         `reshape.data.ragged`.
-    detail : "block_cyclic": extents of a block; "rows": the axis that is cut; "csr": whether it is
+    detail : "block_cyclic": extents of a block; "blocks": widths of the halo, then whether each
+        axis is periodic; "rows": the axis that is cut; "csr": whether it is
         balanced by entries; otherwise empty.
     by : name of the ragged array whose cuts determine the layout; empty if there is none.
     """
@@ -100,13 +101,17 @@ class Declaration(NamedTuple):
             return Cuts((rows[-1], *self.shape[1:]), rows)
         if self.kind == "block_cyclic":
             return BlockCyclic(self.shape, self.detail, process_grid(size, len(self.shape)))
+        if self.kind == "blocks":
+            return Blocks(self.shape, balanced_grid(size, len(self.shape)))
         if self.kind in ("rows", "csr"):
             return Cuts.even(self.shape, size, self.detail[0] if self.kind == "rows" else 0)
         return Replicated(self.shape, size)
 
     def __str__(self) -> str:
         """Describe the declaration, for errors."""
+        ndim = len(self.shape)
         names = {
+            "blocks": f", halo={self.detail[:ndim]}, periodic={self.detail[ndim:]}",
             "block_cyclic": f", block={self.detail}",
             "rows": f", axis={self.detail}",
             "csr": f", balance={'entries' if any(self.detail) else 'rows'}",
@@ -145,7 +150,7 @@ def declare(
         )
     if order not in ("C", "F"):
         raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
-    if kind == "block_cyclic" and not shape:
+    if kind in ("block_cyclic", "blocks") and not shape:
         raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
     try:
         axes, along = tuple(map(index, shape)), tuple(map(index, detail))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from redistribution import Cuts, Layout
 from reshape.data import segments
@@ -21,6 +21,7 @@ from reshape.resizing.rank_order import restore_ranks
 from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
 
+_Array = TypeVar("_Array", bound=Array)
 NOT_YET = (
     "{} {!r} has no data yet in this process, which joins a running job and receives its part in "
     "app.iterations(): put the code that fills it below 'if app.is_fresh_start:'"
@@ -86,18 +87,17 @@ class Registry:
         self.job.iteration = saved.iteration
         self.job.state.update(saved.load_state())
 
-    def array(self, declaration: Declaration, like: Csr | None = None) -> Array:
-        """Register a plain array.
+    def array(self, array: _Array, like: Csr | None = None) -> _Array:
+        """Register a plain array, and return it.
 
         Raises
         ------
         ReshapeError : the name is taken, the registry is closed, or the restart point is that of
             another program.
         """
-        self._enter(declaration, "array")
-        array = Array(declaration, self.job, NOT_YET.format("array", declaration.name))
+        self._enter(array.declaration, "array")
         if like is not None:
-            like.followers.append(declaration.name)
+            like.followers.append(array.name)
         self._begin(array, {} if like is None or self.role == "join" else {like.name: like.cuts})
         return array
 
