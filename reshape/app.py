@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from reshape.data.job_context import Fact, JobContext, plain_facts
 from reshape.errors import ReshapeError
@@ -20,9 +20,11 @@ from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:
     from reshape.checkpoints.checkpointing import Checkpointing
+    from reshape.resizing.address import Address
     from reshape.wire.link import Link
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
+_Hook = TypeVar("_Hook", bound=Callable[[], object])
 log = logging.getLogger(__name__)
 
 
@@ -66,6 +68,9 @@ class Application(Registrations):
     def __init__(self, topology: Topology | None, verify: bool | None) -> None:
         super().__init__()
         self._fresh_start_was_read = False
+        self._loops = 0  # calls of `iterations`
+        self._iterates = False  # whether one of them has not ended
+        self._address: Address | None = None  # where a group joins that has not joined yet
         self._topology = topology
         self._verify = verify
         self._link: Link | None = None
@@ -99,6 +104,14 @@ class Application(Registrations):
         trace: TracebackType | None,
     ) -> None:
         """Collective over app.comm. End the job; after an error, abort all its processes."""
+        if error is None and self._address is not None:
+            error = ReshapeError(
+                f"the job is in loop {self._address.loop + 1} of app.iterations(), but the program "
+                f"of the group that joins ends after {self._loops}: all processes must have the "
+                "same loops"
+            )
+            self._fail(error)
+            raise error
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             from reshape.abort import explain_later_errors
 
@@ -257,12 +270,44 @@ class Application(Registrations):
             self._is_fresh_start = False
             self.report(restarted_from=str(saved.folder))
 
+    def after_resize(self, function: _Hook) -> _Hook:
+        """Let every process of the job call a function after each resize; use it as a decorator.
+
+        It is for what belongs to the processes of one size: communicators derived from `app.comm`,
+        solvers and plans of libraries. All processes call it before the next iteration, those that
+        have just joined as well, and those that leave do not. It may be collective over app.comm.
+        Several functions are called in the order in which they were given. A program calls the
+        function itself for the first size.
+
+        Parameters
+        ----------
+        function : takes no arguments; what it returns is not used.
+
+        Returns
+        -------
+        `function`
+
+        Examples
+        --------
+        ::
+
+            @app.after_resize
+            def build() -> None:
+                solver.set_up(app.comm, u.local)
+
+            build()
+        """
+        self._here().hooks.append(function)
+        return function
+
     def iterations(self, total: int) -> Iterator[int]:
         """Collective over app.comm. Iterate, with a resize point between any two iterations.
 
         Joining processes continue here with the current iteration of the job. Leaving processes end
-        here by SystemExit(0), so that ``finally`` clauses run. A program has one such loop, and may
-        leave it early, on all ranks in the same iteration.
+        here by SystemExit(0), so that ``finally`` clauses run. A program may leave the loop early,
+        on all ranks in the same iteration, and may have several loops, one after another. Processes
+        that join, and those of a job that restarts, pass the earlier loops without an iteration.
+        They run the code between them; what must run once is a loop of one iteration.
 
         Parameters
         ----------
@@ -274,44 +319,76 @@ class Application(Registrations):
 
         Raises
         ------
-        ReshapeError : the program has called this before, or `total` is negative.
+        ReshapeError : the program calls this within such a loop, or `total` is negative.
         """
         job = self._here()
-        registry = self._open_registry()
-        if registry.closed:
+        if self._iterates:
             raise ReshapeError(
-                "app.iterations() is called a second time, but processes that join begin at the "
-                "first: use one such loop, and distinguish phases by the number of the iteration"
+                "app.iterations() is called within a loop of app.iterations(): processes that join "
+                "could not find their place; use one loop after another"
             )
         if index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
-        job.total = index(total)
+        loop, self._loops = self._loops, self._loops + 1
+        if loop == 0:
+            self._begin_iterations(job)
+        if loop < job.loop or (self._address is not None and loop < self._address.loop):
+            return iter(())  # the job has passed this loop
+        is_next = loop > job.loop and self._address is None
+        if is_next:
+            job.next_loop()
+        job.loop, job.total = loop, index(total)
+        if self._address is not None:
+            from reshape.resizing.resize_points import join_job
+
+            address, self._address = self._address, None
+            join_job(job, address)
+        return self._steps(job, loop, is_next)
+
+    def _begin_iterations(self, job: JobContext) -> None:
+        """Collective over job.comm. End the registrations; let a group that joins wait for it."""
         source = os.environ.get("RESHAPE_RESTART_FROM")
         if source and self._checkpointing is None:
             raise ReshapeError(
                 f"the program is to restart from {source}, but does not call app.checkpoint(): "
                 "call it first in the block, or start without a restart"
             )
-        registry.close()
+        self._open_registry().close()
         job.checkpointed_at = time.monotonic()
         if self._role == "join" and self._link is not None:
-            from reshape.resizing.resize_points import join_when_asked
+            from reshape.resizing.resize_points import await_join
 
-            join_when_asked(job, self._link)
-        return self._steps(job)
+            self._address = await_join(job, self._link)
 
-    def _steps(self, job: JobContext) -> Iterator[int]:
+    def _steps(self, job: JobContext, loop: int, is_next: bool) -> Iterator[int]:
+        """Iterate; between two loops there is a resize point at the begin of the next one."""
+        if loop != job.loop:
+            raise ReshapeError(
+                f"loop {loop + 1} of app.iterations() begins after loop {job.loop + 1} was made"
+            )
+        self._iterates = True
+        try:
+            if is_next and job.total:
+                self._resize_point(job)
+            yield from self._iterate(job)
+        finally:
+            self._iterates = False
+
+    def _resize_point(self, job: JobContext) -> None:
         if self._link is not None:
             from reshape.resizing.resize_points import resize_point
 
+            resize_point(job, self._link)
+
+    def _iterate(self, job: JobContext) -> Iterator[int]:
         while job.iteration < job.total:
             began = time.perf_counter()
             yield job.iteration
             job.iteration += 1
-            iteration_s = time.perf_counter() - began
+            job.pace.passed(time.perf_counter() - began)
             if self._checkpointing is not None:
                 facts = self._checkpointing.end_of_iteration(job)
                 if facts:
                     self.report(**facts)
-            if job.iteration < job.total and self._link is not None:
-                resize_point(job, self._link, iteration_s)
+            if job.iteration < job.total:
+                self._resize_point(job)

@@ -267,15 +267,15 @@ def declare_blocks(
         ndim = len(shape)
         widths = (index(halo),) * ndim if not isinstance(halo, Sequence) else halo
         flags = (periodic,) * ndim if not isinstance(periodic, Sequence) else periodic
-        widths, flags = tuple(map(index, widths)), tuple(map(index, flags))
+        widths, wraps = tuple(map(index, widths)), tuple(int(bool(flag)) for flag in flags)
     except TypeError:
         raise ReshapeError(
             f"array {name!r}: shape={shape!r}, halo={halo!r} and periodic={periodic!r} must be "
             "whole numbers and flags, or tuples of them, such as shape=(600, 400), halo=1"
         ) from None
-    if not len(widths) == len(flags) == ndim or min(widths, default=0) < 0:
+    if not len(widths) == len(wraps) == ndim or min(widths, default=0) < 0:
         raise ReshapeError(
             f"array {name!r}: halo={halo!r} and periodic={periodic!r} must be one value >= 0, or "
             f"one for each of the {ndim} axes"
         )
-    return declare(name, "blocks", shape, (*widths, *map(int, map(bool, flags))), dtype, order)
+    return declare(name, "blocks", shape, (*widths, *wraps), dtype, order)

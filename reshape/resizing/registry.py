@@ -18,6 +18,7 @@ from reshape.data.segments import RankMemory, Segment
 from reshape.data.sparse import Csr
 from reshape.errors import ReshapeError
 from reshape.resizing.rank_order import restore_ranks
+from reshape.resizing.restart_point import SavedState
 from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
 
@@ -32,8 +33,8 @@ class SavedData(Protocol):
     """What a program restarts from: a restart point, or a checkpoint."""
 
     @property
-    def iteration(self) -> int:
-        """Number of the next iteration."""
+    def saved_state(self) -> SavedState:
+        """The state of the job between two iterations."""
 
     def check(self, given: Sequence[Declaration], complete: bool) -> None:
         """Raise ReshapeError if the program registers something else, so far or in the end."""
@@ -84,7 +85,9 @@ class Registry:
         ReshapeError : `app.state` cannot be restored.
         """
         self.saved = saved
-        self.job.iteration = saved.iteration
+        state = saved.saved_state
+        self.job.loop, self.job.iteration = state.loop, state.iteration
+        self.job.before = state.before
         self.job.state.update(saved.load_state())
 
     def array(self, array: _Array, like: Csr | None = None) -> _Array:
