@@ -4,9 +4,20 @@ Rows of different lengths (sparse matrices, work items) are in `redistribution.r
 and must be imported explicitly.
 """
 
+from redistribution.blocks import Blocks, balanced_grid
 from redistribution.checksum import checksum
 from redistribution.layout import BlockCyclic, Cuts, Layout, Replicated
 from redistribution.plan import Plan
 from redistribution.plans.relabel import relabel
 
-__all__ = ["BlockCyclic", "Cuts", "Layout", "Plan", "Replicated", "checksum", "relabel"]
+__all__ = [
+    "BlockCyclic",
+    "Blocks",
+    "Cuts",
+    "Layout",
+    "Plan",
+    "Replicated",
+    "balanced_grid",
+    "checksum",
+    "relabel",
+]

@@ -179,16 +179,16 @@ class BlockCyclic(Layout):
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        _set(self, "shape", _extents("shape", self.shape, least=0))
-        _set(self, "block", _extents("block", self.block, least=1))
-        _set(self, "grid", _extents("grid", self.grid, least=1))
+        set_field(self, "shape", extents("shape", self.shape, least=0))
+        set_field(self, "block", extents("block", self.block, least=1))
+        set_field(self, "grid", extents("grid", self.grid, least=1))
         if not len(self.shape) == len(self.block) == len(self.grid):
             raise ValueError(
                 f"shape, block and grid must have one entry for each axis, got "
                 f"shape {self.shape}, block {self.block}, grid {self.grid}"
             )
-        _set(self, "nprocs", math.prod(self.grid))
-        _set(self, "axes", tuple(map(CyclicAxis, self.shape, self.block, self.grid)))
+        set_field(self, "nprocs", math.prod(self.grid))
+        set_field(self, "axes", tuple(map(CyclicAxis, self.shape, self.block, self.grid)))
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,9 @@ class Cuts(Layout):
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        _set(self, "shape", _extents("shape", self.shape, least=0))
-        _set(self, "offsets", tuple(index(offset) for offset in self.offsets))
-        _set(self, "axis", _axis(self.axis, self.shape))
+        set_field(self, "shape", extents("shape", self.shape, least=0))
+        set_field(self, "offsets", tuple(index(offset) for offset in self.offsets))
+        set_field(self, "axis", _axis(self.axis, self.shape))
         extent = self.shape[self.axis]
         if len(self.offsets) < 2 or self.offsets[0] != 0 or self.offsets[-1] != extent:
             raise ValueError(
@@ -229,10 +229,10 @@ class Cuts(Layout):
                 raise ValueError(
                     f"offsets must not descend, got {start} then {stop} for process {p}"
                 )
-        _set(self, "nprocs", len(self.offsets) - 1)
+        set_field(self, "nprocs", len(self.offsets) - 1)
         axes = [CutAxis((0, extent)) for extent in self.shape]
         axes[self.axis] = CutAxis(self.offsets)
-        _set(self, "axes", tuple(axes))
+        set_field(self, "axes", tuple(axes))
 
     def neighbours(self, process: int) -> tuple[int | None, int | None]:
         """Processes that own the index before the first and after the last one of ``process``.
@@ -264,12 +264,11 @@ class Cuts(Layout):
         ------
         ValueError : nprocs < 1, there is no such axis, or a negative extent.
         """
-        extents = _extents("shape", shape, least=0)
+        whole = extents("shape", shape, least=0)
         if nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {nprocs}")
-        axis = _axis(axis, extents)
-        share, extra = divmod(extents[axis], nprocs)
-        return cls(extents, tuple(p * share + min(p, extra) for p in range(nprocs + 1)), axis)
+        axis = _axis(axis, whole)
+        return cls(whole, even_offsets(whole[axis], nprocs), axis)
 
     @classmethod
     def by_weight(cls, weights: Sequence[int] | NDArray[np.int64], nprocs: int) -> Cuts:
@@ -330,16 +329,22 @@ class Replicated(Layout):
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        _set(self, "shape", _extents("shape", self.shape, least=0))
-        _set(self, "nprocs", index(self.nprocs))
+        set_field(self, "shape", extents("shape", self.shape, least=0))
+        set_field(self, "nprocs", index(self.nprocs))
         if self.nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {self.nprocs}")
-        _set(self, "axes", tuple(CutAxis((0, extent)) for extent in self.shape))
+        set_field(self, "axes", tuple(CutAxis((0, extent)) for extent in self.shape))
 
 
-def _set(layout: Layout, name: str, value: object) -> None:
+def set_field(layout: Layout, name: str, value: object) -> None:
     """Set a field of a frozen dataclass in its __post_init__."""
     object.__setattr__(layout, name, value)
+
+
+def even_offsets(extent: int, parts: int) -> tuple[int, ...]:
+    """Cuts of an axis into parts whose lengths differ by at most 1, larger ones first."""
+    share, extra = divmod(extent, parts)
+    return tuple(p * share + min(p, extra) for p in range(parts + 1))
 
 
 def _offsets_within(sums: Indices, limit: int, nprocs: int) -> tuple[int, ...]:
@@ -354,15 +359,15 @@ def _offsets_within(sums: Indices, limit: int, nprocs: int) -> tuple[int, ...]:
     return tuple(offsets)
 
 
-def _extents(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
+def extents(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
     """``values`` as a non-empty tuple of Python integers >= ``least``."""
-    extents = tuple(index(value) for value in values)
-    if not extents:
+    checked = tuple(index(value) for value in values)
+    if not checked:
         raise ValueError(f"{name} must have at least one axis, got {values!r}")
-    for value in extents:
+    for value in checked:
         if value < least:
-            raise ValueError(f"{name} must have entries >= {least}, got {extents}")
-    return extents
+            raise ValueError(f"{name} must have entries >= {least}, got {checked}")
+    return checked
 
 
 def _axis(axis: int, shape: tuple[int, ...]) -> int:

@@ -5,33 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
-
-from redistribution import Cuts
-from reshape.data.arrays import Array, declare
 from reshape.data.job_context import Fact, JobContext, plain_facts
-from reshape.data.ragged import Items
-from reshape.data.segments import Order
-from reshape.data.sparse import Csr, declare_csr
 from reshape.errors import ReshapeError
-from reshape.resizing.registry import NOT_YET, Registry
+from reshape.registrations import Registrations
+from reshape.resizing.registry import Registry
 from reshape.topology import Topology
 from reshape.wire.identity import Role, identity
 from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
     from reshape.checkpoints.checkpointing import Checkpointing
+    from reshape.resizing.address import Address
     from reshape.wire.link import Link
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
+_Hook = TypeVar("_Hook", bound=Callable[[], object])
 log = logging.getLogger(__name__)
 
 
@@ -67,20 +60,21 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     return Application(topology, verify)
 
 
-class Application:
+class Application(Registrations):
     """The interface of a program to its job; `application` creates it."""
 
     _submitted: ClassVar[bool] = False  # whether this process has begun or joined a job
 
     def __init__(self, topology: Topology | None, verify: bool | None) -> None:
-        self._is_fresh_start = True
+        super().__init__()
         self._fresh_start_was_read = False
+        self._loops = 0  # calls of `iterations`
+        self._iterates = False  # whether one of them has not ended
+        self._address: Address | None = None  # where a group joins that has not joined yet
         self._topology = topology
         self._verify = verify
-        self._job: JobContext | None = None
         self._link: Link | None = None
         self._role: Role = "first"
-        self._registry: Registry | None = None
         self._checkpointing: Checkpointing | None = None
 
     # ------------------------------------------------------------ the block
@@ -110,6 +104,14 @@ class Application:
         trace: TracebackType | None,
     ) -> None:
         """Collective over app.comm. End the job; after an error, abort all its processes."""
+        if error is None and self._address is not None:
+            error = ReshapeError(
+                f"the job is in loop {self._address.loop + 1} of app.iterations(), but the program "
+                f"of the group that joins ends after {self._loops}: all processes must have the "
+                "same loops"
+            )
+            self._fail(error)
+            raise error
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             from reshape.abort import explain_later_errors
 
@@ -189,11 +191,6 @@ class Application:
         if self._job is not None:
             self._close()
 
-    def _here(self) -> JobContext:
-        if self._job is None:
-            raise ReshapeError("use the application as 'with reshape.application() as app:'")
-        return self._job
-
     # ------------------------------------------------------------ data of the program
 
     @property
@@ -201,15 +198,6 @@ class Application:
         """Whether the program has to fill its data; False if its processes join or restart."""
         self._fresh_start_was_read = True
         return self._is_fresh_start
-
-    @property
-    def comm(self) -> MPI.Intracomm:
-        """Current communicator of the job; read it again in each iteration.
-
-        A resize frees the previous one, whose use then raises an MPI error. In a joining process it
-        contains only the joining processes until `iterations`.
-        """
-        return self._here().comm
 
     @property
     def state(self) -> dict[str, Any]:
@@ -223,139 +211,6 @@ class Application:
     def topology(self) -> Topology | None:
         """Valid sizes as the program or the submission declares them; None if neither does."""
         return self._here().topology
-
-    def block_cyclic(
-        self,
-        name: str,
-        shape: Sequence[int],
-        block: Sequence[int],
-        dtype: DTypeLike = np.float64,
-        order: Order = "C",
-    ) -> Array:
-        """Register an n-dimensional array in block-cyclic layout over a process grid.
-
-        Parameters
-        ----------
-        name : 1 to 64 letters, digits, '_' and '-'; unique in the program.
-        shape : global extents.
-        block : extents of a block.
-        order : memory order of the local part, "C" or "F".
-
-        Returns
-        -------
-        Array whose `local` contains the blocks of this rank, zeros at first. The process grid is
-        (size,) for one axis, the most square one (`reshape.topology.nearly_square`) for two, and
-        that of `reshape.data.arrays.process_grid` for more.
-
-        Raises
-        ------
-        ReshapeError : the name is taken, `iterations` has begun, or a value is out of range.
-        """
-        declaration = declare(name, "block_cyclic", shape, block, dtype, order)
-        return self._open_registry().array(declaration)
-
-    def rows(
-        self,
-        name: str,
-        shape: Sequence[int],
-        axis: int = 0,
-        dtype: DTypeLike = np.float64,
-        order: Order = "C",
-        like: Csr | None = None,
-    ) -> Array:
-        """Register an array cut along one axis, by default its rows, into even contiguous parts.
-
-        The program exchanges halos itself; `Array.neighbours` returns the ranks to exchange them
-        with. The other parameters and the errors are those of `block_cyclic`.
-
-        Parameters
-        ----------
-        like : matrix with as many rows, as which the array is laid out at every size.
-        """
-        by = "" if like is None else like.name
-        declaration = declare(name, "rows", shape, (axis,), dtype, order, by)
-        if like is not None and (axis != 0 or declaration.shape[0] != like.shape[0]):
-            raise ReshapeError(
-                f"array {name!r}, like={by}: needs axis 0 and {like.shape[0]} rows, "
-                f"got axis {axis} and shape {declaration.shape}"
-            )
-        return self._open_registry().array(declaration, like)
-
-    def replicated(self, name: str, value: ArrayLike) -> Array:
-        """Register an array that every process has a full copy of.
-
-        Parameters
-        ----------
-        value : shape, dtype, and the contents at a fresh start.
-
-        Raises
-        ------
-        ReshapeError : as in `block_cyclic`.
-        """
-        initial = np.asarray(value)
-        declaration = declare(name, "replicated", initial.shape, (), initial.dtype, "C")
-        array = self._open_registry().array(declaration)
-        if self._is_fresh_start:
-            array.local[...] = initial
-        return array
-
-    def csr(
-        self,
-        name: str,
-        shape: Sequence[int],
-        dtype: DTypeLike = np.float64,
-        balance: Literal["rows", "entries"] = "rows",
-    ) -> Csr:
-        """Register a sparse matrix in row blocks. It has no entries until `Csr.assemble`.
-
-        Parameters
-        ----------
-        shape : (rows, columns).
-        balance : what is equal for all processes: "rows" (up to 1), or stored "entries".
-
-        Returns
-        -------
-        Csr whose `local` is a scipy.sparse.csr_array of this rank's rows, with global column
-        indices. Register vectors with the layout of its rows by ``app.rows(..., like=matrix)``.
-
-        Raises
-        ------
-        ReshapeError : as in `block_cyclic`.
-        """
-        declaration = declare_csr(name, shape, dtype, balance)
-        matrix = Csr(self._here(), declaration, NOT_YET.format("csr", name))
-        self._open_registry().ragged(matrix, declaration.shape[0])
-        return matrix
-
-    def items(self, name: str, items: Sequence[Any] = ()) -> Items:
-        """Register a list of work items, which each resize distributes evenly over the processes.
-
-        Parameters
-        ----------
-        items : all items, picklable values, equal in every process. At a fresh start each process
-            takes its even share.
-
-        Returns
-        -------
-        Items whose `local` is the list of this process, which the program may change. Resizes keep
-        the order of all items, with those of lower ranks first.
-
-        Raises
-        ------
-        ReshapeError : as in `block_cyclic`.
-        """
-        declaration = declare(name, "items", (0,), (), np.uint8, "C")
-        share = Items(declaration, NOT_YET.format("items", name))
-        self._open_registry().ragged(share, 0)
-        if self._is_fresh_start:
-            cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
-            share.begin(items[cuts[rank] : cuts[rank + 1]])
-        return share
-
-    def _open_registry(self) -> Registry:
-        self._here()
-        assert self._registry is not None
-        return self._registry
 
     def report(self, **facts: Fact) -> None:
         """Report facts of the result, such as ``verified=True``, which `reshape info` shows.
@@ -415,12 +270,44 @@ class Application:
             self._is_fresh_start = False
             self.report(restarted_from=str(saved.folder))
 
+    def after_resize(self, function: _Hook) -> _Hook:
+        """Let every process of the job call a function after each resize; use it as a decorator.
+
+        It is for what belongs to the processes of one size: communicators derived from `app.comm`,
+        solvers and plans of libraries. All processes call it before the next iteration, those that
+        have just joined as well, and those that leave do not. It may be collective over app.comm.
+        Several functions are called in the order in which they were given. A program calls the
+        function itself for the first size.
+
+        Parameters
+        ----------
+        function : takes no arguments; what it returns is not used.
+
+        Returns
+        -------
+        `function`
+
+        Examples
+        --------
+        ::
+
+            @app.after_resize
+            def build() -> None:
+                solver.set_up(app.comm, u.local)
+
+            build()
+        """
+        self._here().hooks.append(function)
+        return function
+
     def iterations(self, total: int) -> Iterator[int]:
         """Collective over app.comm. Iterate, with a resize point between any two iterations.
 
         Joining processes continue here with the current iteration of the job. Leaving processes end
-        here by SystemExit(0), so that ``finally`` clauses run. A program has one such loop, and may
-        leave it early, on all ranks in the same iteration.
+        here by SystemExit(0), so that ``finally`` clauses run. A program may leave the loop early,
+        on all ranks in the same iteration, and may have several loops, one after another. Processes
+        that join, and those of a job that restarts, pass the earlier loops without an iteration.
+        They run the code between them; what must run once is a loop of one iteration.
 
         Parameters
         ----------
@@ -432,44 +319,76 @@ class Application:
 
         Raises
         ------
-        ReshapeError : the program has called this before, or `total` is negative.
+        ReshapeError : the program calls this within such a loop, or `total` is negative.
         """
         job = self._here()
-        registry = self._open_registry()
-        if registry.closed:
+        if self._iterates:
             raise ReshapeError(
-                "app.iterations() is called a second time, but processes that join begin at the "
-                "first: use one such loop, and distinguish phases by the number of the iteration"
+                "app.iterations() is called within a loop of app.iterations(): processes that join "
+                "could not find their place; use one loop after another"
             )
         if index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
-        job.total = index(total)
+        loop, self._loops = self._loops, self._loops + 1
+        if loop == 0:
+            self._begin_iterations(job)
+        if loop < job.loop or (self._address is not None and loop < self._address.loop):
+            return iter(())  # the job has passed this loop
+        is_next = loop > job.loop and self._address is None
+        if is_next:
+            job.next_loop()
+        job.loop, job.total = loop, index(total)
+        if self._address is not None:
+            from reshape.resizing.resize_points import join_job
+
+            address, self._address = self._address, None
+            join_job(job, address)
+        return self._steps(job, loop, is_next)
+
+    def _begin_iterations(self, job: JobContext) -> None:
+        """Collective over job.comm. End the registrations; let a group that joins wait for it."""
         source = os.environ.get("RESHAPE_RESTART_FROM")
         if source and self._checkpointing is None:
             raise ReshapeError(
                 f"the program is to restart from {source}, but does not call app.checkpoint(): "
                 "call it first in the block, or start without a restart"
             )
-        registry.close()
+        self._open_registry().close()
         job.checkpointed_at = time.monotonic()
         if self._role == "join" and self._link is not None:
-            from reshape.resizing.resize_points import join_when_asked
+            from reshape.resizing.resize_points import await_join
 
-            join_when_asked(job, self._link)
-        return self._steps(job)
+            self._address = await_join(job, self._link)
 
-    def _steps(self, job: JobContext) -> Iterator[int]:
+    def _steps(self, job: JobContext, loop: int, is_next: bool) -> Iterator[int]:
+        """Iterate; between two loops there is a resize point at the begin of the next one."""
+        if loop != job.loop:
+            raise ReshapeError(
+                f"loop {loop + 1} of app.iterations() begins after loop {job.loop + 1} was made"
+            )
+        self._iterates = True
+        try:
+            if is_next and job.total:
+                self._resize_point(job)
+            yield from self._iterate(job)
+        finally:
+            self._iterates = False
+
+    def _resize_point(self, job: JobContext) -> None:
         if self._link is not None:
             from reshape.resizing.resize_points import resize_point
 
+            resize_point(job, self._link)
+
+    def _iterate(self, job: JobContext) -> Iterator[int]:
         while job.iteration < job.total:
             began = time.perf_counter()
             yield job.iteration
             job.iteration += 1
-            iteration_s = time.perf_counter() - began
+            job.pace.passed(time.perf_counter() - began)
             if self._checkpointing is not None:
                 facts = self._checkpointing.end_of_iteration(job)
                 if facts:
                     self.report(**facts)
-            if job.iteration < job.total and self._link is not None:
-                resize_point(job, self._link, iteration_s)
+            if job.iteration < job.total:
+                self._resize_point(job)

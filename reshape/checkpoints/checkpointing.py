@@ -147,14 +147,14 @@ class Checkpointing:
         began, facts = time.perf_counter(), dict[str, int | float | str]()
         try:
             folder = write_checkpoint(job, self._directory, self._keep)
-            facts["checkpoint"], facts["checkpoint_iteration"] = str(folder), job.iteration
+            facts["checkpoint"], facts["checkpoint_iteration"] = str(folder), job.done
             facts["checkpoint_s"] = round(time.perf_counter() - began, 3)
         except RolledBackError as error:
             if job.comm.rank == 0:
                 log.warning(
                     "no checkpoint of iteration %d was written, the job continues: %s; the earlier "
                     "checkpoints remain valid",
-                    job.iteration,
+                    job.done,
                     error,
                 )
         job.checkpointed_at = time.monotonic()
@@ -162,7 +162,7 @@ class Checkpointing:
 
     def _is_due(self, job: JobContext) -> bool:
         if self._every.iterations:
-            return job.iteration % self._every.iterations == 0
+            return job.done % self._every.iterations == 0
         since_s = time.monotonic() - job.checkpointed_at
         return bool(job.comm.bcast(since_s >= self._every.seconds, root=0))
 
@@ -209,7 +209,7 @@ def write_checkpoint(job: JobContext, directory: CheckpointDirectory, keep: int)
         if job.comm.rank == 0:
             try:
                 state = pickled_state(job.state)
-                folder = directory.begin(job.iteration)
+                folder = directory.begin(job.done)
             except _ERRORS as error:
                 why = str(error)
         agree(job.comm, why)
@@ -254,7 +254,9 @@ def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
             manifest = Manifest(
                 format=FORMAT,
                 written_at=time.time(),
+                loop=job.loop,
                 iteration=job.iteration,
+                before=job.before,
                 size=job.comm.size,
                 signature=job.signature,
                 arrays=declarations,

@@ -101,9 +101,9 @@ class SavedCheckpoint:
         self._mappings: dict[int, mmap.mmap] = {}
 
     @property
-    def iteration(self) -> int:
-        """Number of the next iteration."""
-        return self.manifest.iteration
+    def saved_state(self) -> Manifest:
+        """The state of the job between two iterations."""
+        return self.manifest
 
     # ------------------------------------------------------------ verification
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from operator import index
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution import BlockCyclic, Cuts, Layout, Replicated
-from reshape.data.segments import Order, Segment
+from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated, balanced_grid
+from reshape.data.segments import Order, RankMemory, Segment
+from reshape.data.whole import gather, save
 from reshape.errors import ReshapeError
 from reshape.topology import nearly_square
 
-Kind = Literal["block_cyclic", "rows", "replicated", "csr", "items", "entries"]
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Kind = Literal["block_cyclic", "blocks", "rows", "replicated", "csr", "items", "entries"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
 
@@ -73,7 +78,8 @@ class Declaration(NamedTuple):
     ----------
     kind : "csr" and "items" are ragged: they consist of arrays of kind "rows" and "entries"; see
         `reshape.data.ragged`.
-    detail : "block_cyclic": extents of a block; "rows": the axis that is cut; "csr": whether it is
+    detail : "block_cyclic": extents of a block; "blocks": widths of the halo, then whether each
+        axis is periodic; "rows": the axis that is cut; "csr": whether it is
         balanced by entries; otherwise empty.
     by : name of the ragged array whose cuts determine the layout; empty if there is none.
     """
@@ -95,13 +101,17 @@ class Declaration(NamedTuple):
             return Cuts((rows[-1], *self.shape[1:]), rows)
         if self.kind == "block_cyclic":
             return BlockCyclic(self.shape, self.detail, process_grid(size, len(self.shape)))
+        if self.kind == "blocks":
+            return Blocks(self.shape, balanced_grid(size, len(self.shape)))
         if self.kind in ("rows", "csr"):
             return Cuts.even(self.shape, size, self.detail[0] if self.kind == "rows" else 0)
         return Replicated(self.shape, size)
 
     def __str__(self) -> str:
         """Describe the declaration, for errors."""
+        ndim = len(self.shape)
         names = {
+            "blocks": f", halo={self.detail[:ndim]}, periodic={self.detail[ndim:]}",
             "block_cyclic": f", block={self.detail}",
             "rows": f", axis={self.detail}",
             "csr": f", balance={'entries' if any(self.detail) else 'rows'}",
@@ -140,7 +150,7 @@ def declare(
         )
     if order not in ("C", "F"):
         raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
-    if kind == "block_cyclic" and not shape:
+    if kind in ("block_cyclic", "blocks") and not shape:
         raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
     try:
         axes, along = tuple(map(index, shape)), tuple(map(index, detail))
@@ -168,19 +178,33 @@ def difference(job: Sequence[Declaration], joiners: Sequence[Declaration]) -> st
     return ""
 
 
+class Processes(Protocol):
+    """What registered data has to know of its job; see `reshape.data.job_context`."""
+
+    @property
+    def comm(self) -> MPI.Intracomm:
+        """Communicator of all processes; another one after each resize."""
+
+    @property
+    def memory(self) -> RankMemory:
+        """Where the local parts of this rank lie."""
+
+
 class Array:
     """A registered array: the local part of this process, and the layout.
 
     `local` is another array after each resize. The previous one is then read-only and out of date.
     Views of it are not protected: create views again in each iteration.
 
-    Attributes
+    Parameters
     ----------
     declaration : name, kind, global shape, dtype and memory order.
+    job : the processes that hold it.
+    absent : message of the error at an access before there is data.
     """
 
-    def __init__(self, declaration: Declaration, absent: str = "") -> None:
-        self.declaration = declaration
+    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
+        self.declaration, self.job = declaration, job
         self.segment: Segment | None = None
         self._layout: Layout | None = None
         self._absent = absent
@@ -247,6 +271,35 @@ class Array:
                 f"{self.declaration} is not cut along one axis: it has no neighbours"
             )
         return layout.neighbours(rank)
+
+    def gather(self) -> NDArray[Any] | None:
+        """Collective over app.comm. Return the whole array on rank 0, and None elsewhere.
+
+        Raises
+        ------
+        ReshapeError : on every rank: rank 0 has no memory for it. Also if this process has no part
+            of it yet, or no longer.
+        """
+        return gather(self.job.comm, self.layout, self.local, self.declaration.order)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Collective over app.comm. Write the whole array to a file that `numpy.load` reads.
+
+        Rank 0 writes the file, and holds no more than 32 MiB of the array at a time beside its
+        local part. The file has its name when it is complete and on disk; an existing one is
+        replaced.
+
+        Parameters
+        ----------
+        path : name of the file, usually with the suffix .npy, on the host of rank 0.
+
+        Raises
+        ------
+        ReshapeError : on every rank: the file cannot be written. There is no part of it then, and
+            an existing file is as it was. Also if this process has no part of the array yet, or no
+            longer.
+        """
+        save(self.job.comm, self.layout, self.local, self.declaration.order, path)
 
     def place(self, layout: Layout, segment: Segment) -> None:
         """Make this segment the data; the previous one is discarded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -41,8 +41,11 @@ class JobContext:
     ragged : sparse matrices and lists of items by name.
     state : values of `Application.state`.
     epoch : serial number of the last committed resize.
-    iteration : number of the next iteration.
-    total : number of iterations.
+    loop : number of the loop of the program that the job is in, from 0.
+    iteration : number of the next iteration of the loop.
+    total : number of iterations of the loop.
+    before : iterations finished in earlier loops.
+    hooks : functions that each process calls after a resize.
     held : intercommunicators by which groups have joined, to be disconnected by all processes.
     topology : valid sizes, if the program or the submission names them.
     last : outcome of the last resize.
@@ -62,8 +65,11 @@ class JobContext:
     ragged: dict[str, Ragged] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
+    loop: int = 0
     iteration: int = 0
     total: int = 0
+    before: int = 0
+    hooks: list[Callable[[], object]] = field(default_factory=list)
     held: list[MPI.Intercomm] = field(default_factory=list)
     topology: Topology | None = None
     last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
@@ -76,6 +82,20 @@ class JobContext:
     def signature(self) -> tuple[Declaration, ...]:
         """What the program has registered, in order."""
         return tuple(self.declarations)
+
+    @property
+    def done(self) -> int:
+        """Number of iterations finished in all loops."""
+        return self.before + self.iteration
+
+    def next_loop(self) -> None:
+        """Enter the next loop of the program."""
+        self.loop, self.before, self.iteration = self.loop + 1, self.done, 0
+
+    def call_hooks(self) -> None:
+        """Call the functions that build again what a resize has made invalid."""
+        for hook in self.hooks:
+            hook()
 
     @property
     def memory(self) -> RankMemory:

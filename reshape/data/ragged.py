@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts
 from reshape.data import segments
-from reshape.data.arrays import Array, Declaration, RaggedCuts
+from reshape.data.arrays import Array, Declaration, Processes, RaggedCuts
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 
@@ -32,6 +32,7 @@ class Ragged:
     Parameters
     ----------
     declaration : declaration in the program.
+    job : the processes that hold it.
     entries : name and dtype of the arrays that hold the entries.
     absent : message of the error at an access before there is data.
 
@@ -43,15 +44,20 @@ class Ragged:
     """
 
     def __init__(
-        self, declaration: Declaration, entries: Mapping[str, DTypeLike], absent: str
+        self,
+        declaration: Declaration,
+        job: Processes,
+        entries: Mapping[str, DTypeLike],
+        absent: str,
     ) -> None:
-        self.declaration = declaration
+        self.declaration, self.job = declaration, job
         name = declaration.name
         rows = Declaration(f"{name}.counts", "rows", (0,), (0,), "<i8", "C", name)
-        self.counts = Array(rows, absent)
+        self.counts = Array(rows, job, absent)
         self.values = tuple(
             Array(
                 Declaration(f"{name}.{k}", "entries", (0,), (), np.dtype(dtype).str, "C", name),
+                job,
                 absent,
             )
             for k, dtype in entries.items()
@@ -127,8 +133,8 @@ class Ragged:
 class Items(Ragged):
     """A list of work items in each process, which each resize distributes evenly."""
 
-    def __init__(self, declaration: Declaration, absent: str = "") -> None:
-        super().__init__(declaration, {"bytes": np.uint8}, absent)
+    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
+        super().__init__(declaration, job, {"bytes": np.uint8}, absent)
         self._local: list[Any] | None = None
         self._received: list[Any] | None = None
 
@@ -143,6 +149,16 @@ class Items(Ragged):
         if self._local is None:
             raise ReshapeError(self._absent)
         return self._local
+
+    def gather(self) -> list[Any] | None:
+        """Collective over app.comm. Return the items of all ranks on rank 0, and None elsewhere.
+
+        Raises
+        ------
+        ReshapeError : this process has no items yet, or no longer.
+        """
+        lists = self.job.comm.gather(self.local, root=0)
+        return None if lists is None else [item for items in lists for item in items]
 
     def begin(self, items: Sequence[Any]) -> None:
         """Make a copy of this list the items of this process."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts, Plan
-from reshape.data.arrays import Declaration, RaggedCuts, declare
+from reshape.data.arrays import Declaration, Processes, RaggedCuts, declare
 from reshape.data.ragged import Counts, Ragged, cuts_at, cuts_of_sizes
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
@@ -18,23 +18,20 @@ if TYPE_CHECKING:
     from mpi4py import MPI
     from scipy.sparse import csr_array
 
-    from reshape.data.job_context import JobContext
-
 
 class Csr(Ragged):
     """A sparse matrix in row blocks: the rows of this process, and their layout.
 
     Parameters
     ----------
-    job : the job that has registered the matrix.
-    absent : as in `Array`.
+    declaration, job, absent : as in `Array`.
     """
 
-    def __init__(self, job: JobContext, declaration: Declaration, absent: str = "") -> None:
-        self._job = job
+    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
         columns = declaration.shape[1]
         index_type = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
-        super().__init__(declaration, {"indices": index_type, "data": declaration.dtype}, absent)
+        entries = {"indices": index_type, "data": declaration.dtype}
+        super().__init__(declaration, job, entries, absent)
         self._built: csr_array | None = None
 
     @property
@@ -65,16 +62,23 @@ class Csr(Ragged):
         ------
         ReshapeError : this process has no part of it yet, or no longer.
         """
-        from scipy.sparse import csr_array
-
         counts, (indices, data) = self.counts.local, (part.local for part in self.values)
         if self._built is None:
-            indptr = np.concatenate(([0], np.cumsum(counts)))
-            if indptr[-1] <= np.iinfo(indices.dtype).max:
-                indptr = indptr.astype(indices.dtype)  # otherwise SciPy would copy the indices
-            shape = (len(counts), self.shape[1])
-            self._built = csr_array((data, indices, indptr), shape, copy=False)
+            self._built = _matrix(self.shape[1], counts, indices, data)
         return self._built
+
+    def gather(self) -> csr_array | None:
+        """Collective over app.comm. Return the whole matrix on rank 0, and None elsewhere.
+
+        Raises
+        ------
+        ReshapeError : on every rank: rank 0 has no memory for it. Also if this process has no part
+            of it yet, or no longer.
+        """
+        counts, indices, data = (part.gather() for part in self.parts)
+        if counts is None or indices is None or data is None:
+            return None
+        return _matrix(self.shape[1], counts, indices, data)
 
     def assemble(self, block: Any) -> None:
         """Collective over app.comm. Fill the matrix, in a fresh start.
@@ -92,7 +96,7 @@ class Csr(Ragged):
         """
         from redistribution.rows import move_csr
 
-        comm = self._job.comm
+        comm = self.job.comm
         _ = self.layout  # raises the error of a process that joins
         if self.followers:
             raise ReshapeError(
@@ -105,7 +109,7 @@ class Csr(Ragged):
         assert dealt is not None
         own_counts = np.diff(dealt.indptr).astype(np.int64)
         cuts = cuts_at(layout.offsets, counts)
-        self.place(self._job.memory, cuts, own_counts, [dealt.indices, dealt.data])
+        self.place(self.job.memory, cuts, own_counts, [dealt.indices, dealt.data])
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each process: equal numbers of rows, or of entries."""
@@ -127,6 +131,16 @@ class Csr(Ragged):
         """Release the memory; any later access raises an error with this reason."""
         super().vacate(why)
         self._built = None
+
+
+def _matrix(columns: int, counts: Counts, indices: NDArray[Any], data: NDArray[Any]) -> csr_array:
+    """Matrix of these entries, without copies, given the entries in each row."""
+    from scipy.sparse import csr_array
+
+    indptr = np.concatenate(([0], np.cumsum(counts)))
+    if indptr[-1] <= np.iinfo(indices.dtype).max:
+        indptr = indptr.astype(indices.dtype)  # otherwise SciPy would copy the indices
+    return csr_array((data, indices, indptr), (len(counts), columns), copy=False)
 
 
 def _checked(comm: MPI.Intracomm, matrix: Csr, block: Any) -> tuple[csr_array, Cuts, Counts]:

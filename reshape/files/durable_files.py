@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 #: Suffix of a file that is being written; its name begins with a dot.
 DRAFT = ".draft"
 
 
-def write_durably(path: Path, data: bytes, mode: int = 0o600, *, replace: bool = True) -> None:
-    """Write a file in one step; it is on disk when the function returns.
+@contextlib.contextmanager
+def durable_file(path: Path, mode: int = 0o666, *, replace: bool = True) -> Iterator[BinaryIO]:
+    """Write a file piece by piece; it has its name, and is on disk, when the block ends.
 
-    A reader finds the old contents or the new ones. If the process dies, a hidden file with the
-    suffix `DRAFT` may remain, which `remove_drafts` removes.
+    A reader finds the old contents or the new ones. After an exception in the block there is no
+    trace of the new ones. If the process dies, a hidden file with the suffix `DRAFT` may remain,
+    which `remove_drafts` removes.
 
     Parameters
     ----------
-    mode : permissions of the file.
+    mode : permissions of the file, less those that the umask of the process takes away.
     replace : whether an existing file is replaced.
 
     Raises
@@ -27,11 +31,11 @@ def write_durably(path: Path, data: bytes, mode: int = 0o600, *, replace: bool =
     FileExistsError : the file exists and must not be replaced.
     OSError : it cannot be written; the old file, if there is one, remains.
     """
-    descriptor, draft = tempfile.mkstemp(DRAFT, f".{path.name}.", path.parent)
+    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}{DRAFT}")
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(descriptor)
         if replace:
@@ -44,6 +48,19 @@ def write_durably(path: Path, data: bytes, mode: int = 0o600, *, replace: bool =
             os.unlink(draft)
         raise
     sync_folder(path.parent)
+
+
+def write_durably(path: Path, data: bytes, mode: int = 0o600, *, replace: bool = True) -> None:
+    """Write a file in one step, as `durable_file` does, with exactly these permissions.
+
+    Raises
+    ------
+    FileExistsError : the file exists and must not be replaced.
+    OSError : it cannot be written; the old file, if there is one, remains.
+    """
+    with durable_file(path, 0o600, replace=replace) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from redistribution import Cuts, Layout
 from reshape.data import segments
@@ -18,9 +18,11 @@ from reshape.data.segments import RankMemory, Segment
 from reshape.data.sparse import Csr
 from reshape.errors import ReshapeError
 from reshape.resizing.rank_order import restore_ranks
+from reshape.resizing.restart_point import SavedState
 from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
 
+_Array = TypeVar("_Array", bound=Array)
 NOT_YET = (
     "{} {!r} has no data yet in this process, which joins a running job and receives its part in "
     "app.iterations(): put the code that fills it below 'if app.is_fresh_start:'"
@@ -31,8 +33,8 @@ class SavedData(Protocol):
     """What a program restarts from: a restart point, or a checkpoint."""
 
     @property
-    def iteration(self) -> int:
-        """Number of the next iteration."""
+    def saved_state(self) -> SavedState:
+        """The state of the job between two iterations."""
 
     def check(self, given: Sequence[Declaration], complete: bool) -> None:
         """Raise ReshapeError if the program registers something else, so far or in the end."""
@@ -83,21 +85,22 @@ class Registry:
         ReshapeError : `app.state` cannot be restored.
         """
         self.saved = saved
-        self.job.iteration = saved.iteration
+        state = saved.saved_state
+        self.job.loop, self.job.iteration = state.loop, state.iteration
+        self.job.before = state.before
         self.job.state.update(saved.load_state())
 
-    def array(self, declaration: Declaration, like: Csr | None = None) -> Array:
-        """Register a plain array.
+    def array(self, array: _Array, like: Csr | None = None) -> _Array:
+        """Register a plain array, and return it.
 
         Raises
         ------
         ReshapeError : the name is taken, the registry is closed, or the restart point is that of
             another program.
         """
-        self._enter(declaration, "array")
-        array = Array(declaration, NOT_YET.format("array", declaration.name))
+        self._enter(array.declaration, "array")
         if like is not None:
-            like.followers.append(declaration.name)
+            like.followers.append(array.name)
         self._begin(array, {} if like is None or self.role == "join" else {like.name: like.cuts})
         return array
 

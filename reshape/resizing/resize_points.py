@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import NoReturn
 
 import numpy as np
 from mpi4py import MPI
 
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
+from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, wait_on_first_rank
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import accept, connect, contract, expand, join
@@ -80,7 +82,7 @@ def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
             answer = await_port(own, link)
             if isinstance(answer, Abandon):
                 raise ReshapeError(f"this group cannot restart: {answer.why}")
-            merged = connect(job, answer.port)
+            merged = connect(job, Address.parse(answer.port).port)
         elif is_earlier:
             merged = accept(job, group, link.announce_group)
         else:
@@ -89,8 +91,8 @@ def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
         job.comm, job.groups = merged, tuple(ranks)
 
 
-def join_when_asked(job: JobContext, link: Link) -> None:
-    """Collective over job.comm. Wait for the running job and join it.
+def await_join(job: JobContext, link: Link) -> Address:
+    """Collective over job.comm. Wait until the running job accepts this group.
 
     Raises
     ------
@@ -99,16 +101,30 @@ def join_when_asked(job: JobContext, link: Link) -> None:
     prepare(job)
     answer = await_port(job.comm, link)
     link.close()
-    why = answer.why if isinstance(answer, Abandon) else ""
-    if not isinstance(answer, Abandon):
-        try:
-            join(job, answer.port)
-        except RolledBackError as reason:
-            why = str(reason)
-    if why:
-        if job.comm.rank == 0:
-            print(f"reshape: group {job.group} does not join: {why}", file=sys.stderr)
-        raise SystemExit(0)
+    if isinstance(answer, Abandon):
+        _end(job, answer.why)
+    return Address.parse(answer.port)
+
+
+def join_job(job: JobContext, address: Address) -> None:
+    """Collective over job.comm. Join the running job, which is in the loop `job.loop`.
+
+    Raises
+    ------
+    SystemExit : code 0, the job continues without this group.
+    """
+    try:
+        join(job, address.port)
+    except RolledBackError as reason:
+        _end(job, str(reason))
+    job.call_hooks()
+
+
+def _end(job: JobContext, why: str) -> NoReturn:
+    """End this process, which is not needed by the job."""
+    if job.comm.rank == 0:
+        print(f"reshape: group {job.group} does not join: {why}", file=sys.stderr)
+    raise SystemExit(0)
 
 
 def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
@@ -116,7 +132,7 @@ def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
     return wait_on_first_rank(comm, lambda: link.wait_for_port(comm.size))
 
 
-def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
+def resize_point(job: JobContext, link: Link) -> None:
     """Collective over job.comm. Ask the service for a decision, if it is time to, and carry it out.
 
     Raises
@@ -128,7 +144,6 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
         job.warns_of_kept = False
         if job.comm.rank == 0:
             warn_of_kept(job.comm)
-    job.pace.passed(iteration_s)
     if job.comm.rank == 0 and job.pace.is_due():
         question = AtResizePoint(
             job=link.who.job,
@@ -136,10 +151,10 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
             epoch=job.epoch,
             size=job.comm.size,
             registered_bytes=job.registered_bytes,
-            iteration=job.iteration,
+            iteration=job.done,
             iteration_s=job.pace.taken(),
             topology=job.topology,
-            iterations=job.total,
+            iterations=job.before + job.total,
         )
         decision = link.ask(question)
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
@@ -160,6 +175,8 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
     # reports it unless it has left the job.
     if was_first if first_group in job.groups else job.comm.rank == 0:
         link.report(job.last)
+    if not job.last.why:
+        job.call_hooks()
 
 
 def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:

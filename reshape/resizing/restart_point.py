@@ -40,14 +40,18 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    iteration : number of the next iteration.
+    loop : number of the loop of the program, from 0.
+    iteration : number of the next iteration of the loop.
+    before : iterations finished in earlier loops.
     size : number of processes.
     signature : what the program has registered.
     state : pickled values of `app.state`.
     cuts : where the parts of each ragged array begin.
     """
 
+    loop: int = 0
     iteration: int
+    before: int = 0
     size: int
     signature: tuple[Declaration, ...]
     state: bytes
@@ -110,6 +114,11 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
             raise ReshapeError(f"cannot restart from {path}: {error}; {fix}") from None
 
     # The data of a restart; see `reshape.resizing.registry.SavedData`.
+
+    @property
+    def saved_state(self) -> SavedState:
+        """The state of the job between two iterations."""
+        return self
 
     def check(self, given: Sequence[Declaration], complete: bool) -> None:
         """Compare the registrations of the program, so far or all, with those before the restart.

@@ -10,12 +10,13 @@ import sys
 
 from mpi4py import MPI
 
+from reshape.resizing.address import Address
 from reshape.resizing.transaction import CANCEL
 
 
 def main(port: str) -> None:
     """Connect to `port`, send "cancel", and disconnect."""
-    tie = MPI.COMM_WORLD.Connect(port)
+    tie = MPI.COMM_WORLD.Connect(Address.parse(port).port)
     merged = tie.Merge(high=True)
     merged.bcast(CANCEL, root=merged.rank)
     merged.Free()

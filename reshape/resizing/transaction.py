@@ -31,6 +31,7 @@ from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import place_of, sweep
 from reshape.errors import ReshapeError
+from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, agree
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
@@ -50,6 +51,7 @@ class JoiningGroup(NamedTuple):
 
     group: int
     size: int
+    loop: int
     total: int
     signature: tuple[Declaration, ...]
 
@@ -60,6 +62,7 @@ class JobStatus(NamedTuple):
     why: str
     serial: int = 0
     iteration: int = 0
+    before: int = 0
     groups: tuple[int, ...] = ()
     verify: bool = False
     topology: Topology | None = None
@@ -108,7 +111,8 @@ def join(job: JobContext, port: str) -> None:
     old_size = merged.size - own.size
     try:
         status, state = introduce(job, merged)
-        job.iteration, job.verify, job.topology = status.iteration, status.verify, status.topology
+        job.iteration, job.before = status.iteration, status.before
+        job.verify, job.topology = status.verify, status.topology
         job.checkpointed_at = time.monotonic() - status.since_checkpoint_s
         outcome = ResizeOutcome(status.serial)
         moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)
@@ -174,7 +178,9 @@ def stop(job: JobContext) -> bytes:
                 cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
                 RestartPoint(
                     epoch=job.epoch,
+                    loop=job.loop,
                     iteration=job.iteration,
+                    before=job.before,
                     size=job.comm.size,
                     signature=job.signature,
                     state=state,
@@ -204,7 +210,7 @@ def accept(job: JobContext, serial: int, announce: Callable[[int, str], None]) -
     if job.comm.rank == 0:
         try:
             port = MPI.Open_port()
-            announce(serial, port)
+            announce(serial, str(Address(port, job.loop)))
         except (MPI.Exception, ReshapeError) as error:
             why = f"no group can join: {error}"
     try:
@@ -246,6 +252,7 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
         _objection(job, order, joining),
         order.serial,
         job.iteration,
+        job.before,
         groups,
         job.verify,
         job.topology,
@@ -270,7 +277,7 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     ------
     RolledBackError : the job rejects this group.
     """
-    joining = JoiningGroup(job.group, job.comm.size, job.total, job.signature)
+    joining = JoiningGroup(job.group, job.comm.size, job.loop, job.total, job.signature)
     merged.bcast(joining, root=merged.size - job.comm.size)
     status: JobStatus = merged.bcast(None, root=0)
     if status.why:
@@ -291,9 +298,13 @@ def _objection(job: JobContext, order: Join, joining: JoiningGroup) -> str:
             f"expected group {order.group} of {order.size} processes, "
             f"got group {joining.group} of {joining.size}"
         )
-    if joining.total != job.total:
+    if (joining.loop, joining.total) != (job.loop, job.total):
+        ours, theirs = (
+            f"app.iterations({each.total})" + (f" as loop {each.loop + 1}" if job.loop else "")
+            for each in (job, joining)
+        )
         return (
-            f"the job runs app.iterations({job.total}), the group that joins {joining.total}: "
+            f"the job runs {ours}, the group that joins {theirs}: "
             "the number must not depend on when a process starts"
         )
     return difference(job.signature, joining.signature)

@@ -63,8 +63,8 @@ class Pace:
         self._seconds += iteration_s
 
     def is_due(self) -> bool:
-        """Whether it is time to ask."""
-        return time.monotonic() - self._asked_at >= self.every_s
+        """Whether it is time to ask, with an iteration to report."""
+        return self._iterations > 0 and time.monotonic() - self._asked_at >= self.every_s
 
     def taken(self) -> float:
         """Mean time of the iterations since the last request, seconds; resets the mean."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout
 
-from redistribution import BlockCyclic, Cuts, Layout, Replicated
+from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated
 
 
 def owned(layout, axis, coordinate):
@@ -19,6 +19,8 @@ def owned(layout, axis, coordinate):
     if isinstance(layout, BlockCyclic):
         block, parts = layout.block[axis], layout.grid[axis]
         return [g for g in range(extent) if g // block % parts == coordinate]
+    if isinstance(layout, Blocks):
+        return np.array_split(np.arange(extent), layout.grid[axis])[coordinate].tolist()
     if isinstance(layout, Cuts) and axis == layout.axis:
         cuts = layout.offsets
         return [g for g in range(extent) if cuts[coordinate] <= g < cuts[coordinate + 1]]
@@ -30,7 +32,7 @@ def layouts(draw):
     def integer(low, high):
         return draw(st.integers(low, high))
 
-    shape = tuple(integer(0, 20) for _ in range(integer(1, 3)))
+    shape = tuple(integer(0, 20) for _ in range(integer(1, 4)))
     return draw_layout(integer, shape, ranks=8)
 
 
@@ -38,7 +40,7 @@ def layouts(draw):
 def test_local_parts_agree_with_ownership_index_by_index(layout):
     for process in range(layout.nprocs):
         coordinates = layout.coordinates(process)
-        if isinstance(layout, BlockCyclic):
+        if isinstance(layout, BlockCyclic | Blocks):
             assert coordinates == np.unravel_index(process, layout.grid)
         indices = layout.global_indices(process)
         assert [list(along) for along in indices] == [

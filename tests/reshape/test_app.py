@@ -107,7 +107,14 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
         lambda a: (a.iterations(3), a.rows("a", (3,))),
         "array 'a' is registered after app.iterations()",
     ),
-    (lambda a: (a.iterations(3), a.iterations(3)), "app.iterations() is called a second time"),
+    (
+        lambda a: [a.iterations(3) for _ in a.iterations(3)],
+        "app.iterations() is called within a loop of app.iterations()",
+    ),
+    (
+        lambda a: list(min(a.iterations(3), a.iterations(3), key=lambda _: 0)),
+        "loop 1 of app.iterations() begins after loop 2 was made",
+    ),
     (lambda a: a.iterations(-1), "app.iterations(-1): the number of iterations must be >= 0"),
     (
         lambda a: a.report(x=[1]),

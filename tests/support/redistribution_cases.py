@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from redistribution import BlockCyclic, Cuts, Layout, Plan, Replicated
+from redistribution import BlockCyclic, Blocks, Cuts, Layout, Plan, Replicated
 
 Integer = Callable[[int, int], int]
 """Draws an integer between two bounds, both included."""
@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
 def draw_case(integer: Integer, ranks: int, largest: int = 24) -> Case:
     """A move between any two layouts on any subsets of ``ranks`` ranks."""
-    ndim = integer(1, 3)
+    ndim = integer(1, 4)
     shape = tuple(integer(0 if largest < 30 else 1, largest // ndim) for _ in range(ndim))
     source = draw_layout(integer, shape, ranks)
     target = draw_layout(integer, shape, ranks)
@@ -54,7 +54,7 @@ def draw_case(integer: Integer, ranks: int, largest: int = 24) -> Case:
 
 def draw_layout(integer: Integer, shape: tuple[int, ...], ranks: int) -> Layout:
     """Any layout of ``shape`` on at most ``ranks`` processes."""
-    kind = integer(0, 9)
+    kind = integer(0, 12)
     nprocs = integer(1, ranks)
     if kind == 0:
         return Replicated(shape, nprocs)
@@ -69,6 +69,8 @@ def draw_layout(integer: Integer, shape: tuple[int, ...], ranks: int) -> Layout:
         grid.append(integer(1, left))
         left //= grid[-1]
     turn = integer(0, len(shape) - 1)
+    if kind >= 10:
+        return Blocks(shape, tuple(grid[turn:] + grid[:turn]))
     blocks = tuple(integer(1, 1 + extent // integer(1, 3)) for extent in shape)
     return BlockCyclic(shape, blocks, tuple(grid[turn:] + grid[:turn]))
 

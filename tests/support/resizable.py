@@ -176,6 +176,20 @@ def ragged_data_is_right(comm: Any, s: Any, x: Any, t: Any, done: int) -> bool:
     return bool(right) and [item for own in items for item in own] == expected
 
 
+def halo_is_right(comm: Any, b: Any, done: int) -> bool:
+    """Collective over comm. Check a block array with its halo against the whole array."""
+    whole = np.arange(np.prod(b.shape)).reshape(b.shape) + done
+    with_halo = b.exchange(outside=-1)
+    right = np.array_equal(b.local, indices(b, comm.rank) + done)
+    if b.local.size:
+        whole = np.pad(whole, [(2, 2), (0, 0)], mode="wrap")
+        whole = np.pad(whole, [(0, 0), (1, 1)], constant_values=-1)
+        rows, columns = b.layout.global_indices(comm.rank)
+        own = whole[rows[0] : rows[-1] + 5, columns[0] : columns[-1] + 3]
+        right &= np.array_equal(with_halo, own)
+    return bool(right)
+
+
 def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
     """Check that communicator and array of before a resize cannot be used."""
     from mpi4py import MPI
@@ -211,6 +225,7 @@ def main() -> None:
         v = app.block_cyclic("v", (LENGTH,), (4,), dtype=np.float32)
         u = app.rows("u", (LENGTH, 3), dtype=np.complex128)
         w = app.rows("w", (2, 5), axis=1)  # has empty parts on 6 or more processes
+        b = app.blocks("b", (9, 7), halo=(2, 1), periodic=(True, False), dtype=np.int64)
         p = app.replicated("p", np.arange(11.0))
         s = app.csr("s", (53, 40), balance="entries")
         if app.is_fresh_start:
@@ -218,21 +233,22 @@ def main() -> None:
         x = app.rows("x", (53,), like=s)
         t = app.items("t", [{"number": k, "text": "x" * k, "done": 0} for k in range(23)])
         if app.is_fresh_start:
-            for array in (a, f, v, u, w, x):
+            for array in (a, f, v, u, w, x, b):
                 array.local[...] = indices(array, app.comm.rank)
             app.state["sizes"] = []
         old = (app.comm, a.local) if "CHECK_STALE" in os.environ else None
-        done = 0
+        done, right = 0, True
         for step in app.iterations(total):
             if old is not None and app.comm is not old[0]:
                 check_stale(app, *old)
                 old = None
             if app.state["sizes"][-1:] != [app.comm.size]:
                 app.state["sizes"].append(app.comm.size)
+            right &= halo_is_right(app.comm, b, step)
             time.sleep(seconds)
             if app.is_fresh_start and os.environ.get("DIE_AT") == f"{app.comm.rank}:{step}":
                 kill_self()
-            for array in (a, f, v, u, w, x):
+            for array in (a, f, v, u, w, x, b):
                 array.local[...] += 1
             s.local.data += 1
             for item in t.local:
@@ -242,7 +258,7 @@ def main() -> None:
             if total == ENDLESS and may_end(app.comm):
                 break
         rank = app.comm.rank
-        right = all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
+        right &= all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
         right &= ragged_data_is_right(app.comm, s, x, t, done)
         right &= np.array_equal(p.local, np.arange(11.0) + done * (done - 1) / 2)
         right = app.comm.allreduce(int(right)) == app.comm.size

@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_every_rank_of_another_configuration_reads_its_part(
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 5), st.integers(1, 5), st.randoms())
 def test_ragged_arrays_are_cut_anew(lengths: list[int], before: int, after: int, random) -> None:  # type: ignore[no-untyped-def]
     """Any cuts before give the even cuts of as many rows after, with the same entries."""
-    items = Items(declare("t", "items", (0,), (), np.uint8, "C"))
+    items = Items(declare("t", "items", (0,), (), np.uint8, "C"), SimpleNamespace())
     counts = np.array(lengths, np.int64)
     stream = np.arange(counts.sum() % 251, counts.sum() % 251 + counts.sum()).astype(np.uint8)
     inner = sorted(random.randint(0, len(lengths)) for _ in range(before - 1))

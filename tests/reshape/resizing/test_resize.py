@@ -96,7 +96,7 @@ def test_requests_have_the_epoch_and_the_registered_bytes(tmp_path: Path) -> Non
         assert driver.latest is not None
         before = driver.latest
         assert (before.epoch, before.size, str(before.topology)) == (0, 1, "arbitrary")
-        data = 61 * 47 * (8 + 4) + 103 * 4 + 103 * 3 * 16 + 2 * 5 * 8
+        data = 61 * 47 * (8 + 4) + 103 * 4 + 103 * 3 * 16 + 2 * 5 * 8 + 9 * 7 * 8
         data += 53 * (8 + 8) + sparse().nnz * (4 + 8)
         assert before.registered_bytes == data + 11 * 8
         serial = driver.expand(2).serial

@@ -40,7 +40,7 @@ def test_all_ranks_agree_which_of_them_share_memory(
         folder = folder / "missing"
     job = JobContext(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)
     if comm.rank < 2:
-        array = job.arrays["a"] = Array(declare("a", "rows", (4,), (0,), "f8", "C"))
+        array = job.arrays["a"] = Array(declare("a", "rows", (4,), (0,), "f8", "C"), job)
         private = case == "private memory" and comm.rank == 1
         memory = RankMemory(None if private else folder, 5, comm.rank)
         segment = segments.create(memory, "a", (2,), "f8", "C")

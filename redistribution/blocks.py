@@ -1,0 +1,171 @@
+"""One block for each process of a process grid, and the points around it that a stencil reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from redistribution.layout import Axis, CutAxis, Layout, even_offsets, extents, set_field
+
+
+@lru_cache(maxsize=1024)
+def balanced_grid(nprocs: int, ndim: int) -> tuple[int, ...]:
+    """Process grid whose dimensions are as equal as possible, the largest first.
+
+    It is the grid of MPI_Dims_create, but does not depend on the MPI library: of all grids with
+    descending dimensions, the first in lexicographic order.
+
+    Raises
+    ------
+    ValueError : nprocs or ndim is < 1.
+
+    Examples
+    --------
+    >>> balanced_grid(12, 2), balanced_grid(12, 3), balanced_grid(7, 2)
+    ((4, 3), (3, 2, 2), (7, 1))
+    """
+    if nprocs < 1 or ndim < 1:
+        raise ValueError(f"nprocs and ndim must be >= 1, got {nprocs} and {ndim}")
+    small = [d for d in range(1, math.isqrt(nprocs) + 1) if nprocs % d == 0]
+    divisors = sorted({*small, *(nprocs // d for d in small)})
+    return min(_grids(nprocs, ndim, divisors))
+
+
+def _grids(nprocs: int, ndim: int, divisors: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield all grids of `ndim` descending dimensions."""
+    if ndim == 1:
+        yield (nprocs,)
+        return
+    for largest in divisors:
+        if nprocs % largest == 0 and largest**ndim >= nprocs:
+            for rest in _grids(nprocs // largest, ndim - 1, divisors):
+                if rest[0] <= largest:
+                    yield (largest, *rest)
+
+
+@dataclass(frozen=True)
+class Blocks(Layout):
+    """Even contiguous parts on every axis over a process grid.
+
+    Parameters
+    ----------
+    shape : global extents.
+    grid : number of processes along each axis; processes are numbered row-major. Parts of an axis
+        differ by at most 1, larger ones first; a part is empty if the axis is shorter than its
+        dimension of the grid.
+
+    Raises
+    ------
+    ValueError : lengths differ, an extent is negative, or a grid entry is < 1.
+
+    Examples
+    --------
+    >>> Blocks(shape=(10, 7), grid=(2, 2)).local_shape(1)
+    (5, 3)
+    """
+
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    nprocs: int = field(init=False, repr=False, compare=False)
+    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check and normalise the arguments."""
+        set_field(self, "shape", extents("shape", self.shape, least=0))
+        set_field(self, "grid", extents("grid", self.grid, least=1))
+        if len(self.shape) != len(self.grid):
+            raise ValueError(
+                f"shape and grid must have one entry for each axis, got shape {self.shape}, "
+                f"grid {self.grid}"
+            )
+        set_field(self, "nprocs", math.prod(self.grid))
+        set_field(self, "axes", tuple(map(CutAxis, map(even_offsets, self.shape, self.grid))))
+
+    def neighbours(
+        self, process: int, axis: int, periodic: bool = False
+    ) -> tuple[int | None, int | None]:
+        """Processes with the points before the first and after the last ones along an axis.
+
+        None at an end of an axis that is not periodic, and on both sides if the block is empty.
+
+        Raises
+        ------
+        ValueError : there is no such process or axis.
+
+        Examples
+        --------
+        >>> Blocks((9, 9), grid=(3, 2)).neighbours(3, axis=0)
+        (1, 5)
+        """
+        if not -len(self.shape) <= axis < len(self.shape):
+            raise ValueError(f"axis must name one of the axes of shape {self.shape}, got {axis}")
+        axis %= len(self.shape)
+        coordinates = self.coordinates(process)
+        if 0 in self.local_shape(process):
+            return None, None
+        parts = {
+            ghost.position < 0: ghost.part for ghost in self.ghosts(process, axis, 1, periodic)
+        }
+        before, after = (
+            None if part is None else self.process_at(coordinates, axis, part)
+            for part in (parts.get(True), parts.get(False))
+        )
+        return before, after
+
+    def process_at(self, coordinates: Sequence[int], axis: int, part: int) -> int:
+        """Process with these coordinates, but another one on one axis."""
+        moved = (*coordinates[:axis], part, *coordinates[axis + 1 :])
+        return int(np.ravel_multi_index(moved, self.grid))
+
+    def ghosts(self, process: int, axis: int, width: int, periodic: bool) -> list[Ghosts]:
+        """Points of other parts, or of the own one, within `width` of a part along an axis.
+
+        A part that is narrower than `width` is one of several that the points belong to. There are
+        none beyond the edges of an axis that is not periodic, and none around an empty part.
+        """
+        cut = self.axes[axis]
+        assert isinstance(cut, CutAxis)
+        return _ghosts(cut, self.coordinates(process)[axis], width, periodic)
+
+
+class Ghosts(NamedTuple):
+    """Consecutive points near a part of an axis, all of one part.
+
+    Attributes
+    ----------
+    part : the part that they belong to.
+    start : local index there of the first one.
+    position : index of the first one relative to the first point of the part that they are near.
+    length : number of points.
+    """
+
+    part: int
+    start: int
+    position: int
+    length: int
+
+
+@lru_cache(maxsize=1024)
+def _ghosts(cut: CutAxis, part: int, width: int, periodic: bool) -> list[Ghosts]:
+    low, high = cut.offsets[part : part + 2]
+    if low == high:
+        return []
+    positions = np.concatenate([np.arange(-width, 0), high - low + np.arange(width)])
+    indices = low + positions
+    if periodic:
+        indices %= cut.extent
+    else:
+        inside = (indices >= 0) & (indices < cut.extent)
+        positions, indices = positions[inside], indices[inside]
+    parts, local = cut.locate(indices)
+    begins = np.ones(len(indices), bool)
+    begins[1:] = (np.diff(positions) != 1) | (np.diff(local) != 1) | (np.diff(parts) != 0)
+    first = np.flatnonzero(begins)
+    lengths = np.diff(np.append(first, len(indices)))
+    columns = (parts[first], local[first], positions[first], lengths)
+    return [Ghosts(*row) for row in zip(*(each.tolist() for each in columns), strict=True)]

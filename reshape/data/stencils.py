@@ -1,0 +1,281 @@
+"""Registered arrays in blocks over a process grid, for stencils.
+
+The local part of a block array is what resizes move, as of every other array. The halo is no
+registered data: it exists at one size, in a copy of the local part with room around it that
+`BlockArray.exchange` fills. A stencil reads the copy and writes the local part, so that it needs no
+second array for the values of the step before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import index
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from redistribution import Blocks, Layout
+from reshape.data.arrays import Array, Declaration, declare
+from reshape.data.segments import Order, Segment
+from reshape.errors import ReshapeError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_TAG = 27185
+
+
+class Message(NamedTuple):
+    """A message between two ranks that is sent at each exchange.
+
+    Attributes
+    ----------
+    region : its elements in the array with halo.
+    buffer : the same elements in contiguous memory.
+    """
+
+    region: NDArray[Any]
+    buffer: NDArray[Any]
+
+
+class AxisExchange:
+    """The exchange along one axis: persistent messages, and copies if this rank is its own peer."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.received: list[Message] = []
+        self.requests: list[MPI.Prequest] = []
+        self.copied: list[tuple[NDArray[Any], NDArray[Any]]] = []  # to, from
+
+    def run(self) -> None:
+        """Collective over the ranks along the axis. Fill the halo of the axis."""
+        from mpi4py import MPI
+
+        for region, buffer in self.sent:
+            buffer[...] = region
+        MPI.Prequest.Startall(self.requests)
+        for target, source in self.copied:
+            target[...] = source
+        MPI.Request.Waitall(self.requests)
+        for region, buffer in self.received:
+            region[...] = buffer
+
+
+class Halo:
+    """The local part of a rank with its halo, at one size of the job.
+
+    The axes are exchanged one after another, each with the halo of the axes before it, so that the
+    corners arrive without messages between diagonal neighbours.
+
+    Parameters
+    ----------
+    widths : points on each side, for each axis.
+    periodic : whether the first point of an axis is the neighbour of the last one.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        layout: Blocks,
+        widths: Sequence[int],
+        periodic: Sequence[bool],
+        like: NDArray[Any],
+        order: Order,
+    ) -> None:
+        shape = tuple(n + 2 * width for n, width in zip(like.shape, widths, strict=True))
+        self.array = np.zeros(shape, like.dtype, order)
+        self.widths = tuple(widths)
+        self.own = self.array[
+            tuple(slice(w, w + n) for n, w in zip(like.shape, widths, strict=True))
+        ]
+        self.outside = list[NDArray[Any]]()
+        self.axes = list[AxisExchange]()
+        for axis in range(len(shape)):
+            if not periodic[axis]:
+                self.outside += self._beyond_edges(layout, comm.rank, axis)
+            self.axes.append(self._along(comm, layout, axis, periodic[axis]))
+
+    def _along(
+        self, comm: MPI.Intracomm, layout: Blocks, axis: int, periodic: bool
+    ) -> AxisExchange:
+        """Prepare the exchange along an axis. Both sides of a message list it in the same order."""
+        made, width = AxisExchange(), self.widths[axis]
+        own = layout.coordinates(comm.rank)
+        for part in range(layout.grid[axis]):
+            process = layout.process_at(own, axis, part)
+            for ghosts in layout.ghosts(process, axis, width, periodic):
+                if own[axis] not in (part, ghosts.part):
+                    continue
+                source = self._slab(axis, ghosts.start, ghosts.length)
+                target = self._slab(axis, ghosts.position, ghosts.length)
+                if own[axis] == part == ghosts.part:
+                    made.copied.append((target, source))
+                elif own[axis] == part:
+                    peer = layout.process_at(own, axis, ghosts.part)
+                    _add(made.received, made.requests, partial(comm.Recv_init, source=peer), target)
+                else:
+                    _add(made.sent, made.requests, partial(comm.Send_init, dest=process), source)
+        return made
+
+    def _slab(self, axis: int, first: int, length: int) -> NDArray[Any]:
+        """Points of an axis, by local index, with the halo of all axes before it."""
+        where = []
+        for k, (width, extent) in enumerate(zip(self.widths, self.array.shape, strict=True)):
+            if k == axis:
+                where.append(slice(width + first, width + first + length))
+            else:
+                where.append(slice(0, extent) if k < axis else slice(width, extent - width))
+        return self.array[tuple(where)]
+
+    def _beyond_edges(self, layout: Blocks, rank: int, axis: int) -> list[NDArray[Any]]:
+        """Regions of the halo that lie beyond the edges of an axis."""
+        indices, width = layout.global_indices(rank)[axis], self.widths[axis]
+        if not len(indices):
+            return []
+        before = max(0, width - int(indices[0]))
+        after = max(0, int(indices[-1]) + width - (layout.shape[axis] - 1))
+        turned = np.moveaxis(self.array, axis, 0)
+        return [turned[:before], turned[len(turned) - after :]]
+
+    def exchange(self, local: NDArray[Any], outside: Any) -> NDArray[Any]:
+        """Collective over the communicator. Fill the array from all local parts, and return it."""
+        self.own[...] = local
+        for region in self.outside:
+            region[...] = outside
+        for axis in self.axes:
+            axis.run()
+        return self.array
+
+    def free(self) -> None:
+        """Free the persistent messages."""
+        for axis in self.axes:
+            for request in axis.requests:
+                request.Free()
+            axis.requests.clear()
+
+
+def _add(
+    messages: list[Message], requests: list[MPI.Prequest], start: Any, region: NDArray[Any]
+) -> None:
+    """Add a persistent message for a region, unless it has no elements."""
+    if region.size:
+        buffer = np.empty(region.shape, region.dtype)
+        messages.append(Message(region, buffer))
+        requests.append(start(buffer.reshape(-1).view(np.uint8), tag=_TAG))
+
+
+class BlockArray(Array):
+    """A registered array in blocks over a process grid, which can exchange halos."""
+
+    _halo: Halo | None = None
+
+    @property
+    def layout(self) -> Blocks:
+        """Layout of the global array over the ranks of `app.comm` at the present size.
+
+        Raises
+        ------
+        ReshapeError : this process has no part of it yet, or no longer.
+        """
+        layout = super().layout
+        assert isinstance(layout, Blocks)
+        return layout
+
+    @property
+    def halo(self) -> tuple[int, ...]:
+        """Points of the halo on each side, for each axis."""
+        return self.declaration.detail[: len(self.shape)]
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether the first and the last point of an axis are neighbours, for each axis."""
+        return tuple(map(bool, self.declaration.detail[len(self.shape) :]))
+
+    def neighbours(self, rank: int, axis: int = 0) -> tuple[int | None, int | None]:
+        """Return the ranks of `app.comm` with the points before and after those of `rank`.
+
+        None at the ends of an axis that is not periodic, and on both sides if `rank` has no
+        points; ranks without points are skipped. A resize changes the neighbours.
+
+        Raises
+        ------
+        ReshapeError : there is no such axis, or the array has no layout; see `layout`.
+        """
+        layout = self.layout
+        if not -len(self.shape) <= axis < len(self.shape):
+            raise ReshapeError(f"{self.declaration} has no axis {axis}")
+        return layout.neighbours(rank, axis, self.periodic[axis])
+
+    def exchange(self, outside: Any = 0) -> NDArray[Any]:
+        """Collective over app.comm. Return the local part with its halo, filled by all ranks.
+
+        Parameters
+        ----------
+        outside : value of the points of the halo beyond the edges of axes that are not periodic.
+
+        Returns
+        -------
+        array with `halo` more points than `local` on each side, the corners included. Its points
+        have the values of the other ranks at this call. The next call overwrites it, and after a
+        resize it is another array. Changes of it do not change `local`.
+
+        Raises
+        ------
+        ReshapeError : this process has no part of the array yet, or no longer.
+        """
+        local = self.local
+        if self._halo is None:
+            self._halo = Halo(
+                self.job.comm, self.layout, self.halo, self.periodic, local, self.declaration.order
+            )
+        return self._halo.exchange(local, outside)
+
+    def place(self, layout: Layout, segment: Segment) -> None:
+        """Make this segment the data; the previous one, and its halo, are discarded."""
+        self._drop_halo()
+        super().place(layout, segment)
+
+    def vacate(self, why: str) -> None:
+        """Release the memory; any later access raises an error with this reason."""
+        self._drop_halo()
+        super().vacate(why)
+
+    def _drop_halo(self) -> None:
+        if self._halo is not None:
+            self._halo.free()
+            self._halo = None
+
+
+def declare_blocks(
+    name: str,
+    shape: Sequence[int],
+    halo: int | Sequence[int],
+    periodic: bool | Sequence[bool],
+    dtype: DTypeLike,
+    order: Order,
+) -> Declaration:
+    """Check the declaration of a block array.
+
+    Raises
+    ------
+    ReshapeError : an error of `declare`, a halo below 0, or another number of halos or of flags
+        than of axes.
+    """
+    try:
+        ndim = len(shape)
+        widths = (index(halo),) * ndim if not isinstance(halo, Sequence) else halo
+        flags = (periodic,) * ndim if not isinstance(periodic, Sequence) else periodic
+        widths, wraps = tuple(map(index, widths)), tuple(int(bool(flag)) for flag in flags)
+    except TypeError:
+        raise ReshapeError(
+            f"array {name!r}: shape={shape!r}, halo={halo!r} and periodic={periodic!r} must be "
+            "whole numbers and flags, or tuples of them, such as shape=(600, 400), halo=1"
+        ) from None
+    if not len(widths) == len(wraps) == ndim or min(widths, default=0) < 0:
+        raise ReshapeError(
+            f"array {name!r}: halo={halo!r} and periodic={periodic!r} must be one value >= 0, or "
+            f"one for each of the {ndim} axes"
+        )
+    return declare(name, "blocks", shape, (*widths, *wraps), dtype, order)

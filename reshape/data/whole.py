@@ -1,0 +1,191 @@
+"""A whole distributed array: in the memory of rank 0, or in a file of NumPy.
+
+A file is written from its first byte to its last, slab after slab. A slab consists of consecutive
+elements of the file and is bounded in size. Each process sends rank 0 its elements of the slab,
+which are contiguous ranges of its local indices, because these ascend with the global ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redistribution import Layout, Plan, Replicated
+from redistribution.layout import Indices
+from reshape.errors import ReshapeError
+from reshape.files.durable_files import durable_file
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from reshape.data.segments import Order
+
+#: Most bytes of a slab. Rank 0 holds one slab and the elements of one process in it.
+SLAB_BYTES = 16 << 20
+_TAG = 27184
+
+#: First and last (exclusive) global index of a slab on each axis.
+Slab: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def gather(
+    comm: MPI.Intracomm, layout: Layout, local: NDArray[Any], order: Order
+) -> NDArray[Any] | None:
+    """Collective over comm. Return the whole array on rank 0, and None elsewhere.
+
+    Raises
+    ------
+    ReshapeError : on every rank: rank 0 has no memory for it.
+    """
+    whole, why = None, ""
+    if comm.rank == 0:
+        try:
+            whole = np.empty(layout.shape, local.dtype, order)
+        except MemoryError as error:
+            why = str(error)
+    _raise_if(comm, f"an array of shape {layout.shape} cannot be gathered", why)
+    Plan(layout, Replicated(layout.shape, 1)).run(comm, local, whole, order=order)
+    return whole
+
+
+def save(
+    comm: MPI.Intracomm,
+    layout: Layout,
+    local: NDArray[Any],
+    order: Order,
+    path: str | os.PathLike[str],
+) -> None:
+    """Collective over comm. Write the whole array to a file.
+
+    Raises
+    ------
+    ReshapeError : on every rank: the file cannot be written; nothing of it remains.
+    """
+    part, why = _Part.of(comm, layout, local, order), ""
+    if comm.rank == 0:
+        try:
+            with durable_file(Path(path)) as file:
+                _begin(file, layout.shape, local.dtype, order)
+                for slab in slabs(layout.shape[part.axes], local.dtype.itemsize):
+                    comm.bcast(slab, root=0)
+                    file.write(part.received(slab).data)
+        except (OSError, ValueError, MemoryError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        comm.bcast(None, root=0)
+    else:
+        while (slab := comm.bcast(None, root=0)) is not None:
+            part.send(slab)
+    _raise_if(comm, f"cannot save an array to {os.fspath(path)}", why)
+
+
+def slabs(shape: tuple[int, ...], itemsize: int) -> Iterator[Slab]:
+    """Divide an array in C order into consecutive parts of at most `SLAB_BYTES`, as boxes."""
+    if 0 in shape:
+        return
+    axis, inner = len(shape) - 1, itemsize  # the last axis that is cut, and bytes of one index
+    while axis > 0 and inner * shape[axis] <= SLAB_BYTES:
+        inner *= shape[axis]
+        axis -= 1
+    step = max(1, SLAB_BYTES // inner)
+    whole = tuple((0, extent) for extent in shape[axis + 1 :])
+    for outer in np.ndindex(shape[:axis]):
+        for begin in range(0, shape[axis], step):
+            cut = (begin, min(shape[axis], begin + step))
+            yield (*((index, index + 1) for index in outer), cut, *whole)
+
+
+def _begin(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any], order: Order) -> None:
+    """Write the header, and make sure that there is room for the rest."""
+    # as numpy.save: C order if the array is contiguous in both orders
+    is_fortran = order == "F" and 0 not in shape and sum(extent > 1 for extent in shape) > 1
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": is_fortran,
+        "shape": shape,
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+    file.flush()
+    length = file.tell() + math.prod(shape) * dtype.itemsize
+    os.posix_fallocate(file.fileno(), 0, length)
+
+
+class _Part(NamedTuple):
+    """The local part of this rank, with its axes in the order of the file.
+
+    Attributes
+    ----------
+    axes : takes the axes of the array to those of the file.
+    """
+
+    comm: MPI.Intracomm
+    layout: Layout
+    local: NDArray[Any]
+    axes: slice
+
+    @classmethod
+    def of(cls, comm: MPI.Intracomm, layout: Layout, local: NDArray[Any], order: Order) -> _Part:
+        """In the file, an array in Fortran order is as its transpose would be in C order."""
+        if order == "C":
+            return cls(comm, layout, local, slice(None))
+        return cls(comm, layout, local.T, slice(None, None, -1))
+
+    @property
+    def holders(self) -> int:
+        """Number of ranks that send; the others have copies of the same elements."""
+        return self.layout.nprocs // self.layout.copies
+
+    def share(self, process: int, slab: Slab) -> tuple[tuple[slice, ...], tuple[Indices, ...]]:
+        """Local indices of a process in a slab on each axis, and the places of these elements."""
+        local, places = [], []
+        indices_by_axis = self.layout.global_indices(process)[self.axes]
+        for (first, last), indices in zip(slab, indices_by_axis, strict=True):
+            begin, end = np.searchsorted(indices, [first, last])
+            local.append(slice(begin, end))
+            places.append(indices[begin:end] - first)
+        return tuple(local), tuple(places)
+
+    def send(self, slab: Slab) -> None:
+        """Send rank 0 the elements of this rank in a slab."""
+        if self.comm.rank < self.holders:
+            own = self.local[self.share(self.comm.rank, slab)[0]]
+            if own.size:
+                self.comm.Send(_bytes(own), 0, _TAG)
+
+    def received(self, slab: Slab) -> NDArray[Any]:
+        """Put a slab together from the elements of all ranks, on rank 0."""
+        contents = np.empty([last - first for first, last in slab], self.local.dtype)
+        for process in range(self.holders):
+            local, places = self.share(process, slab)
+            shape = tuple(map(len, places))
+            if 0 in shape:
+                continue
+            elements = self.local[local] if process == 0 else np.empty(shape, self.local.dtype)
+            if process != 0:
+                self.comm.Recv(_bytes(elements), process, _TAG)
+            contents[_box(places)] = elements
+        return contents
+
+
+def _box(places: tuple[Indices, ...]) -> tuple[Any, ...]:
+    """Index of these places: slices, which are faster, if all of them are contiguous."""
+    if all(along[-1] - along[0] == len(along) - 1 for along in places):
+        return tuple(slice(int(along[0]), int(along[-1]) + 1) for along in places)
+    return np.ix_(*places)
+
+
+def _bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the elements as bytes, without a copy if they are contiguous."""
+    return np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+
+
+def _raise_if(comm: MPI.Intracomm, what: str, why: str) -> None:
+    """Collective over comm. Raise an error on every rank if rank 0 has a reason."""
+    why = comm.bcast(why, root=0)
+    if why:
+        raise ReshapeError(f"{what}: {why}")

@@ -1,0 +1,210 @@
+"""The part of the application object that registers data, which then follows resizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from redistribution import Cuts
+from reshape.data.arrays import Array, Declaration, declare
+from reshape.data.job_context import JobContext
+from reshape.data.ragged import Items
+from reshape.data.segments import Order
+from reshape.data.sparse import Csr, declare_csr
+from reshape.data.stencils import BlockArray, declare_blocks
+from reshape.errors import ReshapeError
+from reshape.resizing.registry import NOT_YET, Registry
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class Registrations:
+    """Base of `reshape.app.Application`: the communicator of the job, and its registered data."""
+
+    def __init__(self) -> None:
+        self._is_fresh_start = True
+        self._job: JobContext | None = None
+        self._registry: Registry | None = None
+
+    def _here(self) -> JobContext:
+        if self._job is None:
+            raise ReshapeError("use the application as 'with reshape.application() as app:'")
+        return self._job
+
+    def _open_registry(self) -> Registry:
+        self._here()
+        assert self._registry is not None
+        return self._registry
+
+    @property
+    def comm(self) -> MPI.Intracomm:
+        """Current communicator of the job; read it again in each iteration.
+
+        A resize frees the previous one, whose use then raises an MPI error. In a joining process it
+        contains only the joining processes until `iterations`.
+        """
+        return self._here().comm
+
+    def block_cyclic(
+        self,
+        name: str,
+        shape: Sequence[int],
+        block: Sequence[int],
+        dtype: DTypeLike = np.float64,
+        order: Order = "C",
+    ) -> Array:
+        """Register an n-dimensional array in block-cyclic layout over a process grid.
+
+        Parameters
+        ----------
+        name : 1 to 64 letters, digits, '_' and '-'; unique in the program.
+        shape : global extents.
+        block : extents of a block.
+        order : memory order of the local part, "C" or "F".
+
+        Returns
+        -------
+        Array whose `local` contains the blocks of this rank, zeros at first. The process grid is
+        (size,) for one axis, the most square one (`reshape.topology.nearly_square`) for two, and
+        that of `reshape.data.arrays.process_grid` for more.
+
+        Raises
+        ------
+        ReshapeError : the name is taken, `iterations` has begun, or a value is out of range.
+        """
+        declaration = declare(name, "block_cyclic", shape, block, dtype, order)
+        return self._array(declaration)
+
+    def blocks(
+        self,
+        name: str,
+        shape: Sequence[int],
+        halo: int | Sequence[int] = 1,
+        periodic: bool | Sequence[bool] = False,
+        dtype: DTypeLike = np.float64,
+        order: Order = "C",
+    ) -> BlockArray:
+        """Register an n-dimensional array in one block for each process of a grid, for stencils.
+
+        The process grid is that of MPI_Dims_create (`redistribution.balanced_grid`), and processes
+        are numbered as by MPI_Cart_create. `BlockArray.exchange` exchanges halos, and
+        `BlockArray.neighbours` names the ranks around a block.
+
+        Parameters
+        ----------
+        halo : points around a block that the stencil reads, for all axes or for each of them.
+        periodic : whether the first and the last point of an axis are neighbours; likewise.
+
+        Raises
+        ------
+        ReshapeError : as in `block_cyclic`.
+        """
+        declaration = declare_blocks(name, shape, halo, periodic, dtype, order)
+        array = BlockArray(declaration, self._here(), NOT_YET.format("array", name))
+        return self._open_registry().array(array)
+
+    def rows(
+        self,
+        name: str,
+        shape: Sequence[int],
+        axis: int = 0,
+        dtype: DTypeLike = np.float64,
+        order: Order = "C",
+        like: Csr | None = None,
+    ) -> Array:
+        """Register an array cut along one axis, by default its rows, into even contiguous parts.
+
+        The program exchanges halos itself; `Array.neighbours` returns the ranks to exchange them
+        with. The other parameters and the errors are those of `block_cyclic`.
+
+        Parameters
+        ----------
+        like : matrix with as many rows, as which the array is laid out at every size.
+        """
+        by = "" if like is None else like.name
+        declaration = declare(name, "rows", shape, (axis,), dtype, order, by)
+        if like is not None and (axis != 0 or declaration.shape[0] != like.shape[0]):
+            raise ReshapeError(
+                f"array {name!r}, like={by}: needs axis 0 and {like.shape[0]} rows, "
+                f"got axis {axis} and shape {declaration.shape}"
+            )
+        return self._array(declaration, like)
+
+    def replicated(self, name: str, value: ArrayLike) -> Array:
+        """Register an array that every process has a full copy of.
+
+        Parameters
+        ----------
+        value : shape, dtype, and the contents at a fresh start.
+
+        Raises
+        ------
+        ReshapeError : as in `block_cyclic`.
+        """
+        initial = np.asarray(value)
+        declaration = declare(name, "replicated", initial.shape, (), initial.dtype, "C")
+        array = self._array(declaration)
+        if self._is_fresh_start:
+            array.local[...] = initial
+        return array
+
+    def csr(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: DTypeLike = np.float64,
+        balance: Literal["rows", "entries"] = "rows",
+    ) -> Csr:
+        """Register a sparse matrix in row blocks. It has no entries until `Csr.assemble`.
+
+        Parameters
+        ----------
+        shape : (rows, columns).
+        balance : what is equal for all processes: "rows" (up to 1), or stored "entries".
+
+        Returns
+        -------
+        Csr whose `local` is a scipy.sparse.csr_array of this rank's rows, with global column
+        indices. Register vectors with the layout of its rows by ``app.rows(..., like=matrix)``.
+
+        Raises
+        ------
+        ReshapeError : as in `block_cyclic`.
+        """
+        declaration = declare_csr(name, shape, dtype, balance)
+        matrix = Csr(declaration, self._here(), NOT_YET.format("csr", name))
+        self._open_registry().ragged(matrix, declaration.shape[0])
+        return matrix
+
+    def items(self, name: str, items: Sequence[Any] = ()) -> Items:
+        """Register a list of work items, which each resize distributes evenly over the processes.
+
+        Parameters
+        ----------
+        items : all items, picklable values, equal in every process. At a fresh start each process
+            takes its even share.
+
+        Returns
+        -------
+        Items whose `local` is the list of this process, which the program may change. Resizes keep
+        the order of all items, with those of lower ranks first.
+
+        Raises
+        ------
+        ReshapeError : as in `block_cyclic`.
+        """
+        declaration = declare(name, "items", (0,), (), np.uint8, "C")
+        share = Items(declaration, self._here(), NOT_YET.format("items", name))
+        self._open_registry().ragged(share, 0)
+        if self._is_fresh_start:
+            cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
+            share.begin(items[cuts[rank] : cuts[rank + 1]])
+        return share
+
+    def _array(self, declaration: Declaration, like: Csr | None = None) -> Array:
+        array = Array(declaration, self._here(), NOT_YET.format("array", declaration.name))
+        return self._open_registry().array(array, like)

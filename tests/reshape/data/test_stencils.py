@@ -1,0 +1,94 @@
+"""Block arrays and their halos, compared with a padded global array."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from application_scripts import check_wrong_use
+from mpi4py import MPI
+
+import reshape
+
+on_4_ranks = pytest.mark.mpi(min_size=4)
+
+CASES = [
+    ((10,), 1, False),
+    ((10,), 3, True),
+    ((3,), 2, True),  # one rank has no point, and a halo spans several ranks
+    ((9, 7), 1, False),
+    ((9, 7), (2, 1), (True, False)),
+    ((2, 1), 1, True),  # ranks are their own neighbours
+    ((1, 5), 1, False),
+    ((5, 4, 3), (1, 0, 2), (False, True, True)),
+    ((3, 4, 2, 3), 1, (False, False, True, False)),
+]
+
+
+def padded(whole: np.ndarray, halo: tuple[int, ...], periodic: tuple[bool, ...]) -> np.ndarray:
+    """The global array with a halo of -1 beyond the edges that are not periodic."""
+    for axis, (width, wraps) in enumerate(zip(halo, periodic, strict=True)):
+        widths = [(width, width) if k == axis else (0, 0) for k in range(whole.ndim)]
+        options = {"mode": "wrap"} if wraps else {"mode": "constant", "constant_values": -1}
+        whole = np.pad(whole, widths, **options)  # type: ignore[call-overload]
+    return whole
+
+
+@on_4_ranks
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("shape", "halo", "periodic"), CASES)
+def test_an_exchange_fills_the_halo(shape, halo, periodic, order) -> None:  # type: ignore[no-untyped-def]
+    whole = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    with reshape.application() as app:
+        u = app.blocks("u", shape, halo, periodic, dtype=np.int32, order=order)
+        own = np.ix_(*u.layout.global_indices(app.comm.rank))
+        for factor in (1, 2):  # the messages are used again
+            u.local[...] = factor * whole[own]
+            with_halo = u.exchange(outside=-1)
+            all_of_it = padded(factor * whole, u.halo, u.periodic)
+            ranges = [
+                np.arange(indices[0], indices[-1] + 1 + 2 * width)
+                for indices, width in zip(
+                    u.layout.global_indices(app.comm.rank), u.halo, strict=True
+                )
+                if len(indices)
+            ]
+            if len(ranges) == len(shape):
+                np.testing.assert_array_equal(with_halo, all_of_it[np.ix_(*ranges)])
+            assert with_halo.flags[f"{order}_CONTIGUOUS"]
+            with_halo[...] = -7
+            np.testing.assert_array_equal(u.local, factor * whole[own])
+
+
+@on_4_ranks
+def test_ranks_and_neighbours_are_those_of_a_cartesian_communicator() -> None:
+    with reshape.application() as app:
+        u = app.blocks("u", (8, 6), periodic=(True, False))
+        cart = app.comm.Create_cart(u.layout.grid, periods=[True, False])
+        assert tuple(cart.coords) == u.layout.coordinates(app.comm.rank)
+        for axis in (0, 1):
+            expected = [None if r == MPI.PROC_NULL else r for r in cart.Shift(axis, 1)]
+            assert list(u.neighbours(app.comm.rank, axis)) == expected
+        cart.Free()
+
+
+@on_4_ranks
+@pytest.mark.parametrize(
+    ("use", "error"),
+    [
+        (
+            lambda a: a.blocks("a", (4, 4), halo=(1,)),
+            "array 'a': halo=(1,) and periodic=False must",
+        ),
+        (lambda a: a.blocks("a", (4, 4), halo=-1), "array 'a': halo=-1 and periodic=False must"),
+        (lambda a: a.blocks("a", (4,), halo=0.5), "array 'a': shape=(4,), halo=0.5 and periodic="),
+        (lambda a: a.blocks("a", 4), "array 'a': shape=4, halo=1 and periodic=False must be whole"),
+        (lambda a: a.blocks("a", ()), "array 'a' has no axes to distribute: use app.replicated"),
+        (lambda a: a.blocks("a", (4, -1)), "array 'a': shape must have entries >= 0"),
+        (
+            lambda a: a.blocks("a", (4,)).neighbours(0, axis=1),
+            "blocks 'a' (shape=(4,), halo=(1,), periodic=(0,), dtype=<f8, order='C') has no axis 1",
+        ),
+    ],
+)
+def test_wrong_use_raises_an_error_of_one_sentence(alone: None, use, error: str) -> None:  # type: ignore[no-untyped-def]
+    check_wrong_use(use, error)

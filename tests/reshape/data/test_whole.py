@@ -1,0 +1,144 @@
+"""Whole arrays: gathered on rank 0, and written to a file."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+import reshape
+from reshape.app import Application
+from reshape.data import whole
+from reshape.data.arrays import Array
+from reshape.errors import ReshapeError
+
+on_4_ranks = pytest.mark.mpi(min_size=4)
+PAIR = np.dtype([("key", "i4"), ("value", "f8")])
+
+
+@examples(50)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(1, 9))
+def test_slabs_are_consecutive_elements_of_the_file(shape: list[int], itemsize: int) -> None:
+    numbers, seen = np.arange(math.prod(shape)).reshape(shape), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole, "SLAB_BYTES", 40)
+        for slab in whole.slabs(tuple(shape), itemsize):
+            part = numbers[tuple(slice(*ends) for ends in slab)]
+            assert 0 < part.size * itemsize <= 40
+            seen.extend(part.ravel().tolist())
+    assert seen == list(range(numbers.size))
+
+
+def values(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array in which each element has a value of its own."""
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    if dtype.names is None:
+        return numbers.astype(dtype)
+    array = np.zeros(shape, dtype)
+    array["key"], array["value"] = numbers, numbers / 7
+    return array
+
+
+LAYOUTS: dict[str, Callable[[Application], Array]] = {
+    "block_cyclic": lambda app: app.block_cyclic("a", (13, 9), (2, 3)),
+    "block_cyclic in Fortran order": lambda app: app.block_cyclic(
+        "a", (13, 9, 4), (2, 3, 1), order="F"
+    ),
+    "rows": lambda app: app.rows("a", (11, 3), dtype="c16"),
+    "columns": lambda app: app.rows("a", (3, 11), axis=1, dtype=PAIR),
+    "empty parts": lambda app: app.rows("a", (2, 5)),
+    "no elements": lambda app: app.rows("a", (0, 5), order="F"),
+    "one axis in Fortran order": lambda app: app.rows("a", (7,), order="F"),
+    "replicated": lambda app: app.replicated("a", np.zeros((5, 4))),
+}
+
+
+@on_4_ranks
+@pytest.mark.parametrize("register", LAYOUTS.values(), ids=LAYOUTS)
+def test_every_layout_is_gathered_and_saved(
+    mpi_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[[Application], Array]
+) -> None:
+    """The file has the bytes that NumPy writes, although it is written in small slabs."""
+    monkeypatch.setattr(whole, "SLAB_BYTES", 64)
+    path = mpi_tmp_path / "a.npy"
+    with reshape.application() as app:
+        array = register(app)
+        expected = values(array.shape, array.dtype)
+        array.local[...] = expected[np.ix_(*array.layout.global_indices(app.comm.rank))]
+        gathered = array.gather()
+        array.save(path)
+        if app.comm.rank == 0:
+            assert gathered is not None
+            assert gathered.dtype == array.dtype
+            assert gathered.flags[f"{array.declaration.order}_CONTIGUOUS"]
+            np.testing.assert_array_equal(gathered, expected)
+            np.save(
+                mpi_tmp_path / "expected.npy", np.asarray(expected, order=array.declaration.order)
+            )
+            assert path.read_bytes() == (mpi_tmp_path / "expected.npy").read_bytes()
+            assert sorted(os.listdir(mpi_tmp_path)) == ["a.npy", "expected.npy"]
+        else:
+            assert gathered is None
+
+
+@on_4_ranks
+def test_sparse_matrices_and_items_are_gathered() -> None:
+    with reshape.application() as app:
+        rows, columns = np.indices((9, 6))
+        matrix = csr_array(np.where(rows * columns % 3 == 1, rows + columns, 0.0))
+        s, t = app.csr("s", (9, 6), balance="entries"), app.items("t", list("abcdefg"))
+        s.assemble(matrix if app.comm.rank == 2 else None)
+        gathered, items = s.gather(), t.gather()
+        if app.comm.rank == 0:
+            assert (gathered != matrix).nnz == 0
+            assert items == list("abcdefg")
+        else:
+            assert gathered is items is None
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let a longer file be an error of this process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@on_4_ranks
+@pytest.mark.parametrize("case", ["no folder", "no room", "no room in the middle"])
+def test_a_file_that_cannot_be_written_is_one_error_on_every_rank(
+    mpi_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """The file that was there before remains, and nothing of the new one."""
+    monkeypatch.setattr(whole, "SLAB_BYTES", 1 << 14)
+    folder = mpi_tmp_path / "missing" if case == "no folder" else mpi_tmp_path
+    if case == "no room in the middle":  # as on a file system that cannot reserve room
+        monkeypatch.setattr(os, "posix_fallocate", lambda *_: None)
+    with reshape.application() as app:
+        a = app.rows("a", (30_000,))
+        if app.comm.rank == 0 and folder.exists():
+            (folder / "a.npy").write_bytes(b"old")
+        why = "No such file or directory" if case == "no folder" else "File too large"
+        expected = f"cannot save an array to {folder}/a.npy: {why}"
+        with files_of_at_most(100_000), pytest.raises(ReshapeError) as error:
+            a.save(folder / "a.npy")
+        assert str(error.value) == expected
+        app.comm.Barrier()
+        if folder.exists():
+            assert os.listdir(folder) == ["a.npy"]
+            assert (folder / "a.npy").read_bytes() == b"old"
+        app.comm.Barrier()
+        a.save(mpi_tmp_path / "b.npy")  # all ranks are at the same step
