@@ -39,7 +39,8 @@ class Run(NamedTuple):
         """Some of the jobs, by their names."""
         rows = {name: row for row, name in enumerate(self.names)}
         chosen = np.array([rows[name] for name in names], np.int64)
-        return Run(names, *(column[chosen] for column in self[1:]))
+        times = (column[chosen] for column in (self.submitted, self.started, self.ended))
+        return Run(names, *times, self.processors[chosen])
 
 
 @click.command()
