@@ -39,7 +39,7 @@ class Run(NamedTuple):
         """Some of the jobs, by their names."""
         rows = {name: row for row, name in enumerate(self.names)}
         chosen = np.array([rows[name] for name in names], np.int64)
-        times = (column[chosen] for column in (self.submitted, self.started, self.ended))
+        times = self.submitted[chosen], self.started[chosen], self.ended[chosen]
         return Run(names, *times, self.processors[chosen])
 
 
