@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -282,6 +283,12 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         size = max(self.processors, jobs.machine())
         policy = self.head.get("policy", self.head.get("assign", ""))
         return Scene(jobs, size, f"{self.name}, {policy}, {size} processors")
+
+    def _repr_html_(self) -> str:
+        """The name and all metrics that are single numbers, for a notebook."""
+        numbers = tables.means_of(self.metrics).items()
+        rows = ((name, f"{value:.6g}") for name, value in numbers)
+        return f"<b>{escape(self.name)}</b>{tables.html_of(('metric', 'value'), rows)}"
 
     def __repr__(self) -> str:
         """The most important metrics."""
