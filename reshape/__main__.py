@@ -52,6 +52,7 @@ SUBCOMMANDS = {
     "replay": Entry(
         "simulator.commands.replay:replay", "Replay a live run, as it was or with changes."
     ),
+    "compare": Entry("simulator.commands.compare:compare", "Compare two runs job by job."),
     "plot": Entry("simulator.commands.plot:plot", "Draw the results of a simulation."),
     "predict": Entry(
         "simulator.commands.predict:predict", "Measure predictors of run times on a trace."

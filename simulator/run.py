@@ -25,7 +25,7 @@ from scheduler.model.selection import Selection
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import by_partition
 from scheduler.policies.selection.first_fit import FirstFit
-from scheduler.virtual_clock.loop import Watch
+from scheduler.virtual_clock.loop import Tick, Watch
 from simulator.engine.costs import Contiguity, ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob, Submissions
@@ -64,6 +64,7 @@ def run(
     advance: Sequence[PlannedReservation] = (),
     partition_field: PartitionField = "partition",
     feedback: Trace | None = None,
+    tick: Tick | None = None,
 ) -> Schedule:
     """Simulate a workload.
 
@@ -90,6 +91,7 @@ def run(
     watch : called with (time, events, orders) of each instant, for single jobs.
     advance : advance reservations; they need ``counted=False``.
     partition_field : field of a trace that numbers the partitions of the machine, if it has any.
+    tick : called with the time now and then.
     feedback : trace of the jobs, to submit them after their preceding ones; see `Feedback`.
 
     Raises
@@ -130,6 +132,7 @@ def run(
         estimates=predicts(scenario),
         contiguity=contiguity,
         sharing=sharing,
+        tick=tick,
         feedback=None if follows is None else (follows.after, follows.think_s),
     )
     with no_collection():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, isnan, nan
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
@@ -35,6 +35,10 @@ from scheduler.virtual_clock.driven import Driven
 
 #: Called as watch(time, events, orders) after each call of the site.
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
+#: Called as tick(time) now and then, so that a program can show progress and be interrupted.
+Tick: TypeAlias = Callable[[float], None]
+#: Instants between two calls of it.
+TICK_EVERY: Final = 1024
 SIGTERM = 15
 
 
@@ -75,6 +79,7 @@ class EventLoop:
     specs : request of each job.
     agenda, physics : the agenda into which the physics enters what jobs do.
     watch : called after each call of the site.
+    tick : called now and then.
     keep_allocations : keep the processors of each rigid job.
     keep_estimates : keep the estimate with which each job was submitted.
     earlier : number of jobs that the site has had already; the agenda holds what they do next.
@@ -100,6 +105,7 @@ class EventLoop:
         physics: Physics,
         *,
         watch: Watch | None = None,
+        tick: Tick | None = None,
         keep_allocations: bool = False,
         keep_estimates: bool = False,
         earlier: int = 0,
@@ -116,6 +122,7 @@ class EventLoop:
             self.first_estimates = [nan] * (earlier + len(submit_times))
         self._submit_times, self._specs, self._earlier = submit_times, specs, earlier
         self._agenda, self._physics, self._watch = agenda, physics, watch
+        self._tick = tick
 
     def run(self, until: float = inf, awaited: int = 0) -> None:
         """Run to the end of the last job that can run.
@@ -129,7 +136,7 @@ class EventLoop:
         submit_times, specs = self._submit_times, self._specs
         agenda, times = self._agenda, self._agenda.times
         submitted, count = 0, len(submit_times)
-        earlier = self._earlier
+        earlier, tick, instants = self._earlier, self._tick, 0
         while times or submitted < count:
             before = agenda.now
             if until < inf and self._next_at(submitted) > until:
@@ -139,6 +146,10 @@ class EventLoop:
             else:
                 agenda.now, events = submit_times[submitted], []
             now = agenda.now
+            instants += 1
+            if instants == TICK_EVERY and tick is not None:
+                instants = 0
+                tick(now)
             physics.begin_instant(before, events)
             for event in events:
                 if type(event) is JobEnded:

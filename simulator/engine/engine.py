@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.model.events import Event
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.driven import Recording
-from scheduler.virtual_clock.loop import EventLoop, Physics, Watch
+from scheduler.virtual_clock.loop import EventLoop, Physics, Tick, Watch
 from simulator.engine.costs import Contiguity, Costs, ResizeCost
 from simulator.engine.following_jobs import FollowingJobs
 from simulator.engine.job_programs import Programs
@@ -34,6 +34,7 @@ class Engine:
         until its processes are gone, seconds.
     costs : for single jobs, instead of these four: costs by the number of processes.
     rng : draws from measured costs; None: the mean each time.
+    tick : called with the time now and then.
     watch : called with (time, events, orders) after each call of the site.
     allocations : keep the processors of each job, of single jobs over time.
     estimates : keep the estimate with which each job was submitted.
@@ -57,6 +58,7 @@ class Engine:
         costs: Costs | None = None,
         rng: np.random.Generator | None = None,
         watch: Watch | None = None,
+        tick: Tick | None = None,
         allocations: bool = False,
         estimates: bool = False,
         contiguity: Contiguity | None = None,
@@ -109,6 +111,7 @@ class Engine:
             agenda,
             physics,
             watch=watch,
+            tick=tick,
             keep_allocations=allocations and self._programs is None,
             keep_estimates=estimates,
             earlier=earlier,

@@ -81,19 +81,20 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
                 )
         return msgspec.structs.replace(self, **changes)
 
-    def run(self, *, whole_trace: bool = False) -> Simulation:
+    def run(self, *, whole_trace: bool = False, progress: bool = True) -> Simulation:
         """Simulate.
 
         Parameters
         ----------
         whole_trace : read all columns of a trace, so that `Simulation.swf` can
             write it with its waits.
+        progress : show progress on standard error if it takes more than a few seconds.
 
         Raises
         ------
         ReshapeError : no job can run by the rules, or a rule refuses one.
         """
-        return simulated(self, whole_trace=whole_trace)
+        return simulated(self, whole_trace=whole_trace, shows_progress=progress)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Experiment:

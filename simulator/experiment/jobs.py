@@ -15,6 +15,7 @@ from reshape.key_values import key_values
 from reshape.speedup import Model, named, parse, written
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
+from simulator.experiment import parquet
 from simulator.experiment.columns import NAMES, trace_of
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
@@ -99,8 +100,9 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     Parameters
     ----------
-    trace, workload, model, columns : the source, one of them: a trace (.swf, .swf.gz); a workload
-        file (.yaml); the name of a model, with its `options`; columns by name.
+    trace, workload, model, columns : the source, one of them: a trace (.swf, .swf.gz), or columns
+        in a file (.parquet); a workload file (.yaml); the name of a model, with its `options`;
+        columns by name.
     lenient : leave out malformed lines of the trace, and report their number.
     rules : of cleaning.
     first : number of jobs that run, the first ones by submission; None: all.
@@ -176,7 +178,7 @@ class Jobs:
             raise ConfigError(
                 f"jobs have {what}; give one of trace, workload, model and columns", field="jobs"
             )
-        if fields.lenient and fields.trace is None:
+        if fields.lenient and (fields.trace is None or fields.trace.endswith(parquet.ENDING)):
             raise ConfigError("applies to a trace only; leave it out", field="lenient")
         if fields.options and fields.model is None:
             raise ConfigError("applies to a model only; leave it out", field="options")
@@ -209,7 +211,8 @@ class Jobs:
 
         Parameters
         ----------
-        path : of a trace (.swf, .swf.gz) or of a workload file (.yaml).
+        path : of a trace (.swf, .swf.gz), of columns (.parquet, which needs pyarrow) or of a
+            workload file (.yaml).
         lenient : leave out malformed lines of a trace, and report their number.
 
         Raises
@@ -295,6 +298,8 @@ class Jobs:
         simulated : simulates EASY, for a model with a wanted mean queue.
         """
         fields = self.fields
+        if fields.trace is not None and fields.trace.endswith(parquet.ENDING):
+            return parquet.read(fields.trace)
         if fields.trace is not None:
             return swf.read(fields.trace, fields=[*columns], lenient=fields.lenient)
         if fields.workload is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from scheduler.model.selection import Selection
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import json_text
-from simulator.experiment import tables
+from simulator.experiment import parquet, tables
 from simulator.experiment.tables import Columns
 from simulator.results import jobs_csv, notes, paraver
 from simulator.results.jobs_csv import JobTable
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 SAMPLE_S = 3600.0  #: Time between two samples of statistics, s.
 METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
+PARQUET = f"jobs{parquet.ENDING}"
 
 
 class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -227,16 +229,23 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         note = f"waits simulated by reshape, policy {policy}, {self.schedule.processors} processors"
         return swf.encode(self.schedule.trace(self.trace), note)
 
-    def write(self, folder: str | Path) -> None:
+    def write(self, folder: str | Path, *, with_parquet: bool = False) -> None:
         """Write the files of the results into a folder, which is made; all of them or none.
+
+        Parameters
+        ----------
+        with_parquet : write `Simulation.jobs` as jobs.parquet, too; it needs pyarrow.
 
         Raises
         ------
         ReshapeError : they cannot be written.
         """
         folder = Path(folder)
+        files = self.files()
+        if with_parquet:
+            files[PARQUET] = parquet.encode(self.jobs)
         check_place(folder / jobs_csv.NAME, make_parent=True)
-        replace_all({folder / name: data for name, data in self.files().items()})
+        replace_all({folder / name: data for name, data in files.items()})
 
     def plot(self, path: str | Path, picture: str = "gantt") -> None:
         """Write a picture as PNG or SVG, by the ending of the path.
@@ -274,6 +283,12 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         size = max(self.processors, jobs.machine())
         policy = self.head.get("policy", self.head.get("assign", ""))
         return Scene(jobs, size, f"{self.name}, {policy}, {size} processors")
+
+    def _repr_html_(self) -> str:
+        """The name and all metrics that are single numbers, for a notebook."""
+        numbers = tables.means_of(self.metrics).items()
+        rows = ((name, f"{value:.6g}") for name, value in numbers)
+        return f"<b>{escape(self.name)}</b>{tables.html_of(('metric', 'value'), rows)}"
 
     def __repr__(self) -> str:
         """The most important metrics."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import inf
 
 import msgspec
+import numpy as np
 
 from reshape.errors import ConfigError
 from scheduler.config import machine_file
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.jobs import processors_of
+from simulator.experiment.progress import RunProgress
 from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
 from simulator.many_centres.rules import with_estimates
@@ -34,19 +36,22 @@ from simulator.workload_models.resizable_trace import of_trace
 from simulator.workload_models.workload import Workload
 
 
-def simulated(settings: Settings, *, whole_trace: bool = False) -> Simulation:
+def simulated(
+    settings: Settings, *, whole_trace: bool = False, shows_progress: bool = False
+) -> Simulation:
     """Simulate an experiment.
 
     Parameters
     ----------
     whole_trace : read all columns of the trace, so that the run can write it with its waits.
+    shows_progress : show progress if it takes more than a few seconds.
 
     Raises
     ------
     ReshapeError : no job can run by the rules, or a rule refuses one; what does not go together.
     """
     if settings.centres is not None:
-        return _at_centres(settings)
+        return _at_centres(settings, shows_progress=shows_progress)
     chosen = settings.chosen
     columns: tuple[str, ...] = swf.FIELDS if whole_trace else NEEDED
     if not whole_trace and predicts(chosen):
@@ -57,11 +62,23 @@ def simulated(settings: Settings, *, whole_trace: bool = False) -> Simulation:
         columns = (*columns, settings.partition_field)
     loaded = settings.jobs.load(settings.seed, columns=columns, simulated=_under_easy)
     if settings.pool_options is not None:
-        return _on_pool(settings, loaded)
-    return _on_machine(settings, loaded)
+        return _on_pool(settings, loaded, shows_progress=shows_progress)
+    return _on_machine(settings, loaded, shows_progress=shows_progress)
 
 
-def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
+def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> RunProgress:
+    """Progress from the first to the last submission."""
+    if isinstance(loaded, Trace):
+        times = loaded.columns["submit"]
+    else:
+        times = np.array([job.at for job in loaded.jobs])
+    first, last = (float(times.min()), float(times.max())) if len(times) else (0.0, 0.0)
+    return RunProgress(settings.name, first, last, shows=shows)
+
+
+def _on_machine(
+    settings: Settings, loaded: Trace | Workload, *, shows_progress: bool
+) -> Simulation:
     """Simulate on one machine."""
     chosen, trace, report = settings.chosen, None, None
     machine = settings.platform or machine_file.flat(_size(settings, loaded))
@@ -81,22 +98,24 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
         workload = of_trace(jobs, size, how, kills=kills, limits=limits)
     if isinstance(workload, Workload):
         counted = False if settings.individual else None
-    schedule = run(
-        workload,
-        machine,
-        chosen,
-        settings.rules,
-        event_order=settings.event_order,
-        counted=counted,
-        first=settings.jobs.fields.first,
-        contiguity_speedup=None if gain is None else gain.speedup,
-        dispersal_exponent=inf if gain is None else gain.exponent,
-        dispersal=settings.dispersal,
-        sharing=sharing,
-        advance=settings.reservations,
-        partition_field=settings.partition_field,
-        feedback=trace if settings.feedback else None,
-    )
+    with _progress(settings, workload, shows=shows_progress) as progress:
+        schedule = run(
+            workload,
+            machine,
+            chosen,
+            settings.rules,
+            event_order=settings.event_order,
+            counted=counted,
+            first=settings.jobs.fields.first,
+            contiguity_speedup=None if gain is None else gain.speedup,
+            dispersal_exponent=inf if gain is None else gain.exponent,
+            dispersal=settings.dispersal,
+            sharing=sharing,
+            advance=settings.reservations,
+            partition_field=settings.partition_field,
+            feedback=trace if settings.feedback else None,
+            tick=progress.tick,
+        )
     if report is not None:
         schedule = msgspec.structs.replace(schedule, report=report)
     made = Simulation(
@@ -119,7 +138,7 @@ def _on_machine(settings: Settings, loaded: Trace | Workload) -> Simulation:
     return made
 
 
-def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:
+def _on_pool(settings: Settings, loaded: Trace | Workload, *, shows_progress: bool) -> Simulation:
     """Simulate on the nodes of an elastic pool."""
     from simulator.pools.run import run_pool  # late, as all that few runs need
 
@@ -135,7 +154,9 @@ def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:
         workload, report = _cleaned(settings, trace, size, settings.rules)
         if settings.resizability is not None:
             workload = of_trace(workload, size, settings.resizability)
-    ran = run_pool(workload, chosen, pool, settings.waits(), settings.seed or 0)
+    seed = settings.seed or 0
+    with _progress(settings, loaded, shows=shows_progress) as progress:
+        ran = run_pool(workload, chosen, pool, settings.waits(), seed, progress.tick)
     return Simulation(
         settings.name,
         {
@@ -155,7 +176,7 @@ def _on_pool(settings: Settings, loaded: Trace | Workload) -> Simulation:
     )
 
 
-def _at_centres(settings: Settings) -> Simulation:
+def _at_centres(settings: Settings, *, shows_progress: bool) -> Simulation:
     """Simulate at several centres."""
     from simulator.many_centres.run import run_centres  # late, as all that few runs need
 
@@ -165,14 +186,16 @@ def _at_centres(settings: Settings) -> Simulation:
         centres, rules = with_estimates(centres, rules, settings.centre_estimates)
     trace = settings.jobs.load(settings.seed, simulated=_under_easy)
     assert isinstance(trace, Trace), "a rule refuses workload files at centres"
-    ran = run_centres(
-        trace,
-        centres,
-        rules,
-        settings.rules,
-        first=settings.jobs.fields.first,
-        resizability=settings.resizability,
-    )
+    with _progress(settings, trace, shows=shows_progress) as progress:
+        ran = run_centres(
+            trace,
+            centres,
+            rules,
+            settings.rules,
+            first=settings.jobs.fields.first,
+            resizability=settings.resizability,
+            tick=progress.tick,
+        )
     return Simulation(
         settings.name,
         {"trace": settings.source, "assign": settings.assign_name},

@@ -235,7 +235,7 @@ def _run_point(i: int) -> Outcome:
     import traceback
 
     try:
-        return as_json(means_of(_points[i].experiment.run().metrics))
+        return as_json(means_of(_points[i].experiment.run(progress=False).metrics))
     except ReshapeError as error:
         return RunFailure(str(error))
     except Exception as error:

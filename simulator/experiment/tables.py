@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -36,15 +37,37 @@ class Columns(dict[str, NDArray[Any]]):
         lists = [column.tolist() for column in self.values()]
         return (dict(zip(self, row, strict=True)) for row in zip(*lists, strict=True))
 
+    @property
+    def _size(self) -> str:
+        return f"{self.rows} rows x {len(self)} columns"
+
     def __repr__(self) -> str:
         """The first and the last rows."""
-        shown = [*range(self.rows)]
-        if len(shown) > 2 * SHOWN:
-            shown = [*shown[:SHOWN], *shown[-SHOWN:]]
-        rows = [[_text(column[i]) for column in self.values()] for i in shown]
-        if len(shown) < self.rows:
-            rows.insert(SHOWN, ["..."] * len(self))
-        return f"{render(TextTable([*self], rows))}\n[{self.rows} rows x {len(self)} columns]"
+        return f"{render(TextTable([*self], self._shown()))}\n[{self._size}]"
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        return f"{html_of(self, self._shown())}<p>{self._size}</p>"
+
+    def _shown(self) -> list[list[str]]:
+        """Rows as texts, of a long table the first and the last ones."""
+        rows = [*range(self.rows)]
+        if len(rows) > 2 * SHOWN:
+            rows = [*rows[:SHOWN], *rows[-SHOWN:]]
+        texts = [[_text(column[i]) for column in self.values()] for i in rows]
+        if len(rows) < self.rows:
+            texts.insert(SHOWN, ["..."] * len(self))
+        return texts
+
+
+def html_of(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Table in HTML of the names of its columns and the texts of its rows."""
+
+    def line(kind: str, texts: Iterable[str]) -> str:
+        return "".join(f"<{kind}>{escape(text)}</{kind}>" for text in texts)
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{line('th', names)}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Columns:

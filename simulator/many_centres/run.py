@@ -13,7 +13,7 @@ from reshape.errors import ConfigError
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import EventLoop
+from scheduler.virtual_clock.loop import EventLoop, Tick
 from simulator.engine.centre_jobs import CentreJobs
 from simulator.engine.engine import Engine
 from simulator.many_centres.centres import Centres
@@ -38,6 +38,7 @@ def run_centres(
     *,
     first: int | None = None,
     resizability: Resizability | None = None,
+    tick: Tick | None = None,
 ) -> CentresSchedule:
     """Simulate the jobs of a trace at several centres.
 
@@ -50,6 +51,7 @@ def run_centres(
     cleaning : rules for irregular jobs; the machine is the largest centre.
     first : number of jobs to simulate, by submission; None: all.
     resizability : how jobs are made resizable; None: all are rigid.
+    tick : called with the time now and then.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def run_centres(
     jobs = jobs if first is None else jobs.first(first)
     names = origins_of(workload)
     origins = [names[line] for line in jobs.lines]
-    return simulate_jobs(jobs, origins, centres, rules, report, resizability)
+    return simulate_jobs(jobs, origins, centres, rules, report, resizability, tick)
 
 
 def simulate_jobs(
@@ -71,6 +73,7 @@ def simulate_jobs(
     rules: CentresRules,
     report: CleaningReport | None = None,
     resizability: Resizability | None = None,
+    tick: Tick | None = None,
 ) -> CentresSchedule:
     """Simulate jobs at several centres; see `run_centres`.
 
@@ -86,7 +89,7 @@ def simulate_jobs(
         if resizability is not None:
             raise ConfigError("runs rigid jobs; leave --resizable out", field=GRID_BACKFILLING)
         site = GridBackfilling(centres, rules.grid)
-        result = _run_rigid(site, jobs)
+        result = _run_rigid(site, jobs, tick)
     else:
         if getattr(assignment, "cutoffs_s", None) == ():
             assignment = _fitted(assignment, jobs, origins, centres, rules)
@@ -101,9 +104,9 @@ def simulate_jobs(
             keep_quotes=rules.keep_quotes,
         )
         if resizability is None:
-            result = _run_rigid(site, jobs)
+            result = _run_rigid(site, jobs, tick)
         else:
-            result = _run_resizable(site, jobs, resizability)
+            result = _run_resizable(site, jobs, resizability, tick)
     ran_at = np.full(len(jobs), -1)
     for number, place in site.ran_at.items():
         ran_at[number - 1] = place
@@ -118,21 +121,23 @@ def simulate_jobs(
     )
 
 
-def _run_rigid(site: Centres | GridBackfilling, jobs: TraceJobs) -> Result:
+def _run_rigid(site: Centres | GridBackfilling, jobs: TraceJobs, tick: Tick | None) -> Result:
     """Run rigid jobs, as columns."""
     agenda = Agenda()
     physics = CentreJobs(agenda, jobs.run_times(), site.cpu_factors)
-    loop = EventLoop(site, jobs.submit_times(), jobs.specs(), agenda, physics)
+    loop = EventLoop(site, jobs.submit_times(), jobs.specs(), agenda, physics, tick=tick)
     with no_collection():
         loop.run()
     return Result([], site.machine.processors, None, [], loop.started, loop.ended, loop.killed)
 
 
-def _run_resizable(site: Centres, jobs: TraceJobs, how: Resizability) -> Result:
+def _run_resizable(site: Centres, jobs: TraceJobs, how: Resizability, tick: Tick | None) -> Result:
     """Run jobs of which a share is resizable, each with a program of its own."""
     largest = max(centre.processors for centre in site.centres)
     workload = of_trace(jobs, largest, how)
-    engine = Engine(site, workload.jobs, cost=workload.cost, cpu_factors=site.cpu_factors)
+    engine = Engine(
+        site, workload.jobs, cost=workload.cost, cpu_factors=site.cpu_factors, tick=tick
+    )
     with no_collection():
         return engine.run()
 

@@ -17,6 +17,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolRecord
 from scheduler.text.formats import counted, format_time
+from scheduler.virtual_clock.loop import Tick
 from simulator.engine.engine import Engine
 from simulator.pools.pooled_site import EndedAllocation, PooledSite
 from simulator.pools.waits import BatchWaits
@@ -93,6 +94,7 @@ def run_pool(
     options: PoolOptions,
     waits: BatchWaits,
     seed: int = 0,
+    tick: Tick | None = None,
 ) -> PoolRun:
     """Simulate a workload on a machine of which all nodes belong to a pool.
 
@@ -102,6 +104,7 @@ def run_pool(
     ----------
     workload : cleaned jobs of a trace, which fit on the nodes of the pool, or single jobs.
     waits, seed : waits of allocations in the batch system, and how they are drawn.
+    tick : called with the time now and then.
 
     Raises
     ------
@@ -124,10 +127,11 @@ def run_pool(
             start_s=workload.start_s,
             end_s=workload.end_s,
             estimates=predicts(scenario),
+            tick=tick,
         )
         columns = workload.columns()
     else:
-        engine = Engine(site, workload, allocations=True, estimates=predicts(scenario))
+        engine = Engine(site, workload, allocations=True, estimates=predicts(scenario), tick=tick)
         columns = workload
     with no_collection():
         result = engine.run()

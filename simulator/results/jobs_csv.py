@@ -258,8 +258,12 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
 
 
 def job_names(schedule: Schedule) -> list[str]:
-    """Numbers of the trace; a repeated number is followed by the place of its job."""
-    numbers = schedule.jobs.numbers.tolist()
+    """Numbers of the trace, distinct."""
+    return distinct(schedule.jobs.numbers.tolist())
+
+
+def distinct(numbers: Sequence[int]) -> list[str]:
+    """Numbers as texts; a repeated number is followed by the place of its job."""
     first = {number: place for place, number in reversed([*enumerate(numbers)])}
     return [
         str(number) if first[number] == place else f"{number}#{place + 1}"

@@ -17,9 +17,9 @@ from simulator.experiment.jobs import JobFields, Resizable
 NAMES = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep", "workloads"]
 FIELDS = (
     "jobs", "processors", "machine", "partition_field", "scenario", "queue_order",
-    "backfill_order", "estimates", "select", "event_order", "contiguity", "dispersal", "sharing",
-    "advance_reservations", "assign", "dispatch", "pool", "pool_wait", "load", "seed", "tau_s",
-    "sample_s", "price",
+    "backfill_order", "estimates", "select", "event_order", "feedback", "contiguity", "dispersal",
+    "sharing", "advance_reservations", "assign", "dispatch", "pool", "pool_wait", "load", "seed",
+    "tau_s", "warm_up_s", "cool_down_s", "sample_s", "price",
 )  # fmt: skip
 MEMBERS: dict[type, set[str]] = {
     Experiment: {"from_file", "of_tree", "replace", "run", "save", "data"},

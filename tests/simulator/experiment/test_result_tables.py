@@ -153,3 +153,16 @@ def test_a_data_frame_takes_them(library: str) -> None:
     frame = frames.DataFrame(RUNS["counted"].jobs)
     assert frame.shape == (12, len(RUNS["counted"].jobs))
     assert frame["wait_s"].mean() == pytest.approx(RUNS["counted"].metrics["mean_wait_s"])
+
+
+def test_a_notebook_shows_tables_and_runs_as_html() -> None:
+    table = of_rows(("name", "a<b"), [(f"n{i}", i / 2) for i in range(30)])
+    shown = table._repr_html_()
+    assert shown.startswith("<table><thead><tr><th>name</th><th>a&lt;b</th></tr></thead><tbody>")
+    assert shown.count("<tr>") == 1 + 5 + 1 + 5
+    assert "<td>n4</td><td>2</td></tr><tr><td>...</td><td>...</td></tr><tr><td>n25</td>" in shown
+    assert shown.endswith("</table><p>30 rows x 2 columns</p>")
+    run = RUNS["counted"]
+    told = run._repr_html_()
+    assert told.startswith("<b>columns</b><table>")
+    assert f"<td>mean_wait_s</td><td>{run.metrics['mean_wait_s']:.6g}</td>" in told

@@ -1,0 +1,194 @@
+"""``reshape compare``: two runs of the same jobs, job by job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.cli.options import WholeRange, example
+from reshape.errors import ReshapeError
+from scheduler.text.formats import counted, json_text
+from scheduler.text.tables import Table, render
+from simulator.commands.options import json_option
+from simulator.results import jobs_csv
+from simulator.results.metrics import metrics_of
+from simulator.results.schedule import Floats
+
+METRICS = (
+    "mean_wait_s", "max_wait_s", "mean_turnaround_s", "mean_bounded_slowdown",
+    "max_bounded_slowdown", "makespan_s",
+)  # fmt: skip
+QUANTILES = {"min": 0, "p5": 5, "p25": 25, "median": 50, "p75": 75, "p95": 95, "max": 100}
+EXPERIMENTS = (".yaml", ".yml")
+
+
+class Run(NamedTuple):
+    """Jobs of a run that started; (n,) each, times in seconds."""
+
+    names: list[str]
+    submitted: Floats
+    started: Floats
+    ended: Floats
+    processors: NDArray[np.int64]
+
+    def of(self, names: list[str]) -> Run:
+        """Some of the jobs, by their names."""
+        rows = {name: row for row, name in enumerate(self.names)}
+        chosen = np.array([rows[name] for name in names], np.int64)
+        times = self.submitted[chosen], self.started[chosen], self.ended[chosen]
+        return Run(names, *times, self.processors[chosen])
+
+
+@click.command()
+@click.argument("one", metavar="A", type=click.Path(path_type=Path))
+@click.argument("other", metavar="B", type=click.Path(path_type=Path))
+@click.option(
+    "--most",
+    type=WholeRange(min=0),
+    default=5,
+    show_default=True,
+    help="Number of jobs to show that gained, and that lost most.",
+)
+@click.option("--tau", type=float, default=60.0, show_default=True,
+              help="Bound of the bounded slowdown, in seconds.")  # fmt: skip
+@json_option
+@example(
+    "reshape compare results/easy results/conservative",
+    "reshape compare easy.yaml conservative.yaml --json",
+    "reshape compare HPC2N.swf.gz easy.yaml",
+)
+def compare(one: Path, other: Path, most: int, tau: float, as_json: bool) -> None:
+    """Compare two runs of the same jobs: what each job gains or loses from A to B.
+
+    A and B are each a directory of results or a jobs.csv (reshape simulate --out); an experiment
+    file, which is simulated; or a trace, of which the recorded waits are taken. Jobs are the same
+    if they have the same number.
+    """
+    if not tau >= 0:
+        raise click.UsageError(f"--tau {tau}: must be >= 0")
+    first, second = _read(one), _read(other)
+    there = set(second.names)
+    common = [name for name in first.names if name in there]
+    if not common:
+        raise ReshapeError(f"{one} and {other} have no job in common, by their numbers")
+    only = len(first.names) - len(common), len(second.names) - len(common)
+    result = _compared(first.of(common), second.of(common), most, tau)
+    result = {"a": str(one), "b": str(other)} | result | {"only_a": only[0], "only_b": only[1]}
+    click.echo(json_text(result) if as_json else _as_text(result))
+
+
+def _compared(one: Run, other: Run, most: int, tau: float) -> dict[str, Any]:
+    """Differences of runs whose jobs are in the same order."""
+    later_s = other.started - one.started
+    order = np.argsort(later_s, kind="stable")
+    quantiles = np.percentile(later_s, [*QUANTILES.values()])
+    spread = dict(zip(QUANTILES, quantiles.tolist(), strict=True))
+    gained = [i for i in order[:most].tolist() if later_s[i] < 0]
+    lost = [i for i in order[::-1][:most].tolist() if later_s[i] > 0]
+    return {
+        "jobs": len(later_s),
+        "earlier": int((later_s < 0).sum()),
+        "same": int((later_s == 0).sum()),
+        "later": int((later_s > 0).sum()),
+        "metrics": {
+            name: {"a": a, "b": b, "difference": b - a}
+            for name, a, b in zip(METRICS, _numbers(one, tau), _numbers(other, tau), strict=True)
+        },
+        "starts": {"mean": float(later_s.mean())} | spread,
+        "gained": [_job(one, other, i) for i in gained],
+        "lost": [_job(one, other, i) for i in lost],
+    }
+
+
+def _numbers(run: Run, tau: float) -> list[float]:
+    """Values of `METRICS`."""
+    metrics = metrics_of(
+        *run[1:4], processors=1, held_s=0.0, tau=tau, unstarted=0, killed=0
+    )  # utilisation, which needs the machine, is not shown
+    return [getattr(metrics, name) for name in METRICS]
+
+
+def _job(one: Run, other: Run, row: int) -> dict[str, Any]:
+    starts = float(one.started[row]), float(other.started[row])
+    return {
+        "job": one.names[row],
+        "processors": int(one.processors[row]),
+        "submit_s": float(one.submitted[row]),
+        "start_a_s": starts[0],
+        "start_b_s": starts[1],
+        "later_s": starts[1] - starts[0],
+    }
+
+
+def _as_text(result: dict[str, Any]) -> str:
+    lines = [f"A  {result['a']}", f"B  {result['b']}", ""]
+    rows = [[name, *map(_text, row.values())] for name, row in result["metrics"].items()]
+    lines.append(render(Table(["METRIC", "A", "B", "B - A"], rows, frozenset({"METRIC"}))))
+    lines.append(
+        f"\nOf {counted(result['jobs'], 'job')}, {result['earlier']} start earlier in B,"
+        f" {result['same']} at the same time, {result['later']} later."
+    )
+    for name in ("a", "b"):
+        if result[f"only_{name}"]:
+            jobs = counted(result[f"only_{name}"], "job")
+            lines.append(f"{jobs} started in {name.upper()} only.")
+    lines.append("\nStart in B - start in A, s:")
+    starts = result["starts"]
+    lines.append(render(Table([*starts], [[*map(_text, starts.values())]], frozenset())))
+    for key in ("gained", "lost"):
+        if result[key]:
+            headings = ["JOB", "PROCESSORS", "SUBMITTED", "START IN A", "START IN B", "B - A"]
+            rows = [[_text(value) for value in job.values()] for job in result[key]]
+            lines.append(f"\nJobs that {key} most:\n{render(Table(headings, rows, frozenset()))}")
+    return "\n".join(lines)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _read(path: Path) -> Run:
+    """Jobs of a run that a path names."""
+    if path.suffix in EXPERIMENTS:
+        from simulator.experiment.experiment import Experiment  # late: it loads the simulator
+
+        schedule = Experiment.from_file(path).run().schedule
+        return _of_table(jobs_csv.JobTable.of(schedule, ""))
+    if path.name.endswith((".swf", ".swf.gz")):
+        return _recorded(path)
+    return _of_table(jobs_csv.read(path / jobs_csv.NAME if path.is_dir() else path))
+
+
+def _of_table(table: jobs_csv.JobTable) -> Run:
+    return Run(table.numbers, table.submitted, table.started, table.ended, table.processors)
+
+
+def _recorded(path: Path) -> Run:
+    """Jobs of a trace with their recorded waits.
+
+    Raises
+    ------
+    ReshapeError : the trace cannot be read, or records no wait.
+    """
+    from simulator.traces import swf
+
+    fields = ("submit", "wait", "run", "processors", "requested_processors")
+    trace = swf.read(path, fields=fields)
+    submit, wait, run, held, requested = (trace.columns[name].astype(np.float64) for name in fields)
+    kept = (submit >= 0) & (wait >= 0) & (run >= 0)
+    if not kept.any():
+        raise ReshapeError(f"{path}: no job has a recorded wait (field 3) and run time (field 4)")
+    lines = np.flatnonzero(kept)
+    lines = lines[np.argsort(submit[lines], kind="stable")]
+    started = submit[lines] + wait[lines]
+    return Run(
+        jobs_csv.distinct(trace.columns["job"][lines].astype(np.int64).tolist()),
+        submit[lines],
+        started,
+        started + run[lines],
+        np.where(requested > 0, requested, held)[lines].astype(np.int64),
+    )
