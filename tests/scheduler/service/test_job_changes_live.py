@@ -23,7 +23,9 @@ def command(served: Any) -> Any:
 
 def test_jobs_that_are_held_changed_and_requeued(served: Any, command: Any) -> None:
     def submit(*options: object) -> int:
-        number: int = json.loads(command("submit", "-n", 1, *options, "--json", "--", *WAITS))["job"]
+        number: int = json.loads(command("submit", "-n", 1, *options, "--json", "--", *WAITS))[
+            "job"
+        ]
         return number
 
     first, held = submit("--name", "first"), submit("--hold")
