@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,9 @@ def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: A
         *("alone 1", "rank 0 of 2", "rank 1 of 2", "script one of job 1 on 2"),
     ]
 
+    assert command("output", 1).stdout == served.output(1)
+    assert "there is no job 7" in command("output", 7, code=1).stderr
+
     # The end of a job ends what its script has started, also in the background.
     shell = "mpiexec -n 2 sleep 3600 & sleep 3600 & touch up; wait"
     second = json.loads(command("batch", "--json", "-n", 2, "--wrap", shell).stdout)["job"]
@@ -70,3 +75,19 @@ def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: A
     command("requeue", third)
     served.when(third, lambda job: job.requeues and job.state == "RUNNING")
     assert served.finish(third).exit_code == 0
+
+    # An output is followed to the end of the job, also if it is still to begin.
+    words = ["--hold", "--wrap", "echo one; until test -e more; do sleep 0.05; done; echo two"]
+    fourth = json.loads(command("batch", "--json", *words).stdout)["job"]
+    told = command("output", fourth, code=1).stderr
+    assert f"of job {fourth} (PENDING): No such file or directory" in told
+    following = subprocess.Popen(
+        [sys.executable, "-m", "reshape", "output", "--dir", served.directory, "-f", str(fourth)],
+        stdout=subprocess.PIPE,
+    )
+    assert following.stdout is not None
+    command("release", fourth)
+    assert following.stdout.readline() == b"one\n"
+    (served.work / "more").touch()
+    assert following.stdout.read() == b"two\n"
+    assert following.wait() == 0
