@@ -17,6 +17,7 @@ SUBCOMMANDS = {
     ),
     "serve": Entry("scheduler.client.serve_command:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
+    "batch": Entry("scheduler.client.scripts.batch_command:batch", "Submit a job script."),
     "quote": Entry(
         "scheduler.client.forecasting:quote", "Show when a job would start if submitted now."
     ),
@@ -30,6 +31,7 @@ SUBCOMMANDS = {
     ),
     "pool": Entry("scheduler.client.pools:pool", "Add, list and remove elastic pools."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
+    "output": Entry("scheduler.client.commands:output", "Print the output of a job."),
     "cancel": Entry("scheduler.client.bulk.cancel_command:cancel", "Cancel jobs."),
     "hold": Entry("scheduler.client.bulk.change_commands:hold", "Hold queued jobs."),
     "release": Entry("scheduler.client.bulk.change_commands:release", "Release held jobs."),

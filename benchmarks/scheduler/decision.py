@@ -13,7 +13,9 @@ With ``--static`` jobs of random requests fill the machine and the queue. They e
 estimated, and for each job that starts another one is submitted, so that the queue keeps its
 length. The ends and the submissions are timed, each of which may cause a scheduling pass. Passes
 are bounded as in a service (`passes` of its configuration); ``--unbounded`` leaves out the bounds.
-Without names, ``--static`` takes all scenarios, some with other fields.
+Without names, ``--static`` takes all scenarios, some with other fields. With ``--waiting`` as many
+further jobs are not eligible: a third of them held, a third with a begin time, a third with a
+dependency.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand, Start
+from scheduler.model.requests.conditions import Conditions, Dependency, Term
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 from scheduler.service.components.pass_depth import PassDepth
@@ -104,8 +107,15 @@ def random_request(dice: random.Random) -> JobSpec:
     return JobSpec(size, walltime_s, priority=dice.choice([0.0, 100.0, 1000.0]))
 
 
+def not_eligible(number: int, job: int) -> JobSpec:
+    """Request of a job that waits for a release, a time or the end of the job before it."""
+    dependency = Dependency((Term("afterok", job - 1),))
+    kinds = Conditions("user"), Conditions(begin=1e9), Conditions(dependency=dependency)
+    return JobSpec(1, 600.0, conditions=kinds[number % 3])
+
+
 def static_decisions(
-    name: str, queued: int, count: int, seed: int, *, bounded: bool
+    name: str, queued: int, count: int, seed: int, *, bounded: bool, waiting: int = 0
 ) -> list[float]:
     """Let `count` jobs end while others are queued.
 
@@ -143,10 +153,13 @@ def static_decisions(
     handle(filling)
     for job in range(2, queued + 2):
         handle(JobSubmitted(0.0, job, random_request(dice)))
+    last = queued + 1
+    for number in range(waiting):
+        last += 1
+        handle(JobSubmitted(0.0, last, not_eligible(number, last)))
     ends[:] = [(1.0, 1)]
     handle(JobEnded(*ends.pop()))
     seconds.clear()
-    last = queued + 1
     for _ in range(count):
         now, job = heappop(ends)
         handle(JobEnded(now, job))
@@ -170,6 +183,7 @@ def static_rows(names: list[str], options: argparse.Namespace) -> list[dict[str,
             options.ends,
             options.seed,
             bounded=not options.unbounded,
+            waiting=options.waiting,
         )
         p50, p99, most = (np.percentile(taken, (50, 99, 100)) * 1e3).round(3).tolist()
         row: dict[str, object] = {"scenario": name, "decisions": len(taken)}
@@ -188,6 +202,7 @@ def main() -> None:
     parser.add_argument("--queued", type=int, help="queued jobs (0 and 10000; --static: 10000)")
     parser.add_argument("--static", nargs="*", metavar="SCENARIO", help="time ends and submissions")
     parser.add_argument("--ends", type=int, default=300, help="jobs that end, with --static (300)")
+    parser.add_argument("--waiting", type=int, default=0, help="jobs that are not eligible (0)")
     parser.add_argument("--unbounded", action="store_true", help="no bound of passes")
     options = parser.parse_args()
     if options.static is not None:

@@ -12,8 +12,8 @@ from typing import Literal, cast, get_args
 from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
-#: Environment variables that the service sets for the processes of a job. The last one is set for
-#: restarted jobs alone.
+#: Environment variables that the service sets for the processes of a job. The last but one is
+#: set for restarted jobs alone, the last one for job scripts.
 IDENTITY_VARIABLES = (
     "RESHAPE_SERVER",
     "RESHAPE_JOB",
@@ -22,7 +22,10 @@ IDENTITY_VARIABLES = (
     "RESHAPE_SHM",
     "RESHAPE_ROLE",
     "RESHAPE_GROUPS",
+    "RESHAPE_SCRIPT",
 )
+#: Set for a job script: its commands are programs by themselves, not processes of a resizable job.
+SCRIPT_VARIABLE = "RESHAPE_SCRIPT"
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,13 @@ class Identity:
 
 
 def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
-    """Read the identity of this process; None if no service started it.
+    """Read the identity of this process; None if no service started it as a process of a job.
 
     Raises
     ------
     ConfigError : RESHAPE_JOB is set, and another of the variables is missing or has a wrong value.
     """
-    if "RESHAPE_JOB" not in environment:
+    if "RESHAPE_JOB" not in environment or SCRIPT_VARIABLE in environment:
         return None
 
     def variable(name: str) -> str:

@@ -41,6 +41,8 @@ from scheduler.text.tables import render
 #: Exit code of `wait` when its time limit has passed; that of timeout(1).
 TIME_OVER = 124
 WATCH_S = 2.0
+#: Seconds between two looks at an output that is followed.
+FOLLOW_S = 0.5
 
 
 @click.command()
@@ -250,6 +252,38 @@ def wait(
     pairs = zip(places, numbers, strict=True)
     ended = [wait_until(service, number, until) for service, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
+
+
+@click.command()
+@service_option
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.argument("job", type=JobNumber())
+@example("reshape output 3", "reshape output -f last")
+def output(directory: Path, follow: bool, job: int) -> None:
+    """Print the output of JOB, from a file that this host reaches."""
+    number = number_of(directory, job)
+    stream, printed = sys.stdout.buffer, 0
+    while True:
+        info = list_jobs(directory, job=number).jobs[0]  # before the file is read for the last time
+        try:
+            with Path(info.output).open("rb") as file:
+                file.seek(printed)
+                text = file.read()
+        except OSError as error:
+            is_to_come = follow and isinstance(error, FileNotFoundError) and info.ended_at is None
+            if not is_to_come:
+                raise ReshapeError(
+                    f"cannot read the output {info.output} of job {number} ({info.state}):"
+                    f" {error.strerror}"
+                ) from None
+            text = b""
+        stream.write(text)
+        stream.flush()
+        printed += len(text)
+        if not follow or info.ended_at is not None:
+            return
+        if not text:
+            time.sleep(FOLLOW_S)
 
 
 @click.command()

@@ -50,6 +50,7 @@ def prepare(
     begin: float | None = None,
     dependency: str = "",
     kill_on_invalid: bool = False,
+    script: bool = False,
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
 
@@ -67,7 +68,8 @@ def prepare(
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
     partition : name of a partition; "": the first of the service.
-    hold, begin, dependency, kill_on_invalid : as of `scheduler.protocol.messages.Submission`.
+    hold, begin, dependency, kill_on_invalid, script : as of
+        `scheduler.protocol.messages.Submission`.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
     Raises
@@ -115,6 +117,7 @@ def prepare(
         begin=begin,
         dependency=_checked_dependency(dependency, kill_on_invalid=kill_on_invalid),
         kill_on_invalid=kill_on_invalid,
+        script=script,
     )
 
 

@@ -34,7 +34,7 @@ from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.text.formats import noun
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_SUBMISSION = (
+_OPTIONS = (
     click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with."),
     request_options,
     click.option("--name", default="", help="Name of the job.  [default: name of the program]"),
@@ -123,15 +123,20 @@ _SUBMISSION = (
         type=ResourceAmounts("memory_bandwidth=2000"),
         help="Demand of each process for the shared resources of its node; see docs/sharing.md.",
     ),
-    click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED),
 )
+_program = click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
+
+
+def job_options(command: _Command) -> _Command:
+    """Add the options that describe a job."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 def submission_options(command: _Command) -> _Command:
     """Add the options that describe a job, and its program."""
-    for option in reversed(_SUBMISSION):
-        command = option(command)
-    return command
+    return job_options(_program(command))
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, add_help_option=False)
@@ -246,10 +251,10 @@ def submit(
         else:
             click.echo(quote_text(quoted))
         return
-    _submit_here(directory, submission, waits, as_json)
+    submit_here(directory, submission, waits, as_json)
 
 
-def _submit_here(directory: Path, submission: m.Submission, waits: bool, as_json: bool) -> None:
+def submit_here(directory: Path, submission: m.Submission, waits: bool, as_json: bool) -> None:
     """Submit a job to the service of a directory, and wait for its end if asked."""
     if not is_access_file(directory):
         check_places(submission, directory)

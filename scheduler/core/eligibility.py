@@ -260,7 +260,9 @@ def note_change(awaited: Awaited, number: int, now: float, orders: list[Order]) 
     """
     changed = [number]
     while changed:
-        waiting = awaited.jobs.get(changed.pop())
-        for dependent, where in [] if waiting is None else [*waiting.items()]:
+        waiting = awaited.jobs.get(changed.pop(), {})
+        # In order of the numbers, so that a restored core decides in the same order.
+        for dependent in sorted(waiting):
+            where = waiting[dependent]
             if where.reconsider(where.waiting[dependent], now, orders):
                 changed.append(dependent)

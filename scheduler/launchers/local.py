@@ -147,6 +147,21 @@ def start_mpiexec(
     return _start(clean_environment(environment), cwd, output, command, size)
 
 
+def start_script(
+    environment: Mapping[str, str],
+    argv: Sequence[str],
+    *,
+    cwd: str = "",
+    output: OutputFile | None = None,
+) -> MpiexecStart:
+    """Start a program once, without an mpiexec, so that it may call mpiexec itself.
+
+    The process that would be mpiexec is the parent of the program. Parameters and errors are those
+    of `start_mpiexec`.
+    """
+    return _start(clean_environment(environment), cwd, output, rank_command(argv), 1)
+
+
 def start_spanning_mpiexec(
     environment: Mapping[str, str],
     hosts: Sequence[str],

@@ -119,6 +119,7 @@ class StartGroup(MessageBase):
     truncate : whether the output file is emptied; otherwise the output is appended to it.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
     own_folders : folders of the service; the output and the working directory must not be there.
+    script : whether `argv` runs once, without an mpiexec, and `size` is 1.
     """
 
     job: int
@@ -134,6 +135,7 @@ class StartGroup(MessageBase):
     truncate: bool = False
     cpus: dict[int, list[int]] = {}
     own_folders: list[str] = []
+    script: bool = False
 
 
 class StartProxy(MessageBase):

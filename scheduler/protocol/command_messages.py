@@ -43,6 +43,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     dependency : what has to become of other jobs before it starts, as
         `scheduler.model.requests.conditions` reads it; "": nothing.
     kill_on_invalid : whether it ends when its dependency can never be met.
+    script : whether the program runs once, on the first processor, in place of on each processor.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
     """
@@ -73,6 +74,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     begin: float | None = None
     dependency: str = ""
     kill_on_invalid: bool = False
+    script: bool = False
 
 
 class Submit(MessageBase):

@@ -32,6 +32,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Contract, Expand, Resize
+from scheduler.model.requests.conditions import Dependency
 from scheduler.policies.scenario import Scenario
 from scheduler.protocol.messages import Submission
 from scheduler.replay.compare import initial_core, replay
@@ -231,12 +232,12 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
     if not job.spec.resizable or not table or job.id not in run.last:
         around_s = cost.start.of(job.spec.processors) + cost.end.of(job.size)
         ran_s = max(0.0, job.ended_at - job.started_at - around_s)
-        return SimJob(job.submitted_at, job.spec, ran_s)
+        return SimJob(job.submitted_at, _as_simulated(run, job.spec), ran_s)
     model = Tabulated(table, beyond=unknown)
     iterations = run.last[job.id].iteration + _remainder(run, job)[0]
     return SimJob(
         job.submitted_at,
-        _with_topology(job),
+        msgspec.structs.replace(_as_simulated(run, job.spec), topology=job.topology),
         iterations * model.time(job.spec.processors),
         iterations,
         model,
@@ -244,9 +245,27 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
     )
 
 
-def _with_topology(job: Job) -> JobSpec:
-    """Request of the user, with the topology that the program declared."""
-    return msgspec.structs.replace(job.spec, topology=job.topology)
+def _as_simulated(run: RecordedRun, spec: JobSpec) -> JobSpec:
+    """Request whose dependency has the numbers of the simulated jobs; nothing is held.
+
+    What was to become of jobs that are not simulated has become of them.
+    """
+    conditions = spec.conditions
+    if conditions is None:
+        return spec
+    dependency = conditions.dependency
+    if dependency is not None:
+        in_order = sorted(run.jobs, key=lambda job: job.submitted_at)
+        numbers = {job.id: number for number, job in enumerate(in_order, 1)}
+        terms = tuple(
+            msgspec.structs.replace(term, job=numbers[term.job])
+            if term.job in numbers
+            else msgspec.structs.replace(term, met=None if term.kind == "singleton" else True)
+            for term in dependency.terms
+        )
+        dependency = Dependency(terms, dependency.any_of)
+    conditions = msgspec.structs.replace(conditions, hold="", dependency=dependency)
+    return msgspec.structs.replace(spec, conditions=conditions)
 
 
 def _remainder(run: RecordedRun, job: Job) -> tuple[int, float]:
@@ -276,10 +295,12 @@ def submitted(run: RecordedRun, submissions: Mapping[int, Submission], cost: Cos
     ------
     ReshapeError : the command line of a program does not contain its times.
     """
-    return [_submitted(job, submissions[job.id], cost) for job in run.jobs]
+    return [
+        _submitted(job, _as_simulated(run, job.spec), submissions[job.id], cost) for job in run.jobs
+    ]
 
 
-def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
+def _submitted(job: Job, spec: JobSpec, submission: Submission, cost: Costs) -> SimJob:
     words = submission.argv
     if "apps.synthetic" not in words:
         raise ReshapeError(
@@ -289,7 +310,7 @@ def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
     from apps.synthetic import arguments  # which defines these options
 
     options = arguments(words[words.index("apps.synthetic") + 1 :])
-    spec, model, start = job.spec, options.speedup, options.start_size
+    model, start = options.speedup, options.start_size
     if start is not None and spec.resizable and job.topology is not None:
         sizes = job.topology.valid_sizes(spec.processors, spec.max_processors or spec.processors)
         model = Tabulated({size: 1 / model.factor(start, size) for size in sizes})

@@ -9,6 +9,7 @@
       - {at: 0, processors: 2, max_processors: 8, topology: "arbitrary:step=2", walltime: "5:00",
          iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64}
       - {at: 3, processors: 4, walltime: 120, iteration_s: 90, partition: batch}
+      - {at: 3, processors: 1, walltime: 60, iteration_s: 9, dependency: "afterok:1", begin_s: 50}
     prio: {jobs: 120, resizable: 0.5}                      # instead of jobs: the workload of PRIO 4
     seed: 1                                                # ... drawn with this seed
 """
@@ -27,6 +28,7 @@ from reshape.speedup import Model, Speedup, named, parse, written
 from reshape.times import seconds_of
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
+from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
@@ -50,6 +52,10 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
     demand : what each process demands of the shared resources of its node, by name.
     partition : name of its partition; "": the first one of the machine.
+    dependency : what has to become of jobs before it, which are numbered from 1 in the order of
+        their submission; see `scheduler.model.requests.conditions`.
+    begin_s : time before which it does not start.
+    kill_on_invalid_dep : whether it ends when its dependency can never be met.
     """
 
     at: float
@@ -68,6 +74,9 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     performance: str = ""
     demand: dict[str, int] = {}
     partition: str = ""
+    dependency: str = ""
+    begin_s: float | None = None
+    kill_on_invalid_dep: bool = False
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,6 +114,7 @@ def read(file: Path, seed: int | None = None) -> Workload:
     cost = _struct(tree, ("cost",), ResizeCost)
     if contents.jobs:
         jobs = [_job(tree, number, line) for number, line in enumerate(contents.jobs)]
+        _check_dependencies(tree, jobs)
         return Workload(contents.processors, jobs, cost, contents.start_s, contents.end_s)
     if contents.processors is not None:
         tree.values["prio"].setdefault("processors", contents.processors)
@@ -135,6 +145,8 @@ def _line(job: SimJob) -> JobLine:
     spec, model = job.spec, job.speedup
     assert isinstance(model, Model | None)
     assert not spec.resources
+    conditions = spec.conditions or Conditions()
+    dependency = conditions.dependency
     return JobLine(
         job.at,
         spec.processors,
@@ -152,6 +164,9 @@ def _line(job: SimJob) -> JobLine:
         spec.performance,
         dict(spec.shared),
         spec.partition,
+        "" if dependency is None else str(dependency),
+        conditions.begin,
+        conditions.kill_on_invalid,
     )
 
 
@@ -165,6 +180,22 @@ def _struct(tree: Located, place: FieldPath, kind: Any) -> Any:
         field = error.field or error.message.split(" ")[0]
         below = field.split(".") if error.field or field in values else ()
         tree.fail((*place, *below), error.message)
+
+
+def _check_dependencies(tree: Located, jobs: list[SimJob]) -> None:
+    """Refuse dependencies on the job itself and on later ones."""
+    in_order = sorted(range(len(jobs)), key=lambda place: jobs[place].at)
+    for number, place in enumerate(in_order, 1):
+        conditions = jobs[place].spec.conditions
+        if conditions is None or conditions.dependency is None:
+            continue
+        wrong = next((other for other in conditions.dependency.jobs if other >= number), None)
+        if wrong is not None:
+            tree.fail(
+                ("jobs", place, "dependency"),
+                f"names job {wrong}, and this is job {number} in the order of submission: name"
+                " earlier jobs",
+            )
 
 
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:
@@ -186,9 +217,15 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         model = read_as("speedup", parse, line.speedup)
     if line.performance:
         read_as("performance", named, line.performance)
-    for name in ("at", "walltime", "iteration_s", "data_mib", "priority"):
+    dependency: Dependency | None = None
+    if line.dependency:
+        dependency = read_as("dependency", Dependency.parse, line.dependency)
+    elif line.kill_on_invalid_dep:
+        tree.fail((*place, "kill_on_invalid_dep"), "has no effect without dependency: leave it out")
+    conditions = Conditions("", line.begin_s, dependency, line.kill_on_invalid_dep)
+    for name in ("at", "walltime", "iteration_s", "data_mib", "priority", "begin_s"):
         value = getattr(line, name)
-        if not isinstance(value, str) and not isfinite(value):
+        if isinstance(value, int | float) and not isfinite(value):
             tree.fail((*place, name), f"must be a finite number, got {value}")
     for name in ("iteration_s", "data_mib"):
         if getattr(line, name) < 0:
@@ -206,6 +243,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             performance=line.performance,
             shared=line.demand,
             partition=line.partition,
+            conditions=None if conditions == Conditions() else conditions,
         )
         if topology is not None:
             topology.valid_sizes(line.processors, line.max_processors or line.processors)

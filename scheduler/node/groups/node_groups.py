@@ -24,6 +24,7 @@ from scheduler.launchers.local import (
     OutputFile,
     start_mpiexec,
     start_proxy,
+    start_script,
     start_spanning_mpiexec,
 )
 from scheduler.launchers.rank_reports import RankReports
@@ -141,7 +142,8 @@ class NodeGroups:
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
         spans = isinstance(order, m.StartGroup) and bool(order.hosts)
         is_proxy = isinstance(order, m.StartProxy)
-        tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy)
+        is_script = isinstance(order, m.StartGroup) and order.script
+        tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy, is_script=is_script)
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
         try:
             mpi_memory.check_room(order.size)
@@ -392,6 +394,8 @@ def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> Mpiex
         return start_proxy(marks, order.size, order.command, cwd=order.cwd)
     environment = order.environment | marks
     output = OutputFile(order.output, order.truncate)
+    if order.script:
+        return start_script(environment, order.argv, cwd=order.cwd, output=output)
     if not order.hosts:
         return start_mpiexec(environment, order.size, order.argv, cwd=order.cwd, output=output)
     return start_spanning_mpiexec(

@@ -39,6 +39,7 @@ class ProcessTree:
     spans : whether this is the mpiexec of processes on several hosts.
     is_proxy : whether this is the proxy of an mpiexec on another host.
     has_proxies : whether it has named the commands of their proxies.
+    is_script : whether there is no mpiexec, and the first process is the parent of the program.
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
@@ -66,6 +67,7 @@ class ProcessTree:
     spans: bool = False
     is_proxy: bool = False
     has_proxies: bool = False
+    is_script: bool = False
 
     @property
     def awaits_proxies(self) -> bool:
@@ -133,11 +135,11 @@ class ProcessTree:
         self.start.process.returncode = os.waitstatus_to_exitcode(status)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to mpiexec, unless it has been reaped."""
+        """Send a signal to mpiexec, or to a script and its children, unless it has been reaped."""
         if self.start is not None and self.status is None:
-            # A child that has not been reaped keeps its process number.
+            # A child that has not been reaped keeps its process number. It leads a process group.
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                (os.killpg if self.is_script else os.kill)(self.pid, number)
 
     def kill_descendants(self) -> bool:
         """Kill the descendants of mpiexec that still run; return whether there were any."""

@@ -207,6 +207,8 @@ class Admission:
 
     def _largest(self, submission: Submission, partition: Partition) -> int | None:
         """Return the largest size that the job may have and there are processors for."""
+        if submission.script and submission.max_processors not in (None, submission.processors):
+            raise ReshapeError("a job script runs once and is not resized: leave --max out")
         if submission.max_processors is None:
             return None
         named = self._config.partitions

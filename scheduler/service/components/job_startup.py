@@ -12,9 +12,11 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
+from itertools import chain
 
 from msgspec.structs import replace
 
+from reshape.wire.identity import SCRIPT_VARIABLE
 from scheduler.config.settings import Binding
 from scheduler.core.core import Core
 from scheduler.model.job import FINAL, Job, JobState
@@ -99,6 +101,9 @@ class JobStartup:
 
     def nodes_of(self, job: Job, group: int) -> list[str]:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
+        launch = self._launches.get(job.id)
+        if launch is not None and launch.submission.script:
+            return [self.node_of(job, group)]
         return self.placements.nodes_of(job, group)
 
     def status(self, job: Job, group: int) -> m.GroupStatus | None:
@@ -330,11 +335,16 @@ class JobStartup:
             }
             | world
         )
-        cpus = self.placements.cpus(job, group, launch.submission)
+        cpus = self.placements.cpus(job, group, launch.submission).get(hosts[0], {})
+        size = len(job.groups[group])
+        if launch.submission.script:
+            environment |= {SCRIPT_VARIABLE: "1", "RESHAPE_PROCESSORS": str(size)}
+            cpus = {0: sorted(chain.from_iterable(cpus.values()))} if cpus else {}
+            size = 1
         order = m.StartGroup(
             job=job.id,
             group=group,
-            size=len(job.groups[group]),
+            size=size,
             argv=launch.submission.argv,
             cwd=launch.submission.cwd,
             environment=environment,
@@ -345,8 +355,9 @@ class JobStartup:
             else [],
             address=self._reports.agents[hosts[0]].address if spans else "",
             truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
-            cpus=cpus.get(hosts[0], {}),
+            cpus=cpus,
             own_folders=[str(self._directory.path)],
+            script=launch.submission.script,
         )
         self._command(self.node_of(job, group), job.id, group, order)
 

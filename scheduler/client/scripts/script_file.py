@@ -1,0 +1,116 @@
+"""Job scripts: the lines with options before the first command, and the command that runs them.
+
+Options are in comments that begin with ``#RESHAPE`` or ``#SBATCH``, before the first line that is
+neither empty nor a comment. Those of ``#SBATCH`` are translated (`slurm_options`).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from reshape.errors import ReshapeError
+from scheduler.client.scripts.slurm_options import translated
+
+OWN, SLURM = "#RESHAPE", "#SBATCH"
+#: Interpreters that take a program as an argument after this option, so that it is copied.
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
+_OPTION = "-c"
+
+
+class JobScript(NamedTuple):
+    """A script that was read.
+
+    Attributes
+    ----------
+    path : of the file; "" if the command line has the script.
+    text : its contents.
+    words : options of its lines, those of Slurm translated, as on the command line of submit.
+    ignored : options of Slurm without a meaning here.
+    late : numbers of lines with options that have no effect, because a command precedes them.
+    """
+
+    path: str
+    text: str
+    words: list[str]
+    ignored: list[str]
+    late: list[int]
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return the program and arguments that run the script.
+
+        Scripts of a shell or of Python are copied into the command, so that the file may change
+        after the submission. Other interpreters read the file when the job starts.
+        """
+        first = self.text.split("\n", 1)[0]
+        interpreter = first.removeprefix("#!").split(None, 1)
+        name = interpreter[-1] if Path(interpreter[0]).name == "env" else interpreter[0]
+        name = Path(name.split()[0]).name
+        if name in _SHELLS:
+            return [*interpreter, _OPTION, self.text, self.path or "wrap", *arguments]
+        if name.startswith("python"):
+            return [*interpreter, _OPTION, self.text, *arguments]
+        return [*interpreter, str(Path(self.path).absolute()), *arguments]
+
+
+def read_script(path: Path) -> JobScript:
+    """Read a script and its options.
+
+    Raises
+    ------
+    ReshapeError : the file cannot be read or is no script, or a line with options is invalid.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ReshapeError(f"cannot read the script {path}: {error.strerror}") from None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise ReshapeError(f"{path} is not UTF-8 text: it is no script") from None
+    if "\r\n" in text:
+        line = text[: text.index("\r\n")].count("\n") + 1
+        raise ReshapeError(
+            f"{path}:{line}: the line ends as in DOS, with a carriage return: convert the file, by"
+            f" sed -i 's/\\r$//' {path}"
+        )
+    if not text.startswith("#!") or not text.split("\n", 1)[0][2:].strip():
+        raise ReshapeError(f"{path} does not begin with an interpreter: write #!/bin/bash first")
+    return _with_options(str(path), text)
+
+
+def wrapped(command: str) -> JobScript:
+    """Make a script of one command for the shell."""
+    return JobScript("", f"#!/bin/sh\n{command}\n", [], [], [])
+
+
+def _with_options(path: str, text: str) -> JobScript:
+    words: list[str] = []
+    ignored: list[str] = []
+    late: list[int] = []
+    for number, prefix, line, is_late in _option_lines(text):
+        if is_late:
+            late.append(number)
+            continue
+        try:
+            found = shlex.split(line, comments=True)
+            if prefix == SLURM:
+                found, without_meaning = translated(found)
+                ignored += without_meaning
+        except ValueError as error:
+            raise ReshapeError(f"{path}:{number}: {error}") from None
+        words += found
+    return JobScript(path, text, words, ignored, late)
+
+
+def _option_lines(text: str) -> Iterator[tuple[int, str, str, bool]]:
+    """Yield number, prefix and rest of each line with options, and whether it is too late."""
+    has_begun = False
+    for number, line in enumerate(text.split("\n"), 1):
+        prefix = next((each for each in (OWN, SLURM) if line.startswith(f"{each} ")), None)
+        if prefix is not None:
+            yield number, prefix, line[len(prefix) :], has_begun
+        elif line.strip() and not line.lstrip().startswith("#"):
+            has_begun = True

@@ -1,0 +1,112 @@
+"""Scripts and their options, without a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import invoke
+
+from reshape.errors import ReshapeError
+from scheduler.client.scripts.script_file import read_script, wrapped
+from scheduler.client.scripts.slurm_options import translated
+
+SCRIPT = """#!/bin/bash -e
+# A comment, and an empty line.
+
+#RESHAPE -n 3 --priority 5   # with a comment
+#SBATCH --job-name="my case" -t 1-12
+#SBATCH -p short --mem=4G -c2
+#SBATCH --exclusive
+echo "$1"
+#SBATCH -n 7
+"""
+
+
+def write(tmp_path: Path, content: str | bytes) -> Path:
+    path = tmp_path / "job.sh"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None:
+    script = read_script(write(tmp_path, SCRIPT))
+    assert script.words == [
+        *("-n", "3", "--priority", "5", "--name", "my case", "--walltime", "1-12"),
+        *("--partition", "short"),
+    ]
+    assert script.ignored == ["--mem=4G", "--cpus-per-task=2", "--exclusive"]
+    assert script.late == [9]
+    path = str(tmp_path / "job.sh")
+    assert script.command(["a"]) == ["/bin/bash", "-e", "-c", SCRIPT, path, "a"]
+
+
+@pytest.mark.parametrize(
+    ("first", "command"),
+    [
+        ("#!/usr/bin/env python3", ["/usr/bin/env", "python3", "-c", "TEXT", "x"]),
+        ("#! /usr/bin/perl -w", ["/usr/bin/perl", "-w", "PATH", "x"]),
+        ("#!/bin/sh", ["/bin/sh", "-c", "TEXT", "PATH", "x"]),
+    ],
+)
+def test_scripts_of_other_interpreters(tmp_path: Path, first: str, command: list[str]) -> None:
+    path = write(tmp_path, f"{first}\n")
+    told = [
+        {f"{first}\n": "TEXT", str(path): "PATH"}.get(word, word)
+        for word in read_script(path).command(["x"])
+    ]
+    assert told == command
+
+
+def test_a_wrapped_command_is_a_script_of_the_shell() -> None:
+    assert wrapped("echo a").command([]) == ["/bin/sh", "-c", "#!/bin/sh\necho a\n", "wrap"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("#!/bin/sh\necho\r\nls\r\n", r"job\.sh:2: the line ends as in DOS"),
+        ("echo a\n", "does not begin with an interpreter"),
+        ("#!\n", "does not begin with an interpreter"),
+        (b"#!/bin/sh\n\xff\n", "is not UTF-8 text"),
+        ("#!/bin/sh\n#SBATCH --array=0-9\n", r"job\.sh:2: --array=0-9: there are no job arrays"),
+        ("#!/bin/sh\n\n#SBATCH --ntaks=3\n", r"job\.sh:3: sbatch has no option --ntaks.*ntasks"),
+        ("#!/bin/sh\n#SBATCH --ntasks\n", r"job\.sh:2: --ntasks needs a value"),
+        ("#!/bin/sh\n#SBATCH 4\n", r"job\.sh:2: '4' is no option of sbatch"),
+        ('#!/bin/sh\n#RESHAPE --name "a\n', r"job\.sh:2: No closing quotation"),
+    ],
+)
+def test_what_is_no_script_is_refused(tmp_path: Path, content: str | bytes, why: str) -> None:
+    with pytest.raises(ReshapeError, match=why):
+        read_script(write(tmp_path, content))
+
+
+def test_options_of_slurm_in_both_forms() -> None:
+    words = ["-n4", "-J", "a", "--time=10", "-H", "--kill-on-invalid-dep=yes", "--no-requeue"]
+    assert translated([*words, "-d", "afterok:1?after:2"]) == (
+        [
+            *("-n", "4", "--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
+            *("--dependency", "afterok:1?after:2"),
+        ],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "give either SCRIPT or --wrap COMMAND"),
+        (["--wrap", "true", "job.sh"], "give either SCRIPT or --wrap COMMAND"),
+        (["none.sh"], "cannot read the script none.sh: No such file"),
+        (["--max", "4", "--wrap", "true"], "--max: a job script runs once"),
+    ],
+)
+def test_wrong_usage_of_batch(tmp_path: Path, words: list[str], why: str) -> None:
+    code = 2 if "either" in why else 1
+    assert why in invoke("batch", "--dir", tmp_path, *words, code=code, cwd=tmp_path).stderr
+
+
+def test_a_wrong_value_in_a_script_names_it(tmp_path: Path) -> None:
+    write(tmp_path, "#!/bin/sh\n#RESHAPE -n x\n")
+    told = invoke("batch", "--dir", tmp_path, "job.sh", code=1, cwd=tmp_path).stderr
+    assert "job.sh: Invalid value for '-n'" in told

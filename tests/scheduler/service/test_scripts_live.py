@@ -1,0 +1,93 @@
+"""Job scripts against a real service: they run once, and start programs on their processors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import invoke
+from told import WAITS
+from waiting import wait_until
+
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=steps --mem=1G
+#SBATCH -n 2
+echo "script $1 of job $RESHAPE_JOB on $RESHAPE_PROCESSORS"
+mpiexec -n $RESHAPE_PROCESSORS python -c '
+from mpi4py import MPI
+from reshape.wire.identity import identity
+comm = MPI.COMM_WORLD
+assert identity() is None
+print(f"rank {comm.rank} of {comm.allreduce(1)}", flush=True)
+' || exit 9
+python -c 'from mpi4py import MPI; print("alone", MPI.COMM_WORLD.size, flush=True)'
+exit 3
+#SBATCH -n 1
+"""
+
+
+@pytest.fixture
+def command(served: Any) -> Any:
+    served.start("--processors", "2", "--scenario", "easy")
+
+    def command(name: str, *words: object, code: int = 0) -> Any:
+        return invoke(*name.split(), "--dir", served.directory, *words, code=code, cwd=served.work)
+
+    return command
+
+
+def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: Any) -> None:
+    Path(served.work / "job.sh").write_text(SCRIPT)
+    done = command("batch", "--wait", "job.sh", "one", code=3)
+    assert "warning: without effect here: --mem=1G" in done.stderr
+    assert "job.sh:14: options after the first command have no effect" in done.stderr
+    job = served.job(1)
+    assert (job.name, job.requested, job.state, job.exit_code) == ("steps", 2, "FAILED", 3)
+    assert sorted(served.output(1).splitlines()) == [
+        *("alone 1", "rank 0 of 2", "rank 1 of 2", "script one of job 1 on 2"),
+    ]
+
+    assert command("output", 1).stdout == served.output(1)
+    assert "there is no job 7" in command("output", 7, code=1).stderr
+
+    # The end of a job ends what its script has started, also in the background.
+    shell = "mpiexec -n 2 sleep 3600 & sleep 3600 & touch up; wait"
+    second = json.loads(command("batch", "--json", "-n", 2, "--wrap", shell).stdout)["job"]
+    wait_until((served.work / "up").exists)
+    served.kill()
+    served.start(*served.options)
+    assert served.until(second, "RUNNING").name == "wrap"
+    command("cancel", second)
+    ended = served.wait(second)
+    assert (ended.state, ended.signal) == ("CANCELLED", 15)
+    assert served.free() == 2
+
+    # A script is held, changed and requeued as any job.
+    words = ["--hold", "--begin", "now", "--wrap", WAITS[-1]]
+    third = json.loads(command("batch", "--json", *words).stdout)["job"]
+    assert "JobHeldUser" in served.job(third).reason
+    command("release", third)
+    served.until(third, "RUNNING")
+    command("requeue", third)
+    served.when(third, lambda job: job.requeues and job.state == "RUNNING")
+    assert served.finish(third).exit_code == 0
+
+    # An output is followed to the end of the job, also if it is still to begin.
+    words = ["--hold", "--wrap", "echo one; until test -e more; do sleep 0.05; done; echo two"]
+    fourth = json.loads(command("batch", "--json", *words).stdout)["job"]
+    told = command("output", fourth, code=1).stderr
+    assert f"of job {fourth} (PENDING): No such file or directory" in told
+    following = subprocess.Popen(
+        [sys.executable, "-m", "reshape", "output", "--dir", served.directory, "-f", str(fourth)],
+        stdout=subprocess.PIPE,
+    )
+    assert following.stdout is not None
+    command("release", fourth)
+    assert following.stdout.readline() == b"one\n"
+    (served.work / "more").touch()
+    assert following.stdout.read() == b"two\n"
+    assert following.wait() == 0
