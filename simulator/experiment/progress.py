@@ -79,7 +79,8 @@ class RunProgress:
             self._console = Console(stderr=True)
         if self._console.is_terminal:
             self._bar = _bar(self._console)
-            self._task = self._bar.add_task(self._title, total=1.0, completed=self._share)
+            self._task = self._bar.add_task(self._title, total=1.0)
+            self._bar.update(self._task, completed=self._share)
             self._bar.start()
         elif not self._console.is_jupyter:
             self._shows = False
