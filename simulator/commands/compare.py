@@ -26,7 +26,7 @@ QUANTILES = {"min": 0, "p5": 5, "p25": 25, "median": 50, "p75": 75, "p95": 95, "
 EXPERIMENTS = (".yaml", ".yml")
 
 
-class Run(NamedTuple):
+class RanJobs(NamedTuple):
     """Jobs of a run that started; (n,) each, times in seconds."""
 
     names: list[str]
@@ -35,12 +35,12 @@ class Run(NamedTuple):
     ended: Floats
     processors: NDArray[np.int64]
 
-    def of(self, names: list[str]) -> Run:
+    def of(self, names: list[str]) -> RanJobs:
         """Some of the jobs, by their names."""
         rows = {name: row for row, name in enumerate(self.names)}
         chosen = np.array([rows[name] for name in names], np.int64)
         times = self.submitted[chosen], self.started[chosen], self.ended[chosen]
-        return Run(names, *times, self.processors[chosen])
+        return RanJobs(names, *times, self.processors[chosen])
 
 
 @click.command()
@@ -81,7 +81,7 @@ def compare(one: Path, other: Path, most: int, tau: float, as_json: bool) -> Non
     click.echo(json_text(result) if as_json else _as_text(result))
 
 
-def _compared(one: Run, other: Run, most: int, tau: float) -> dict[str, Any]:
+def _compared(one: RanJobs, other: RanJobs, most: int, tau: float) -> dict[str, Any]:
     """Differences of runs whose jobs are in the same order."""
     later_s = other.started - one.started
     order = np.argsort(later_s, kind="stable")
@@ -104,7 +104,7 @@ def _compared(one: Run, other: Run, most: int, tau: float) -> dict[str, Any]:
     }
 
 
-def _numbers(run: Run, tau: float) -> list[float]:
+def _numbers(run: RanJobs, tau: float) -> list[float]:
     """Values of `METRICS`."""
     metrics = metrics_of(
         *run[1:4], processors=1, held_s=0.0, tau=tau, unstarted=0, killed=0
@@ -112,7 +112,7 @@ def _numbers(run: Run, tau: float) -> list[float]:
     return [getattr(metrics, name) for name in METRICS]
 
 
-def _job(one: Run, other: Run, row: int) -> dict[str, Any]:
+def _job(one: RanJobs, other: RanJobs, row: int) -> dict[str, Any]:
     starts = float(one.started[row]), float(other.started[row])
     return {
         "job": one.names[row],
@@ -151,7 +151,7 @@ def _text(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _read(path: Path) -> Run:
+def _read(path: Path) -> RanJobs:
     """Jobs of a run that a path names."""
     if path.suffix in EXPERIMENTS:
         from simulator.experiment.experiment import Experiment  # late: it loads the simulator
@@ -163,11 +163,11 @@ def _read(path: Path) -> Run:
     return _of_table(jobs_csv.read(path / jobs_csv.NAME if path.is_dir() else path))
 
 
-def _of_table(table: jobs_csv.JobTable) -> Run:
-    return Run(table.numbers, table.submitted, table.started, table.ended, table.processors)
+def _of_table(table: jobs_csv.JobTable) -> RanJobs:
+    return RanJobs(table.numbers, table.submitted, table.started, table.ended, table.processors)
 
 
-def _recorded(path: Path) -> Run:
+def _recorded(path: Path) -> RanJobs:
     """Jobs of a trace with their recorded waits.
 
     Raises
@@ -185,7 +185,7 @@ def _recorded(path: Path) -> Run:
     lines = np.flatnonzero(kept)
     lines = lines[np.argsort(submit[lines], kind="stable")]
     started = submit[lines] + wait[lines]
-    return Run(
+    return RanJobs(
         jobs_csv.distinct(trace.columns["job"][lines].astype(np.int64).tolist()),
         submit[lines],
         started,

@@ -17,7 +17,7 @@ SHOWN_AFTER_S = 3.0
 LINE_EVERY_S = 30.0
 
 
-class RunProgress:
+class SimulationProgress:
     """Shows which share of the submissions a simulation has come to; a context manager.
 
     A terminal has a bar, a notebook a line every 30 s; other outputs have nothing but a line if the
@@ -49,7 +49,7 @@ class RunProgress:
         self._bar: Progress | None = None
         self._task: Any = None
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> SimulationProgress:
         """Begin."""
         return self
 

@@ -11,7 +11,7 @@ from reshape.errors import ConfigError
 from scheduler.config import machine_file
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.jobs import processors_of
-from simulator.experiment.progress import RunProgress
+from simulator.experiment.progress import SimulationProgress
 from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
 from simulator.many_centres.rules import with_estimates
@@ -66,14 +66,14 @@ def simulated(
     return _on_machine(settings, loaded, shows_progress=shows_progress)
 
 
-def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> RunProgress:
+def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> SimulationProgress:
     """Progress from the first to the last submission."""
     if isinstance(loaded, Trace):
         times = loaded.columns["submit"]
     else:
         times = np.array([job.at for job in loaded.jobs])
     first, last = (float(times.min()), float(times.max())) if len(times) else (0.0, 0.0)
-    return RunProgress(settings.name, first, last, shows=shows)
+    return SimulationProgress(settings.name, first, last, shows=shows)
 
 
 def _on_machine(

@@ -15,7 +15,7 @@ from small_experiments import CENTRES, POOL
 import simulator as sim
 from scheduler.policies.api import QueueOrder
 from simulator.experiment import running
-from simulator.experiment.progress import RunProgress
+from simulator.experiment.progress import SimulationProgress
 
 
 def seconds() -> Callable[[], float]:
@@ -34,7 +34,7 @@ def test_a_terminal_has_a_bar_and_a_notebook_lines() -> None:
         file = io.StringIO()
         console = Console(file=file, **options)
         console.is_jupyter = kind == "notebook"
-        with RunProgress("name", 100.0, 200.0, console=console, clock=seconds()) as shows:
+        with SimulationProgress("name", 100.0, 200.0, console=console, clock=seconds()) as shows:
             for at in range(100, 200, 5):
                 shows.tick(float(at))
         shown[kind] = file.getvalue()
@@ -49,7 +49,7 @@ def test_a_terminal_has_a_bar_and_a_notebook_lines() -> None:
 def test_short_simulations_show_nothing() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True)
-    with RunProgress("name", 0.0, 9.0, console=console, clock=lambda: 0.0) as shows:
+    with SimulationProgress("name", 0.0, 9.0, console=console, clock=lambda: 0.0) as shows:
         for at in range(10):
             shows.tick(float(at))
     assert file.getvalue() == ""
@@ -84,11 +84,11 @@ def test_every_kind_of_simulation_ticks(
 ) -> None:
     ticks: list[float] = []
 
-    class Noted(RunProgress):
+    class Noted(SimulationProgress):
         def tick(self, now: float) -> None:
             ticks.append(now)
 
-    monkeypatch.setattr(running, "RunProgress", Noted)
+    monkeypatch.setattr(running, "SimulationProgress", Noted)
     times = sim.Jobs(submit_s=range(0, 30_000, 20), processors=[1] * 1500, run_s=[5] * 1500)
     sim.simulate(times, **fields)
     assert len(ticks) >= 2
