@@ -10,9 +10,9 @@ from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from reshape.data.job_context import Fact, JobContext, plain_facts
+from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
-from reshape.registrations import Registrations
+from reshape.reports import Reports
 from reshape.resizing.registry import Registry
 from reshape.topology import Topology
 from reshape.wire.identity import Role, identity
@@ -21,7 +21,6 @@ from reshape.wire.pace import Pace
 if TYPE_CHECKING:
     from reshape.checkpoints.checkpointing import Checkpointing
     from reshape.resizing.address import Address
-    from reshape.wire.link import Link
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _Hook = TypeVar("_Hook", bound=Callable[[], object])
@@ -60,7 +59,7 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     return Application(topology, verify)
 
 
-class Application(Registrations):
+class Application(Reports):
     """The interface of a program to its job; `application` creates it."""
 
     _submitted: ClassVar[bool] = False  # whether this process has begun or joined a job
@@ -73,7 +72,6 @@ class Application(Registrations):
         self._address: Address | None = None  # where a group joins that has not joined yet
         self._topology = topology
         self._verify = verify
-        self._link: Link | None = None
         self._role: Role = "first"
         self._checkpointing: Checkpointing | None = None
 
@@ -211,20 +209,6 @@ class Application(Registrations):
     def topology(self) -> Topology | None:
         """Valid sizes as the program or the submission declares them; None if neither does."""
         return self._here().topology
-
-    def report(self, **facts: Fact) -> None:
-        """Report facts of the result, such as ``verified=True``, which `reshape info` shows.
-
-        Only rank 0 reports. Without a service this does nothing.
-
-        Raises
-        ------
-        ReshapeError : a value is not a bool, number or string, or a number is not finite or does
-            not fit into 64 bits.
-        """
-        checked = plain_facts(facts)
-        if self._link is not None and self.comm.rank == 0:
-            self._link.facts(checked)
 
     # ------------------------------------------------------------ checkpoints and iterations
 

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count, takewhile
-from typing import Literal, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import msgspec
 
@@ -227,6 +227,45 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.kind == "power-of-2":
             return size & (size - 1) == 0
         return self.kind != "list" or size in self.sizes
+
+
+class SizeBounds(NamedTuple):
+    """Smallest and largest size that a program requests; 0: no bound."""
+
+    minimum: int = 0
+    maximum: int = 0
+
+    def __str__(self) -> str:
+        """Describe the bounds."""
+        least, most = self
+        if not least and not most:
+            return "any size"
+        if not most:
+            return f"{least} processors or more"
+        return f"{least} to {most} processors" if least else f"{most} processors or fewer"
+
+    def fault(self, start: int, most: int, topology: Topology | None) -> str:
+        """Why a job can never be between these bounds; empty if it can.
+
+        Parameters
+        ----------
+        start : size on which it started, below which it cannot contract.
+        most : largest size that its submission allows.
+        topology : its valid sizes; None: any.
+        """
+        minimum, maximum = self
+        if minimum < 0 or maximum < 0:
+            return f"the bounds must be >= 1, got {minimum} and {maximum}"
+        if 0 < maximum < minimum:
+            return f"the minimum {minimum} is above the maximum {maximum}"
+        if minimum > most:
+            return f"the submission of the job allows {most} processors at most"
+        if 0 < maximum < start:
+            return f"the job cannot run on fewer than the {start} processors it started on"
+        low, high = max(start, minimum), min(most, maximum or most)
+        if topology is not None and topology.next_larger(low - 1, start, high) is None:
+            return f"the topology {topology} of the job has no size from {low} to {high}"
+        return ""
 
 
 def _integer(text: str) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from reshape.data.arrays import Array, Declaration
 from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory
+from reshape.data.size_request import SizeRequest
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeOutcome
@@ -45,6 +46,9 @@ class JobContext:
     iteration : number of the next iteration of the loop.
     total : number of iterations of the loop.
     before : iterations finished in earlier loops.
+    request : what the program has requested of its size last.
+    expected : number of iterations that the job is expected to have, by its own account of its
+        progress; 0: those of its loops.
     hooks : functions that each process calls after a resize.
     held : intercommunicators by which groups have joined, to be disconnected by all processes.
     topology : valid sizes, if the program or the submission names them.
@@ -69,6 +73,8 @@ class JobContext:
     iteration: int = 0
     total: int = 0
     before: int = 0
+    request: SizeRequest | None = None
+    expected: int = 0
     hooks: list[Callable[[], object]] = field(default_factory=list)
     held: list[MPI.Intercomm] = field(default_factory=list)
     topology: Topology | None = None

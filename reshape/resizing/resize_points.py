@@ -21,9 +21,16 @@ from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, wait_on_first_rank
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import accept, connect, contract, expand, join
-from reshape.topology import Topology
+from reshape.topology import SizeBounds, Topology
 from reshape.wire.link import Decision, Link
-from reshape.wire.messages import Abandon, AtResizePoint, Connect, Join, Leave, Proceed
+from reshape.wire.messages import (
+    Abandon,
+    AtResizePoint,
+    Connect,
+    Join,
+    Leave,
+    Proceed,
+)
 from reshape.world import warn_of_kept
 
 
@@ -154,7 +161,8 @@ def resize_point(job: JobContext, link: Link) -> None:
             iteration=job.done,
             iteration_s=job.pace.taken(),
             topology=job.topology,
-            iterations=job.before + job.total,
+            iterations=job.expected or job.before + job.total,
+            requests=_pending(job),
         )
         decision = link.ask(question)
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
@@ -162,6 +170,8 @@ def resize_point(job: JobContext, link: Link) -> None:
             decision = Proceed()
     decision = tell(job.comm, decision)
     if isinstance(decision, Proceed):
+        if decision.answers and job.request is not None:
+            job.request.answer(decision.declined)
         return
     was_first, first_group = job.comm.rank == 0, job.groups[0]
     if isinstance(decision, Join):
@@ -179,6 +189,14 @@ def resize_point(job: JobContext, link: Link) -> None:
         job.call_hooks()
 
 
+def _pending(job: JobContext) -> SizeBounds | None:
+    """Bounds that the service has not answered yet; None if there are none."""
+    request = job.request
+    if request is None or request.state != "pending":
+        return None
+    return SizeBounds(request.minimum or 0, request.maximum or 0)
+
+
 def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:
     """Collective over comm. Broadcast rank 0's decision, mostly in one small message."""
     header, groups = np.zeros(4, np.int64), list[int]()
@@ -187,10 +205,16 @@ def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:
     elif isinstance(decision, Leave):
         groups = decision.groups
         header[:2] = 2, decision.serial
+    elif decision.answers:
+        header[0] = 3
     comm.Bcast(header, root=0)
     kind, serial, group, size = header.tolist()
     if kind == 1:
         return Join(serial=serial, group=group, size=size)
     if kind == 2:
         return Leave(serial=serial, groups=comm.bcast(groups, root=0))
+    if kind == 3:
+        assert comm.rank != 0 or isinstance(decision, Proceed)
+        why = decision.declined if isinstance(decision, Proceed) else ""
+        return Proceed(answers=True, declined=comm.bcast(why, root=0))
     return Proceed()

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.topology import Topology
+from reshape.topology import SizeBounds, Topology
 
 
 class MessageBase(msgspec.Struct, tag=True, kw_only=True):
@@ -120,6 +120,7 @@ class AtResizePoint(MessageBase):
     iteration : number of finished iterations.
     iteration_s : mean time of the iterations since the last request (:mod:`reshape.wire.pace`).
     iterations : number of all iterations of the job; 0 if not known.
+    requests : bounds that the program requests on its size, until an answer has come.
     """
 
     job: int
@@ -131,6 +132,7 @@ class AtResizePoint(MessageBase):
     iteration_s: float
     topology: Topology | None = None
     iterations: int = 0
+    requests: SizeBounds | None = None
 
 
 class JoinPort(MessageBase):
@@ -191,7 +193,14 @@ class Welcome(MessageBase):
 
 
 class Proceed(MessageBase):
-    """Continue with the next iteration."""
+    """Continue with the next iteration.
+
+    `answers` says whether this answers the bounds that the program requested on its size;
+    `declined` is why they are declined, empty if they apply.
+    """
+
+    answers: bool = False
+    declined: str = ""
 
 
 class Join(MessageBase):

@@ -20,9 +20,11 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
     """
     partition = _partition_column(jobs)
     demands = ["DEMAND"] if any(job.shared for job in jobs) else []
+    progress = ["DONE"] if any(job.iterations for job in jobs) else []
     return Table(
         [
-            *("JOBID", *partition, "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)"),
+            *("JOBID", *partition, "NAME", "USER", "ST", "TIME", *progress, "NODES"),
+            "PROCS(SIZE/MAX)",
             *(*demands, "NODELIST(REASON)"),
         ],
         [
@@ -33,6 +35,7 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
                 job.user,
                 job.code,
                 format_time(running_s(job, now)),
+                *(progress_text(job) for _ in progress),
                 str(len(job.nodes.split(",")) if job.nodes else 0),
                 f"{job.size or job.requested}/{job.max_processors or job.requested}",
                 *(amounts_text(job.shared) for _ in demands),
@@ -85,6 +88,16 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
 def _partition_column(jobs: Sequence[JobInfo]) -> tuple[str, ...]:
     """Heading of the column of partitions; none if no job has one."""
     return ("PARTITION",) if any(job.partition for job in jobs) else ()
+
+
+def progress_text(job: JobInfo) -> str:
+    """Write how much of its iterations a job has finished, such as ``42%``; ``-`` if not known."""
+    return f"{100 * job.iteration // job.iterations}%" if job.iterations else "-"
+
+
+def _iteration_text(job: JobInfo) -> str:
+    of = f" of {job.iterations}, {progress_text(job)}" if job.iterations else ""
+    return f"{job.iteration}{of}, the last took {job.iteration_s:.3f} s"
 
 
 def memory_text(job: JobInfo) -> str:
@@ -172,7 +185,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Ranks": ranks_text(job),
         "Binding": binding_text(job),
         "Sizes": sizes_text(job),
-        "Iteration": f"{job.iteration}, the last took {job.iteration_s:.3f} s",
+        "Iteration": _iteration_text(job),
         "Submitted": format_moment(job.submitted_at),
         "Started": format_moment(job.started_at) if job.started_at else "-",
         "Ended": format_moment(job.ended_at) if job.ended_at else "-",

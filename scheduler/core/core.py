@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from reshape.topology import SizeBounds
 from scheduler.core.eligibility import Awaited
 from scheduler.core.event_order import instant_order
 from scheduler.core.joint_machine import JointMachine
@@ -257,6 +258,10 @@ class Core:
         if partition is not self._first:
             text, facts["partition"] = f"in partition {{partition}}: {text}", partition.name
         return Reason(reason.rule, text, facts)
+
+    def request_fault(self, job: Job, bounds: SizeBounds) -> str:
+        """Why bounds that a program requests on its size are declined; empty if they are not."""
+        return self.partition_of(job).request_fault(job, bounds)
 
     def named(self, name: str) -> Partition:
         """Partition of a name; the first one if there is none of this name."""

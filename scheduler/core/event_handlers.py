@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from reshape.topology import SizeBounds
 from scheduler.core import reservations
 from scheduler.core.alarms import Alarms
 from scheduler.core.eligibility import Awaited, Eligibility, note_change
@@ -38,6 +39,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizeFailed,
     ResizePoint,
+    SizesRequested,
     Wakeup,
 )
 from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
@@ -207,6 +209,13 @@ class EventHandlers:
         ):
             self.state.allocation_changed()
             self.state.request_pass()
+
+    def on_sizes_requested(self, event: SizesRequested) -> None:
+        """Take over the bounds that a program requests on its size, or decline them."""
+        job = self.state.jobs.get(event.job)
+        if job is not None and job.state in ACTIVE:
+            bounds = SizeBounds(event.minimum, event.maximum)
+            self.state.orders.append(self._resizes.answer_request(job, bounds))
 
     def on_resize_done(self, event: ResizeDone) -> None:
         """Commit a resize; groups that left release their processors."""
@@ -495,6 +504,7 @@ HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
     JobUpdated: EventHandlers.on_job_updated,
     JobSubmitted: EventHandlers.on_job_submitted,
     JobStarted: EventHandlers.on_job_started,
+    SizesRequested: EventHandlers.on_sizes_requested,
     ResizeDone: EventHandlers.on_resize_done,
     ResizeFailed: EventHandlers.on_resize_failed,
     JobEnded: EventHandlers.on_job_ended,

@@ -31,6 +31,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizeFailed,
     ResizePoint,
+    SizesRequested,
     Wakeup,
 )
 from scheduler.model.job import Job
@@ -54,6 +55,7 @@ _RANK: dict[type[Event], int] = {
     JobRequeued: 6,
     JobUpdated: 6,
     Wakeup: 7,
+    SizesRequested: 7,
     ResizePoint: 8,
 }
 

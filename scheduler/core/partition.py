@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from reshape.topology import SizeBounds
 from scheduler.core.alarms import Alarms
 from scheduler.core.eligibility import Awaited, note_change
 from scheduler.core.event_handlers import HANDLERS, EventHandlers
 from scheduler.core.event_order import by_start, divide_for_passes, instant_order
 from scheduler.core.passes import Passes
 from scheduler.core.pending import reason_pending
-from scheduler.core.resizing import PolicyErrorHandler, Resizes, measure
+from scheduler.core.resizing import PolicyErrorHandler, Resizes, note_progress
 from scheduler.model.events import (
     Event,
     JobEnded,
@@ -100,10 +101,11 @@ class Partition:
         self._passes = Passes(self.state, scenario, self._alarms, predicts=predictor is not None)
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
+        self._resizes = Resizes(scenario, self.state, self.view, on_policy_error)
         self._handlers = EventHandlers(
             self.state,
             self._alarms,
-            Resizes(scenario, self.state, self.view, on_policy_error),
+            self._resizes,
             self._passes,
             max_jobs=backfill.max_jobs,
             learns_at_once=order == "batch",
@@ -320,6 +322,10 @@ class Partition:
         policy = "" if own is None else title(own)
         return reason_pending(self.state.jobs[job], self.state, self.view, policy)
 
+    def request_fault(self, job: Job, bounds: SizeBounds) -> str:
+        """Why bounds that a program requests on its size are declined; empty if they are not."""
+        return self._resizes.request_fault(job, bounds)
+
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""
         self._handlers.admit(job)
@@ -385,8 +391,8 @@ class Partition:
                 self._handlers.eligibility.restore(job)
         for point in points:
             live = state.live.get(point.job)
-            if live is not None and live.state in ACTIVE and live.spec.resizable:
-                measure(live, point)
+            if live is not None and live.state in ACTIVE:
+                note_progress(live, point)
         state.resize_costs = record.resize_costs
         if state.demands is not None:
             state.demands.restore(record.demands)

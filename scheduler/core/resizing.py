@@ -8,11 +8,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.topology import Topology
+from reshape.topology import SizeBounds, Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
+    AnswerRequest,
     Continue,
     Contract,
     Expand,
@@ -76,10 +77,10 @@ class Resizes:
         if job is None or job.state not in ACTIVE:
             state = "not known" if job is None else job.state.name
             return _continue(event.job, "not running", "the job is {state}", state=state)
+        note_progress(job, event)
         if not job.spec.resizable:
             text = "submitted for {size} processors only"
             return _continue(job.id, "rigid", text, size=job.size)
-        measure(job, event)
         if job.state in RESIZING:
             resize = job.resize
             assert resize is not None
@@ -93,7 +94,7 @@ class Resizes:
             return _continue(job.id, "topology", "{fault}", fault=fault)
         if event.failed:
             return _continue(job.id, "policy error", "{failed}", failed=event.failed)
-        order = self._vacate(job)
+        order = self._vacate(job) or self._meet_request(job)
         if order is not None:
             return order
         try:
@@ -145,6 +146,51 @@ class Resizes:
         blocked = state.blocked(job, state.now, min(soon, until))
         return self._contract_off(job, blocked, self._exclusion_reason) if blocked else None
 
+    def answer_request(self, job: Job, bounds: SizeBounds) -> AnswerRequest:
+        """Let the program of a job bound its size from now on, or decline it."""
+        facts = {"bounds": str(bounds)}
+        text = "its program requests {bounds}"
+        fault = self.request_fault(job, bounds)
+        if not fault:
+            job.bounds = bounds
+            return AnswerRequest(job.id, True, Reason("request", text, facts))
+        reason = Reason("request", f"{text}, but {{fault}}", {**facts, "fault": fault})
+        return AnswerRequest(job.id, False, reason)
+
+    def request_fault(self, job: Job, bounds: SizeBounds) -> str:
+        """Why bounds on the size of a job are declined; empty if they are not."""
+        if not job.spec.resizable:
+            return f"the job was submitted for {job.size} processors only"
+        if self.scenario.resizing_of(job.spec.queue) is None:
+            return f"{self.scenario.name} resizes no job"
+        return topology_fault(job) or bounds.fault(
+            job.processors, job.spec.max_processors or 0, job.topology
+        )
+
+    def _meet_request(self, job: Job) -> Expand | Contract | Continue | None:
+        """Bring a job to a size that its program requests; None if it is there, or cannot be."""
+        bounds, size = job.bounds, job.size
+        facts: Facts = {"size": size, "bounds": str(bounds)}
+        if size > job.most:
+            to = next((to for to in job.smaller if to <= job.most), None)
+            if to is None or self._view.failed_lately(job, to):
+                return None
+            text = "from {size} to {to}: its program requests {bounds}"
+            return self._contract(job, Shrink(to, Reason("request", text, {**facts, "to": to})))
+        if size >= job.least:
+            return None
+        topology = Topology() if job.topology is None else job.topology
+        to = larger_size(topology, job.least - 1, job.processors, job.most)
+        if to is None:  # an update of the job has lowered its largest size
+            return None
+        spare = self._view.spare(job.expected_end, job)
+        facts = {**facts, "to": to, "spare": spare}
+        if to - size > spare:
+            text = "its program requests {bounds}, and waits for {to} processors: {spare} are spare"
+            return Continue(job.id, Reason("request", text, facts))
+        text = "from {size} to {to}: its program requests {bounds}"
+        return self._expand(job, Grow(to, Reason("request", text, facts)))
+
     def _drain_reason(self, processors: ProcSet) -> Reason:
         nodes = ", ".join(self._state.machine.by_node(processors))
         return Reason("drain", "off {nodes}, which drains", {"nodes": nodes})
@@ -166,7 +212,7 @@ class Resizes:
         """Contract a job by groups that hold any of these processors; None if none can leave."""
         hit = [group for group, held in job.groups.items() if held & processors]
         for to in sorted(job.history.contractions()) if hit else ():
-            if to < job.processors or self._view.failed_lately(job, to):
+            if to < job.least or self._view.failed_lately(job, to):
                 continue
             groups = self._leaving(job, job.size - to, hit)
             if groups is None:
@@ -202,21 +248,21 @@ class Resizes:
         ----------
         there : number of processors of these groups.
         """
-        spec, spare = job.spec, self._view.spare(job.expected_end)
+        spare = self._view.spare(job.expected_end)
         topology = Topology() if job.topology is None else job.topology
         size: int | None = job.size
         while size is not None and size - job.size <= spare:
             to = size - there
-            known = job.processors <= to and to in job.history.visits
+            known = job.least <= to and to in job.history.visits
             if size > job.size and known and not self._view.failed_lately(job, size):
                 return size
-            size = larger_size(topology, size, job.processors, spec.max_processors or 0)
+            size = larger_size(topology, size, job.processors, job.most)
         return None
 
     def _expand(self, job: Job, decision: Grow) -> Expand | Continue:
         state, to, needed = self._state, decision.to, decision.to - job.size
         free = state.machine.free_count
-        if not 0 < needed <= free or to > (job.spec.max_processors or 0):
+        if not 0 < needed <= free or to > job.most:
             return _refuse(job, f"grow to {to} with {free} free", decision.reason)
         if self._view.failed_lately(job, to):
             return _failed_lately(job, to)
@@ -240,7 +286,7 @@ class Resizes:
 
     def _contract(self, job: Job, decision: Shrink) -> Contract | Continue:
         state, to, count = self._state, decision.to, job.size - decision.to
-        if to < job.processors or to not in job.history.contractions():
+        if to < job.least or to not in job.history.contractions():
             return _refuse(job, f"shrink to {to}, where it never ran", decision.reason)
         if self._view.failed_lately(job, to):
             return _failed_lately(job, to)
@@ -355,7 +401,18 @@ def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
     return known and sum(len(job.groups[group]) for group in groups) == count
 
 
-def measure(job: Job, event: ResizePoint) -> None:
+def note_progress(job: Job, event: ResizePoint) -> None:
+    """Note when a job ends by the iterations that are left, and measure a resizable one."""
+    if job.spec.resizable:
+        _measure(job, event)
+    iteration_s = event.iteration_s
+    if job.recorded_history is not None:
+        iteration_s = job.history.predict_s(job.size) or iteration_s
+    left = max(0, event.iterations - event.iteration)
+    job.ends_by_progress = event.at + left * iteration_s if event.iterations > 0 else inf
+
+
+def _measure(job: Job, event: ResizePoint) -> None:
     """Record what a resizable job reports at a resize point."""
     if job.topology is None:
         job.topology = event.topology or Topology()

@@ -1,7 +1,8 @@
 """What the jobs of a forecast are expected to do: run for their estimates, and resize.
 
-A rigid job runs for its estimate, or for a run time that is given. A resizable job has the work
-left that its estimate leaves at its present speed. If its iteration times on two sizes at least
+A rigid job runs for its estimate, or for a run time that is given. A job that reports its progress
+ends when the iterations that are left have passed, if that is earlier. A resizable job has the work
+left that its expected end leaves at its present speed. If its iteration times on two sizes at least
 have been measured, or if it has a performance model, it comes to resize points, and each iteration
 takes the time that measurements or model predict for the size. Otherwise the effect of a resize
 is not known, and it keeps its size.
@@ -128,8 +129,7 @@ class ExpectedJobs(Physics):
         if job.state is JobState.COMPLETING:
             self._agenda.set_next(JobEnded(now, job.id, signal=SIGTERM))
             return
-        assert job.started_at is not None
-        end = max(job.started_at + self._expected_s(job), now)
+        end = self._end_of(job)
         iteration_s = self._iteration_s(job)
         if iteration_s > 0:
             self._work[job.id] = ResizableWork((end - now) / iteration_s, iteration_s)
@@ -146,8 +146,7 @@ class ExpectedJobs(Physics):
         if job.state is JobState.COMPLETING:
             return
         if work is None:
-            assert job.started_at is not None
-            self._end_at(job.id, max(job.started_at + self._expected_s(job), now))
+            self._end_at(job.id, self._end_of(job))
             return
         iteration_s = job.history.predict_s(job.size) or work.first_s
         if work.iterations <= work.batch:
@@ -176,6 +175,14 @@ class ExpectedJobs(Physics):
     def _expected_s(self, job: Job) -> float:
         """Expected run time of a job from its start to its end, s."""
         return self._run_s.get(job.id, job.estimate_s)
+
+    def _end_of(self, job: Job) -> float:
+        """Expected end of a live job, s: by its progress, if that is known and is earlier."""
+        assert job.started_at is not None
+        end = job.started_at + self._expected_s(job)
+        if job.id not in self._run_s:
+            end = min(end, job.ends_by_progress)
+        return max(end, self._agenda.now)
 
     def _end_at(self, number: int, at: float) -> None:
         ends = JobEnded(at, number)

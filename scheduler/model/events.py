@@ -130,6 +130,18 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     iterations: int = 0
 
 
+class SizesRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The program of a job requests bounds on its size from now on; 0: no bound.
+
+    Its resize points meet them when there are processors; `AnswerRequest` says whether they apply.
+    """
+
+    at: float
+    job: int
+    minimum: int = 0
+    maximum: int = 0
+
+
 class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A resize is committed, and the leaving processes have ended."""
 
@@ -334,6 +346,7 @@ JobEvent: TypeAlias = (
     JobSubmitted
     | JobStarted
     | ResizePoint
+    | SizesRequested
     | ResizeDone
     | ResizeFailed
     | JobEnded

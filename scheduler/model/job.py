@@ -20,9 +20,10 @@ are those of Slurm.
 from __future__ import annotations
 
 from enum import Enum
+from math import inf
 from typing import Any, Final
 
-from reshape.topology import Topology
+from reshape.topology import SizeBounds, Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobSpec
 from scheduler.model.history import History
@@ -103,6 +104,9 @@ class Job:
     failed_starts : how often its program could not be started for a reason of a node.
     checkpoint : iteration of its last checkpoint when it was last requeued.
     requeued_why : why it was last requeued.
+    bounds : what its program requests of its size.
+    ends_by_progress : when it ends (s) at its present speed by the iterations that are left; inf:
+        they are not known.
     partition : name of the partition in which it is queued, runs or ran; "": the first one.
     conditions : what it still waits for before it is eligible; None: it is eligible.
     requeue_asked : whether it was ended to be queued again, at the request of a user.
@@ -135,11 +139,13 @@ class Job:
     failed_starts: int = 0
     checkpoint: int = 0
     requeued_why: str = ""
+    bounds: SizeBounds = SizeBounds()
+    ends_by_progress: float = inf
     partition: str = ""
     conditions: Conditions | None = None
     requeue_asked: bool = False
     _history: History | None = None
-    _smaller: tuple[tuple[int, int, int, bool], tuple[int, ...]] | None = None  # (key, sizes)
+    _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         self.id = id
@@ -211,6 +217,7 @@ class Job:
         self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
         self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
         self.topology, self.backfilled, self.why = self.spec.topology, False, ""
+        self.bounds, self.ends_by_progress = SizeBounds(), inf
 
     def copy(self) -> Job:
         """Copy the job; the copy and the job have their history in common.
@@ -220,6 +227,7 @@ class Job:
         copy = Job(self.id, self.spec, self.submitted_at)
         copy.state, copy.processors = self.state, self.processors
         copy.queued_at, copy.redirected_at = self.queued_at, self.redirected_at
+        copy.bounds, copy.ends_by_progress = self.bounds, self.ends_by_progress
         copy.partition, copy.conditions = self.partition, self.conditions
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
         copy.topology, copy.sizes = self.topology, self.sizes
@@ -238,6 +246,17 @@ class Job:
         copy.exit_code, copy.signal = self.exit_code, self.signal
         copy.requeue_asked = self.requeue_asked
         return copy
+
+    @property
+    def least(self) -> int:
+        """Smallest size that a resize may lead to."""
+        return max(self.processors, self.bounds.minimum)
+
+    @property
+    def most(self) -> int:
+        """Largest size that a resize may lead to; 0 for a rigid job."""
+        most = self.spec.max_processors or 0
+        return min(most, self.bounds.maximum) if self.bounds.maximum else most
 
     @property
     def history(self) -> History:
@@ -259,13 +278,14 @@ class Job:
     def smaller(self) -> tuple[int, ...]:
         """Sizes that a running job may contract to, the largest first (PRIO 2).
 
-        The job ran on them before, they are not below its starting size, and some of its groups
+        The job ran on them before, they are not below its starting size and the minimum that its
+        program requests, and some of its groups
         make up the difference. The result is cached: a decision reads it for every running job.
         """
         given_up = self.history.failed_contractions.given_up
-        state = self.resizes, self.restarts, self.size, given_up
+        state = self.resizes, self.restarts, self.size, given_up, self.bounds.minimum
         if self._smaller is None or self._smaller[0] != state:
-            sizes = [to for to in self.history.contractions() if to >= self.processors]
+            sizes = [to for to in self.history.contractions() if to >= self.least]
             leave = (to for to in sizes if leaving_groups(self.groups, self.size - to) is not None)
             self._smaller = state, tuple(leave)
         return self._smaller[1]

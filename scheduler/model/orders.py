@@ -170,6 +170,14 @@ class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
+class AnswerRequest(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The bounds that a program requested on the size of its job apply, or are declined."""
+
+    job: int
+    accepted: bool
+    reason: Reason
+
+
 class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Send a `Wakeup` at this time (s); only the earliest one asked for is needed."""
 
@@ -208,6 +216,7 @@ Order: TypeAlias = (
     | Enqueue
     | Drop
     | GiveUp
+    | AnswerRequest
     | WakeAt
     | Reserve
     | Refuse

@@ -372,8 +372,8 @@ def growing_jobs(
 
 def _next_size(partition: Partition, job: Job) -> int | None:
     """Size to which a job would expand next; None if it would not."""
-    most, topology = job.spec.max_processors, job.topology
-    if job.state is not JobState.RUNNING or not job.spec.resizable or most is None:
+    topology = job.topology
+    if job.state is not JobState.RUNNING or not job.spec.resizable:
         return None
     if (
         topology is None
@@ -384,4 +384,4 @@ def _next_size(partition: Partition, job: Job) -> int | None:
     spot = job.history.sweet_spot
     if job.history.settled < 1 or (spot is not None and job.size >= spot):
         return None
-    return larger_size(topology, job.size, job.processors, most)
+    return larger_size(topology, job.size, job.processors, job.most)

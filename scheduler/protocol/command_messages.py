@@ -258,6 +258,7 @@ class JobInfo(msgspec.Struct):
     failed_resizes : the resizes that failed in succession, with the reason of the last one; empty
         if there are none.
     partition : name of its partition; "" if the service has none.
+    iterations : number of all iterations, as far as it is known; 0 if it is not.
     """
 
     job: int
@@ -302,6 +303,7 @@ class JobInfo(msgspec.Struct):
     last_lines: str = ""
     failed_resizes: str = ""
     partition: str = ""
+    iterations: int = 0
 
 
 class JobListing(MessageBase, tag="Jobs"):

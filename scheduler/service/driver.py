@@ -28,6 +28,7 @@ from scheduler.model.events import (
     ReservationCancelled,
     ReservationRequested,
     ResizePoint,
+    SizesRequested,
     Wakeup,
 )
 from scheduler.model.job import FINAL
@@ -50,6 +51,7 @@ CHANGE_NO_PROCESSES = (
     JobUpdated,
     HoldChanged,
     ResizePoint,
+    SizesRequested,
     Wakeup,
     ClockSet,
     DepthChanged,

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from reshape.topology import Topology
+from reshape.topology import SizeBounds, Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import REDIRECTION, JobSpec
 from scheduler.model.history import History, Moves
@@ -65,6 +65,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint: int = 0
     requeued_why: str = ""
     failed_starts: int = 0
+    bounds: SizeBounds = SizeBounds()
+    ends_by_progress: float = inf
     partition: str = ""
     conditions: Conditions | None = None
     requeue_asked: bool = False

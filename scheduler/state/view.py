@@ -192,7 +192,7 @@ class View:
         spec = job.spec
         if not spec.resizable or job.topology is None or topology_fault(job):
             return None
-        size = larger_size(job.topology, job.size, job.processors, spec.max_processors or 0)
+        size = larger_size(job.topology, job.size, job.processors, job.most)
         return None if size is None or self.failed_lately(job, size) else size
 
     def pause_s(self, job: JobView) -> float | None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from math import inf
 
-from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
+from scheduler.model.events import (
+    Event,
+    JobEnded,
+    JobStarted,
+    ResizeDone,
+    ResizePoint,
+    SizesRequested,
+)
 
 
 class Agenda:
@@ -68,5 +75,6 @@ class Agenda:
         return events
 
     def _is_current(self, event: Event) -> bool:
-        """Whether an event has not been replaced."""
-        return self.next.get(getattr(event, "job", 0), event) is event
+        """Whether an event has not been replaced; a request of a program is none of these."""
+        next_one = self.next.get(getattr(event, "job", 0), event)
+        return next_one is event or type(event) is SizesRequested

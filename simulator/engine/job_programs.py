@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from reshape.wire.messages import ResizeTimes
-from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone
+from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, SizesRequested
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
@@ -298,6 +298,10 @@ class Programs(Physics):
         """Compute the next iteration, which began at time `since`."""
         state = self._states[number]
         job, size = state.job, state.size
+        for phase in job.phases:
+            if phase.iteration == state.iterations:
+                now = self._agenda.now
+                self._agenda.add(SizesRequested(now, number, phase.minimum, phase.maximum))
         run_s = job.run_on_s(size)
         if self._contiguity is not None:
             run_s = self._contiguity.run_s(run_s, self._computes_on(number))

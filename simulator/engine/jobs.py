@@ -11,6 +11,20 @@ from reshape.speedup import Speedup
 from scheduler.model.events import JobSpec
 
 
+class ProgramPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of a program that requests bounds on the size of its job when it begins.
+
+    Parameters
+    ----------
+    iteration : number of its first iteration, from 0.
+    minimum, maximum : bounds on the number of processors; 0: none.
+    """
+
+    iteration: int
+    minimum: int = 0
+    maximum: int = 0
+
+
 class SimJob(msgspec.Struct, frozen=True):
     """A single job, rigid or resizable.
 
@@ -22,6 +36,7 @@ class SimJob(msgspec.Struct, frozen=True):
     iterations : number of iterations of equal length; there is a resize point between any two.
     speedup : speedup by size; None: the job takes the same time on any size.
     data_bytes : bytes that move at a resize.
+    phases : parts of its program with bounds of their own, in order; resizable jobs only.
 
     Raises
     ------
@@ -34,6 +49,7 @@ class SimJob(msgspec.Struct, frozen=True):
     iterations: int = 1
     speedup: Speedup | None = None
     data_bytes: int = 0
+    phases: tuple[ProgramPhase, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -41,6 +57,19 @@ class SimJob(msgspec.Struct, frozen=True):
             raise ValueError(f"run_s must be >= 0, got {self.run_s}")
         if self.iterations < 1:
             raise ValueError(f"iterations must be >= 1, got {self.iterations}")
+        if self.phases and not self.spec.resizable:
+            raise ValueError("phases: the job is rigid; give it max_processors above processors")
+        for phase in self.phases:
+            if not 0 <= phase.iteration < self.iterations:
+                raise ValueError(
+                    f"phases: iteration must be from 0 to {self.iterations - 1}, "
+                    f"got {phase.iteration}"
+                )
+            if min(phase.minimum, phase.maximum) < 0:
+                raise ValueError(
+                    f"phases: minimum and maximum must be >= 0, got {phase.minimum} and "
+                    f"{phase.maximum}"
+                )
 
     @property
     def iteration_s(self) -> float:

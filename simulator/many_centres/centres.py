@@ -21,6 +21,7 @@ from scheduler.model.events import (
     JobSubmitted,
     ResizeDone,
     ResizePoint,
+    SizesRequested,
     Wakeup,
 )
 from scheduler.model.job import Job
@@ -167,7 +168,7 @@ class Centres:
                 centre = self._running.pop(event.job)
                 given.setdefault(self._places[centre.name], []).append(event)
                 self._dispatcher.ended(event.job, event.at)
-            elif isinstance(event, JobStarted | ResizePoint | ResizeDone):
+            elif isinstance(event, JobStarted | SizesRequested | ResizePoint | ResizeDone):
                 place = self._places[self._running[event.job].name]
                 given.setdefault(place, []).append(event)
             elif type(event) is Wakeup:

@@ -8,6 +8,8 @@
     jobs:
       - {at: 0, processors: 2, max_processors: 8, topology: "arbitrary:step=2", walltime: "5:00",
          iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64}
+      - {at: 2, processors: 2, max_processors: 8, walltime: "9:00", iterations: 30, iteration_s: 6,
+         phases: [{iteration: 10, minimum: 4}, {iteration: 20, maximum: 2}]}   # requests of it
       - {at: 3, processors: 4, walltime: 120, iteration_s: 90, partition: batch}
       - {at: 3, processors: 1, walltime: 60, iteration_s: 9, dependency: "afterok:1", begin_s: 50}
     prio: {jobs: 120, resizable: 0.5}                      # instead of jobs: the workload of PRIO 4
@@ -31,7 +33,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
-from simulator.engine.jobs import SimJob
+from simulator.engine.jobs import ProgramPhase, SimJob
 from simulator.workload_models.prio import PrioWorkload
 from simulator.workload_models.workload import Workload
 
@@ -56,6 +58,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         their submission; see `scheduler.model.requests.conditions`.
     begin_s : time before which it does not start.
     kill_on_invalid_dep : whether it ends when its dependency can never be met.
+    phases : parts of its program that request bounds on its size.
     """
 
     at: float
@@ -77,6 +80,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     dependency: str = ""
     begin_s: float | None = None
     kill_on_invalid_dep: bool = False
+    phases: tuple[ProgramPhase, ...] = ()
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,6 +171,7 @@ def _line(job: SimJob) -> JobLine:
         "" if dependency is None else str(dependency),
         conditions.begin,
         conditions.kill_on_invalid,
+        job.phases,
     )
 
 
@@ -249,6 +254,6 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             topology.valid_sizes(line.processors, line.max_processors or line.processors)
         data_bytes = round(line.data_mib * 2**20)
         run_s = line.iterations * line.iteration_s
-        return SimJob(line.at, spec, run_s, line.iterations, model, data_bytes)
+        return SimJob(line.at, spec, run_s, line.iterations, model, data_bytes, line.phases)
     except ValueError as error:
         tree.fail(place, str(error))

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from paths import SMALL_TRACE
 
 from reshape.__main__ import main
-from reshape.errors import ReshapeError
+from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import parse
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
@@ -111,6 +111,55 @@ def test_a_generator_by_name_and_seed(tmp_path: Path) -> None:
     assert other["mean_turnaround_s"] != facts["mean_turnaround_s"]
     again = told(path, "--policy", "fcfs-pr", "--seed", 3)
     assert again["mean_turnaround_s"] == facts["mean_turnaround_s"]
+
+
+PHASES = """\
+processors: 4
+jobs:
+  - {at: 0, processors: 2, max_processors: 4, walltime: 1000, iterations: 8, iteration_s: 10,
+     speedup: "amdahl:serial=0", phases: [{iteration: 0, maximum: 2}, {iteration: 3, minimum: 4},
+     {iteration: 6, maximum: 2}]}
+"""
+
+
+def test_a_program_requests_bounds_on_its_size(tmp_path: Path) -> None:
+    """Without the first bound it would expand at once. A request is met at the next resize point.
+
+    Four iterations of 10 s on 2 processors, three of 5 s on 4, and one of 10 s on 2 again.
+    """
+    path = tmp_path / "phases.yaml"
+    path.write_text(PHASES)
+    facts = told(path, "--policy", "fcfs-pr")
+    assert (facts["expansions"], facts["contractions"]) == (1, 1)
+    assert facts["mean_execution_s"] == 40 + 15 + 10
+    workload = workload_file.read(path)
+    path.write_bytes(workload_file.encode(workload, "the same"))
+    assert workload_file.read(path).jobs == workload.jobs
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "iteration: 3",
+            "iteration: 8",
+            ":3: jobs[0]: phases: iteration must be from 0 to 7",
+        ),
+        ("minimum: 4", "minimum: -4", ":3: jobs[0]: phases: minimum and maximum must be >= 0, got"),
+        (
+            "max_processors: 4, ",
+            "",
+            ":3: jobs[0]: phases: the job is rigid; give it max_",
+        ),
+        ("minimum: 4", "least: 4", "jobs[0].phases[1].least: unknown field"),
+    ],
+)
+def test_errors_of_phases(tmp_path: Path, old: str, new: str, words: str) -> None:
+    path = tmp_path / "phases.yaml"
+    path.write_text(PHASES.replace(old, new))
+    with pytest.raises(ConfigError) as error:
+        workload_file.read(path)
+    assert words in str(error.value)
 
 
 @pytest.mark.parametrize(

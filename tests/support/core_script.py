@@ -11,6 +11,7 @@ together. An unknown word is an error.
     @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
     @TIME requeue JOB | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
+    @TIME request JOB [min=N] [max=N]
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [reserved=N] [shares=PARTITION:N,...] | lose NODE
     @TIME depth [JOBS] | clock SECONDS
@@ -46,10 +47,20 @@ from scheduler.model.events import (
     ResizeDone,
     ResizeFailed,
     ResizePoint,
+    SizesRequested,
     Wakeup,
 )
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Contract, Expand, Order, Refuse, Reserve, Start, WakeAt
+from scheduler.model.orders import (
+    AnswerRequest,
+    Contract,
+    Expand,
+    Order,
+    Refuse,
+    Reserve,
+    Start,
+    WakeAt,
+)
 from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.policies.scenarios import scenario
 
@@ -133,6 +144,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "release": (set(), set()),
     "requeue": (set(), set()),
     "point": (set(), {"topology"}),
+    "request": (set(), {"min", "max"}),
     "done": (set(), set()),
     "failed": ({"restart"}, set()),
     "depth": (set(), set()),
@@ -211,6 +223,9 @@ def read_event(line: str) -> Event:
             conditions=read_conditions(words, named),
         )
         return (JobSubmitted if what == "submit" else JobUpdated)(time, job, spec)
+    if what == "request":
+        least, most = (int(named.get(name, 0)) for name in ("min", "max"))
+        return SizesRequested(time, job, least, most)
     if what == "point":
         _, iteration, seconds = numbers
         return ResizePoint(time, job, int(iteration), seconds, topology)
@@ -264,6 +279,8 @@ def order_line(order: Order) -> str:
         what = f"#{order.serial} to {order.to}, groups {' '.join(map(str, order.groups))} leave"
     else:
         what = ""
+    if isinstance(order, AnswerRequest):
+        name = "accept" if order.accepted else "decline"
     return f"{name} {order.job}{' ' + what if what else ''} | {order.reason}"
 
 

@@ -17,7 +17,7 @@ of the script::
     @TIME agent NODE restart-point | no-restart-point
     @TIME agent NODE replaced             its groups have ended with the agent before it
     @TIME job hello [n=N]
-    @TIME job point ITERATION seconds=S [epoch=N] [bytes=N]
+    @TIME job point ITERATION seconds=S [epoch=N] [bytes=N] [min=N] [max=N]
     @TIME job port PORT serial=N | port PORT group=N
     @TIME job committed SERIAL | rolled-back SERIAL [WORD ...]
     @TIME job fault GROUP WORD ...        the program of a group ends with this error
@@ -49,6 +49,7 @@ from unittest import mock
 import msgspec
 from core_script import order_line, read_words
 
+from reshape.topology import SizeBounds
 from reshape.wire.codec import encode
 from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig
 from scheduler.model.events import ResizePoint, Wakeup
@@ -69,7 +70,7 @@ NAMES = {
     "submit": {"n", "max", "walltime"},
     "agent ended": {"exit", "signal"},
     "job hello": {"n"},
-    "job point": {"seconds", "epoch", "bytes"},
+    "job point": {"seconds", "epoch", "bytes", "min", "max"},
     "job port": {"serial", "group"},
     "group ready": {"n"},
 }
@@ -271,6 +272,9 @@ class Script:
                     registered_bytes=int(values.get("bytes", 0)),
                     iteration=int(iteration),
                     iteration_s=float(values["seconds"]),
+                    requests=SizeBounds(int(values.get("min", 0)), int(values.get("max", 0)))
+                    if values.keys() & {"min", "max"}
+                    else None,
                 )
             case ["job", "port", port]:
                 group = int(values.get("group", 0))

@@ -300,6 +300,7 @@ class ApplicationScheduler:
             host=self._remap.startup.host_of(job),
             iteration=progress.iteration,
             iteration_s=progress.iteration_s,
+            iterations=progress.iterations,
         )
 
     def _reason(self, job: Job) -> str:

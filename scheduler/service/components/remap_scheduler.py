@@ -23,7 +23,14 @@ from reshape.errors import ReshapeError
 from reshape.wire.messages import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.core.core import Core
-from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
+from scheduler.model.events import (
+    Event,
+    JobStarted,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    SizesRequested,
+)
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
@@ -41,10 +48,11 @@ REPORT_S = 0.5
 
 @dataclass
 class ReportedProgress:
-    """Iterations finished and seconds per iteration, as the application reported them last."""
+    """Iterations finished, seconds per iteration and all iterations, as they were reported last."""
 
     iteration: int = 0
     iteration_s: float = 0.0
+    iterations: int = 0
 
 
 @dataclass
@@ -98,7 +106,9 @@ class RemapScheduler:
         _check_amounts(message, "iteration", "iteration_s", "registered_bytes")
         now = self.clock()
         if job.state not in FINAL:
-            self.progress[job.id] = ReportedProgress(message.iteration, message.iteration_s)
+            self.progress[job.id] = ReportedProgress(
+                message.iteration, message.iteration_s, message.iterations
+            )
         events: list[Event] = []
         if job.state is JobState.STARTING:
             events.append(JobStarted(at=now, job=job.id))
@@ -108,6 +118,8 @@ class RemapScheduler:
             self.transactions.set_port(job, transaction, "")  # a job that computes accepts nothing
             if message.epoch >= transaction.serial and transaction.phase != "committed":
                 events += self._commit(job, transaction, ResizeTimes())
+        if message.requests not in (None, job.bounds):
+            events.append(SizesRequested(now, job.id, *message.requests))
         events.append(
             ResizePoint(
                 at=now,
@@ -123,6 +135,14 @@ class RemapScheduler:
 
     def instruction(self, job: Job, message: m.AtResizePoint) -> m.Message:
         """Return what the application has to do now that the core has decided."""
+        answer = self._resize_of(job, message)
+        if isinstance(answer, m.Proceed) and message.requests is not None:
+            answer.answers = True
+            answer.declined = self.core.request_fault(job, message.requests)
+        return answer
+
+    def _resize_of(self, job: Job, message: m.AtResizePoint) -> m.Message:
+        """Return what the application has to do for the resize under way, if there is one."""
         transaction = self.transactions.of(job)
         resize = job.resize
         if transaction is None or resize is None or message.epoch >= resize.serial:

@@ -55,6 +55,7 @@ def describe(
     host: str = "",
     iteration: int = 0,
     iteration_s: float = 0.0,
+    iterations: int = 0,
 ) -> m.JobInfo:
     """Describe a job from its record, its submission and the journal.
 
@@ -65,7 +66,7 @@ def describe(
     ahead_s : wall clock minus the service's clock, seconds; the times described are wall times.
     nodes : names of the nodes of its processors.
     host : that of its first group, "" if it has none.
-    iteration, iteration_s : its progress as it reported it last.
+    iteration, iteration_s, iterations : its progress as it reported it last.
     """
     is_started = job.started_at is not None or job.first_group > 1
     events = journal.events_of(job.id) if is_started else []
@@ -85,6 +86,7 @@ def describe(
         reason=reason,
         iteration=iteration,
         iteration_s=iteration_s,
+        iterations=iterations,
         sizes=list(job.sizes),
         resizes=resizes(job, events, orders, ahead_s),
         allocation=held,

@@ -20,6 +20,7 @@ from scheduler.model.events import (
 from scheduler.model.job import Job
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
+    AnswerRequest,
     Await,
     Continue,
     Contract,
@@ -140,6 +141,10 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
             return f"is to be ended: {because(what.reason, ahead_s)}"
         case GiveUp():
             return f"is not resized any more in this direction: {because(what.reason, ahead_s)}"
+        case AnswerRequest(accepted=True):
+            return f"is resized within other bounds: {because(what.reason, ahead_s)}"
+        case AnswerRequest():
+            return f"is resized within the same bounds: {because(what.reason, ahead_s)}"
         case Requeue():
             if what.reason.rule == "requeue":
                 return f"goes back to the queue: {because(what.reason, ahead_s)}"

@@ -185,6 +185,24 @@ def test_an_overdue_job_ends_now_without_the_enforcement_of_walltimes() -> None:
     assert found.of(2).processors == "0-7"
 
 
+@pytest.mark.parametrize("most", [None, 8])
+def test_a_job_that_reports_its_progress_ends_when_its_iterations_have_passed(
+    most: int | None,
+) -> None:
+    """A point that is not covered by a record counts as well; the walltime remains the limit."""
+    site = new_site(SCENARIOS["easy"])
+    site.handle([JobSubmitted(0.0, 1, JobSpec(6, 1000.0, most))])
+    site.handle([JobStarted(0.0, 1)])
+    site.handle([JobSubmitted(15.0, 2, JobSpec(6, 10.0))])
+    site.handle([ResizePoint(20.0, 1, 2, 10.0, iterations=12)])
+    state = RecordedState.of_core(site)
+    assert (forecast(state).end(1), forecast(state).start(2)) == (120.0, 120.0)
+    later = replace(state, now=30.0, points=[ResizePoint(30.0, 1, 3, 10.0, iterations=6)])
+    assert (forecast(later).end(1), forecast(later).start(2)) == (60.0, 60.0)
+    endless = replace(state, now=30.0, points=[ResizePoint(30.0, 1, 3, 10.0, iterations=10**9)])
+    assert forecast(endless).end(1) == 1000.0
+
+
 def test_a_forecast_does_not_change_the_site_and_repeats_itself() -> None:
     site = new_site(SCENARIOS["easy"])
     for number in range(1, 6):

@@ -1,0 +1,78 @@
+"""What a program reports of its progress, and what it requests of its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from application_scripts import check_wrong_use, script
+from driver import Driver
+
+import reshape
+from reshape.app import Application
+from reshape.topology import SizeBounds
+from scheduler.protocol import messages as m
+
+on_4_ranks = pytest.mark.mpi(min_size=4)
+
+PROGRAM = """
+    wish = None
+    for step in app.iterations(1000):
+        if step == 1:
+            wish = app.request(minimum=4)
+        if step == 3:
+            assert (wish.state, wish.why) == ("declined", "too large"), wish
+            wish = app.request(minimum=1, maximum=2)
+        if step == 5:
+            assert (wish.state, wish.why) == ("accepted", ""), wish
+            app.progress(3, 30)
+        if step == 8:
+            break
+    print(app.comm.rank, "ends")
+"""
+
+
+def test_requests_are_answered_on_all_ranks_and_progress_is_reported(tmp_path: Path) -> None:
+    """A request is repeated until it is answered; an answer goes to every rank."""
+    seen: list[tuple[int, SizeBounds | None, int]] = []
+
+    def decide(point: m.AtResizePoint) -> m.Message:
+        seen.append((point.iteration, point.requests, point.iterations))
+        if point.iteration in (3, 4):
+            return m.Proceed(answers=True, declined="too large" if point.iteration == 3 else "")
+        return m.Proceed()
+
+    with Driver(tmp_path, [script(tmp_path, PROGRAM)]) as driver:
+        driver.decide = decide
+        driver.start(2, "first")
+        assert sorted(driver.finish().splitlines()) == ["0 ends", "1 ends"]
+    four, two = SizeBounds(4, 0), SizeBounds(1, 2)
+    assert [request for _, request, _ in seen] == [None, four, four, two, None, None, None, None]
+    assert [total for _, _, total in seen] == [1000] * 5 + [60] * 3
+
+
+WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
+    (lambda a: a.request(minimum=0), "app.request(minimum=0, maximum=None): expected bounds >= 1"),
+    (lambda a: a.request(5, 4), "app.request(minimum=5, maximum=4): expected bounds >= 1, the min"),
+    (lambda a: a.progress(3, 2), "app.progress(3, 2): expected numbers with 0 <= done <= total"),
+    (lambda a: a.progress(0, 0), "app.progress(0, 0): expected numbers with"),
+    (lambda a: a.progress(float("nan"), 1), "app.progress(nan, 1): expected numbers with"),
+]
+
+
+@on_4_ranks
+@pytest.mark.parametrize(("use", "error"), WRONG_USE)
+def test_wrong_use_raises_an_error_of_one_sentence(
+    alone: None, use: Callable[[Application], object], error: str
+) -> None:
+    check_wrong_use(use, error)
+
+
+@on_4_ranks
+def test_without_a_service_a_request_is_declined() -> None:
+    with reshape.application() as app:
+        request = app.request(minimum=5)
+        assert request.state == "declined"
+        assert request.why.startswith("the program runs without a service")
+        app.progress(1, 2)
