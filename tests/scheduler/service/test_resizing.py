@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import psutil
 import pytest
+from command_line import invoke
 from paths import SUPPORT
 from process_words import words_of
 from waiting import wait_until
@@ -51,6 +52,25 @@ with reshape.application() as app:
 """
 
 
+#: The program requests four processes, then two, and ends when it has had both.
+ASKING = """
+import time
+import reshape
+with reshape.application() as app:
+    u = app.blocks("u", (8, 8))
+    for step in app.iterations(10**6):
+        if step == 1:
+            app.request(minimum=4)
+        if app.comm.size == 4 and "had four" not in app.state:
+            app.state["had four"] = True
+            app.request(maximum=2)
+        if app.comm.size == 2 and "had four" in app.state:
+            break
+        app.progress(1, 4)
+        time.sleep(0.02)
+"""
+
+
 @pytest.fixture
 def scripted(served, monkeypatch, tmp_path):
     """A service whose resizes follow a script; call it with the steps."""
@@ -66,6 +86,20 @@ def scripted(served, monkeypatch, tmp_path):
 
 def sizes(job: m.JobInfo) -> list[int]:
     return [size for _, size in job.sizes]
+
+
+def test_a_program_requests_sizes(served, scripted):
+    """The policy resizes nothing. A replay of the journal decides the same."""
+    scripted("")
+    number = served.submit(["python", "-c", ASKING], 2, max_processors=6)
+    job = served.finish(number)
+    assert (job.state, sizes(job)) == ("COMPLETED", [2, 4, 2]), served.output(number)
+    assert 0 < job.iteration < job.iterations < 10**6
+    story = served.ask(m.Explain(job=number))
+    texts = " ".join(line.text for line in story.lines)
+    assert "other bounds: its program requests 4 processors or more" in texts
+    assert "is to contract to 2, groups 2 leave: from 4 to 2: its program requests 2" in texts
+    assert "identical" in invoke("replay", served.directory).stdout
 
 
 def test_a_job_contracts_to_its_last_group(served, scripted):
