@@ -29,6 +29,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizeFailed,
     ResizePoint,
+    SizesRequested,
 )
 from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Contract, Expand, Resize
@@ -39,7 +40,7 @@ from scheduler.replay.compare import initial_core, replay
 from scheduler.replay.journal_reader import Batch
 from simulator.engine.costs import Costs, StepTime
 from simulator.engine.engine import Engine
-from simulator.engine.jobs import SimJob
+from simulator.engine.jobs import ProgramPhase, SimJob
 from simulator.results.metrics import Metrics
 from simulator.results.outcomes import Outcome, Result
 
@@ -66,6 +67,7 @@ class RecordedRun(msgspec.Struct):
     joins, leaves : times of joins by the processes of the job, and of leaves by those that left.
     moves : bytes of a job's data, and the seconds of its move.
     held_s : processor-seconds that each job held.
+    phases : requests of each program for bounds on its size, by the last iteration before them.
     """
 
     core: Core
@@ -77,6 +79,7 @@ class RecordedRun(msgspec.Struct):
     leaves: Times = []
     moves: Times = []
     held_s: dict[int, float] = {}
+    phases: dict[int, list[ProgramPhase]] = {}
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> RecordedRun:
@@ -98,7 +101,9 @@ class RecordedRun(msgspec.Struct):
                 if groups := core.jobs[number].groups:
                     held[number] = at, sum(map(len, groups.values()))
             for event in batch.events:
-                if type(event) is ResizePoint:
+                if type(event) is SizesRequested:
+                    run._request(event)
+                elif type(event) is ResizePoint:
                     run._point(event, event.job in steady)
                     steady.add(event.job)
                 elif isinstance(event, ResizeDone | ResizeFailed | JobStarted):
@@ -123,6 +128,13 @@ class RecordedRun(msgspec.Struct):
             self.joins.append((resize.new, times.join_s + times.plan_s + times.resume_s))
         if data_bytes > 0 and times.move_s > 0:
             self.moves.append((data_bytes, times.move_s))
+
+    def _request(self, event: SizesRequested) -> None:
+        """Note a request; a live program sends it at the end of the iteration that makes it."""
+        before = self.last.get(event.job)
+        iteration = 0 if before is None else before.iteration
+        phase = ProgramPhase(iteration, event.minimum, event.maximum)
+        self.phases.setdefault(event.job, []).append(phase)
 
     def _point(self, event: ResizePoint, steady: bool) -> None:
         self.first.setdefault(event.job, event)
@@ -242,6 +254,7 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
         iterations,
         model,
         max((times.moved_bytes for times in job.times), default=0),
+        tuple(run.phases.get(job.id, ())),
     )
 
 

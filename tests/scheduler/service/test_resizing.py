@@ -19,6 +19,7 @@ from scheduler.client.tables import history_table, job_text
 from scheduler.model.events import ResizePoint
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
+from simulator.live_runs import recorded
 
 HERE = SUPPORT
 FAULTY = ["python", str(HERE / "faulty.py")]
@@ -52,10 +53,13 @@ with reshape.application() as app:
 """
 
 
-#: The program requests four processes, then two, and ends when it has had both.
-ASKING = """
+#: The program requests four processes, then two, and goes on until the test tells it to end.
+ASKING = f"""
+import sys
 import time
+sys.path.insert(0, {str(HERE)!r})
 import reshape
+from told import may_end
 with reshape.application() as app:
     u = app.blocks("u", (8, 8))
     for step in app.iterations(10**6):
@@ -64,7 +68,7 @@ with reshape.application() as app:
         if app.comm.size == 4 and "had four" not in app.state:
             app.state["had four"] = True
             app.request(maximum=2)
-        if app.comm.size == 2 and "had four" in app.state:
+        if may_end(app.comm):
             break
         app.progress(1, 4)
         time.sleep(0.02)
@@ -92,6 +96,7 @@ def test_a_program_requests_sizes(served, scripted):
     """The policy resizes nothing. A replay of the journal decides the same."""
     scripted("")
     number = served.submit(["python", "-c", ASKING], 2, max_processors=6)
+    served.when(number, lambda job: len(job.sizes) == 3)
     job = served.finish(number)
     assert (job.state, sizes(job)) == ("COMPLETED", [2, 4, 2]), served.output(number)
     assert 0 < job.iteration < job.iterations < 10**6
@@ -100,6 +105,9 @@ def test_a_program_requests_sizes(served, scripted):
     assert "other bounds: its program requests 4 processors or more" in texts
     assert "is to contract to 2, groups 2 leave: from 4 to 2: its program requests 2" in texts
     assert "identical" in invoke("replay", served.directory).stdout
+    with reading(served.directory) as records:
+        (measured,) = recorded.measured(recorded.RecordedRun.of(records.batches()))
+    assert [(phase.minimum, phase.maximum) for phase in measured.phases] == [(4, 0), (0, 2)]
 
 
 def test_a_job_contracts_to_its_last_group(served, scripted):
