@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import reshape
 from apps.facts import finite_or_text
-from redistribution import Cuts, Plan, Replicated
+from redistribution import Cuts
 from reshape.app import Application
 from reshape.data.arrays import Array
 
@@ -65,8 +65,7 @@ def transform(comm: MPI.Intracomm, x: Array, inverse: bool) -> None:
 
 def deviation(comm: MPI.Intracomm, x: Array, spectrum: bool) -> float:
     """Collective over comm. Largest error against the initial matrix, or its transform."""
-    whole: Any = np.empty(x.shape, x.dtype) if comm.rank == 0 else None
-    Plan(x.layout, Replicated(x.shape, 1)).run(comm, x.local, whole)
+    whole = x.gather()
     error = 0.0
     if whole is not None:
         rows, columns = x.shape

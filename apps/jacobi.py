@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 import reshape
 from apps.facts import finite_or_text
-from redistribution import Plan, Replicated
 from reshape.app import Application
 from reshape.data.arrays import Array
 
@@ -52,8 +51,7 @@ def sweep(comm: MPI.Intracomm, u: Array) -> None:
 
 def error_of(comm: MPI.Intracomm, u: Array, sweeps: int) -> float:
     """Collective over comm. Largest deviation from the same sweeps done serially by rank 0."""
-    whole: Any = np.empty(u.shape) if comm.rank == 0 else None
-    Plan(u.layout, Replicated(u.shape, 1)).run(comm, u.local, whole)
+    whole = u.gather()
     error = 0.0
     if whole is not None:
         n = u.shape[0]
