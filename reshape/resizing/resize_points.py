@@ -149,7 +149,7 @@ def resize_point(job: JobContext, link: Link) -> None:
     decision: Decision = Proceed()
     if job.warns_of_kept:
         job.warns_of_kept = False
-        if job.comm.rank == 0:
+        if job.comm.rank == 0 and not job.hooks:  # which build them again
             warn_of_kept(job.comm)
     if job.comm.rank == 0 and job.pace.is_due():
         question = AtResizePoint(

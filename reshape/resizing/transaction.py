@@ -30,6 +30,7 @@ from mpi4py import MPI
 from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import place_of, sweep
+from reshape.data.size_request import SizeRequest
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, agree
@@ -68,6 +69,8 @@ class JobStatus(NamedTuple):
     topology: Topology | None = None
     state: bytes = b""
     since_checkpoint_s: float = 0.0
+    request: SizeRequest | None = None
+    expected: int = 0
 
 
 # ---------------------------------------------------------------- the two sides of a resize
@@ -113,6 +116,7 @@ def join(job: JobContext, port: str) -> None:
         status, state = introduce(job, merged)
         job.iteration, job.before = status.iteration, status.before
         job.verify, job.topology = status.verify, status.topology
+        job.request, job.expected = status.request, status.expected
         job.checkpointed_at = time.monotonic() - status.since_checkpoint_s
         outcome = ResizeOutcome(status.serial)
         moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)
@@ -258,6 +262,8 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
         job.topology,
         state,
         time.monotonic() - job.checkpointed_at,
+        job.request,
+        job.expected,
     )
     status = merged.bcast(status, root=0)
     if status.why:

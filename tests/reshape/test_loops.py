@@ -130,3 +130,32 @@ def test_a_program_with_fewer_loops_cannot_join(tmp_path: Path) -> None:
         assert driver.await_report(serial).why == "the group that was to join is gone"
         driver.serve(lambda: first.process.poll() is not None)
         assert first.text == "end\n"
+
+
+def test_a_communicator_is_built_again_after_each_resize(tmp_path: Path) -> None:
+    """The processes that stay free the old one; no warning names the variable that holds it."""
+    body = """
+        u = app.blocks("u", (12, 12))
+        cart = None
+        def neighbours_agree():
+            return app.comm.allreduce(int(tuple(cart.coords) == u.layout.coordinates(cart.rank)))
+        @app.after_resize
+        def build():
+            global cart
+            if cart is not None:
+                cart.Free()
+            cart = app.comm.Create_cart(u.layout.grid)
+        if app.is_fresh_start:
+            build()
+        for step in app.iterations(40):
+            assert neighbours_agree() == app.comm.size
+        if app.comm.rank == 0:
+            print("size", cart.size)
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        driver.welcome.resizable = True
+        driver.start(2, "first")
+        assert driver.expand(3).ok
+        assert driver.contract(0).ok
+        assert driver.expand(1).ok
+        assert driver.finish() == "size 4\n"

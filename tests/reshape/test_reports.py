@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from application_scripts import check_wrong_use, script
 from driver import Driver
+from paths import SUPPORT
 
 import reshape
 from reshape.app import Application
@@ -50,6 +51,32 @@ def test_requests_are_answered_on_all_ranks_and_progress_is_reported(tmp_path: P
     four, two = SizeBounds(4, 0), SizeBounds(1, 2)
     assert [request for _, request, _ in seen] == [None, four, four, two, None, None, None, None]
     assert [total for _, _, total in seen] == [1000] * 5 + [60] * 3
+
+
+def test_a_group_that_joins_takes_over_what_is_not_answered(tmp_path: Path) -> None:
+    """Its process becomes rank 0, which sends the request and the progress."""
+    body = f"""
+        sys.path.append({str(SUPPORT)!r})
+        from resizable import inject_faults
+        inject_faults(app.state, app.comm.rank)
+        u = app.blocks("u", (8,))
+        for step in app.iterations(30):
+            if step == 1:
+                app.request(maximum=7)
+                app.progress(1, 100)
+    """
+    own = {"MESSAGES": "1", "REVERSE": "1"}
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        first = driver.start(1, "first", **own)
+        driver.serve(lambda: driver.latest is not None and driver.latest.requests is not None)
+        assert driver.expand(1, **own).ok
+        assert driver.contract(0).ok
+        assert first.process.poll() == 0
+        met = driver.points
+        driver.serve(lambda: driver.points > met)
+        assert driver.latest is not None
+        assert (driver.latest.requests, driver.latest.iterations) == (SizeBounds(0, 7), 200)
+        driver.finish()
 
 
 WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
