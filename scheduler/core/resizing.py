@@ -402,14 +402,14 @@ def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
 
 
 def note_progress(job: Job, event: ResizePoint) -> None:
-    """Note when a job ends by the iterations that are left, and measure a resizable one."""
+    """Note what a job reports at a resize point: its progress, and times if it is resizable."""
     if job.spec.resizable:
         _measure(job, event)
-    iteration_s = event.iteration_s
-    if job.recorded_history is not None:
-        iteration_s = job.history.predict_s(job.size) or iteration_s
-    left = max(0, event.iterations - event.iteration)
-    job.ends_by_progress = event.at + left * iteration_s if event.iterations > 0 else inf
+    if event.iterations > 0:
+        left = max(0, event.iterations - event.iteration)
+        job.progress = event.at, left, event.iteration_s
+    else:
+        job.progress = None
 
 
 def _measure(job: Job, event: ResizePoint) -> None:

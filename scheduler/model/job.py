@@ -61,6 +61,7 @@ FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})
 RESIZING = frozenset({S.EXPANDING, S.CONTRACTING})
 #: States in which the application computes (an expansion starts its group in the background).
 ACTIVE = frozenset({S.RUNNING}) | RESIZING
+NO_BOUNDS: Final = SizeBounds()
 _ENDINGS = FINAL | {S.COMPLETING}
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
@@ -105,8 +106,8 @@ class Job:
     checkpoint : iteration of its last checkpoint when it was last requeued.
     requeued_why : why it was last requeued.
     bounds : what its program requests of its size.
-    ends_by_progress : when it ends (s) at its present speed by the iterations that are left; inf:
-        they are not known.
+    progress : at its last resize point the time (s), the iterations that were left, and the time of
+        an iteration (s); None: it does not report how many are left.
     partition : name of the partition in which it is queued, runs or ran; "": the first one.
     conditions : what it still waits for before it is eligible; None: it is eligible.
     requeue_asked : whether it was ended to be queued again, at the request of a user.
@@ -139,8 +140,8 @@ class Job:
     failed_starts: int = 0
     checkpoint: int = 0
     requeued_why: str = ""
-    bounds: SizeBounds = SizeBounds()
-    ends_by_progress: float = inf
+    bounds: SizeBounds = NO_BOUNDS
+    progress: tuple[float, int, float] | None = None
     partition: str = ""
     conditions: Conditions | None = None
     requeue_asked: bool = False
@@ -217,7 +218,7 @@ class Job:
         self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
         self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
         self.topology, self.backfilled, self.why = self.spec.topology, False, ""
-        self.bounds, self.ends_by_progress = SizeBounds(), inf
+        self.bounds, self.progress = NO_BOUNDS, None
 
     def copy(self) -> Job:
         """Copy the job; the copy and the job have their history in common.
@@ -227,7 +228,7 @@ class Job:
         copy = Job(self.id, self.spec, self.submitted_at)
         copy.state, copy.processors = self.state, self.processors
         copy.queued_at, copy.redirected_at = self.queued_at, self.redirected_at
-        copy.bounds, copy.ends_by_progress = self.bounds, self.ends_by_progress
+        copy.bounds, copy.progress = self.bounds, self.progress
         copy.partition, copy.conditions = self.partition, self.conditions
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
         copy.topology, copy.sizes = self.topology, self.sizes
@@ -295,6 +296,16 @@ class Job:
         """Time (s) by which a started job ends if its walltime is right."""
         assert self.started_at is not None
         return self.started_at + self.walltime_s
+
+    @property
+    def ends_by_progress(self) -> float:
+        """Time (s) by which the iterations that are left pass at its speed; inf: unknown."""
+        if self.progress is None:
+            return inf
+        at, left, iteration_s = self.progress
+        if self._history is not None:
+            iteration_s = self._history.predict_s(self.size) or iteration_s
+        return at + left * iteration_s
 
     @property
     def estimated_end(self) -> float:

@@ -66,7 +66,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     requeued_why: str = ""
     failed_starts: int = 0
     bounds: SizeBounds = SizeBounds()
-    ends_by_progress: float = inf
+    progress: tuple[float, int, float] | None = None
     partition: str = ""
     conditions: Conditions | None = None
     requeue_asked: bool = False
