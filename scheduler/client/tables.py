@@ -27,7 +27,7 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
         ],
         [
             (
-                str(job.job),
+                job.label or str(job.job),
                 *(job.partition for _ in partition),
                 job.name,
                 job.user,
@@ -64,7 +64,7 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
         ],
         [
             (
-                str(job.job),
+                job.label or str(job.job),
                 *(job.partition for _ in partition),
                 job.name,
                 job.user,

@@ -44,6 +44,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
         `scheduler.model.requests.conditions` reads it; "": nothing.
     kill_on_invalid : whether it ends when its dependency can never be met.
     script : whether the program runs once, on the first processor, in place of on each processor.
+    array : tasks of an array, as `scheduler.model.requests.task_array` reads them; "": it is none.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
     """
@@ -75,6 +76,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     dependency: str = ""
     kill_on_invalid: bool = False
     script: bool = False
+    array: str = ""
 
 
 class Submit(MessageBase):
@@ -258,6 +260,7 @@ class JobInfo(msgspec.Struct):
     failed_resizes : the resizes that failed in succession, with the reason of the last one; empty
         if there are none.
     partition : name of its partition; "" if the service has none.
+    label : how users write it: the number, 17_4 of a task, 17_[5-9] of an array with tasks to come.
     """
 
     job: int
@@ -302,6 +305,7 @@ class JobInfo(msgspec.Struct):
     last_lines: str = ""
     failed_resizes: str = ""
     partition: str = ""
+    label: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):
@@ -383,6 +387,7 @@ class Info(MessageBase):
     halted : why the journal cannot be written, so that the service decides nothing; empty if it
         can.
     partitions : named partitions; the first one takes submissions that name none.
+    last : number of the job that was submitted last, 0 if there was none.
     """
 
     pid: int
@@ -404,6 +409,7 @@ class Info(MessageBase):
     shared: dict[str, int] = {}
     halted: str = ""
     partitions: list[PartitionInfo] = []
+    last: int = 0
 
 
 class Stop(MessageBase):
