@@ -11,13 +11,16 @@ from pathlib import Path
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol.client import Client, connect
 from scheduler.protocol.messages import (
+    ArrayTasks,
     Info,
     JobInfo,
     JobListing,
     ListJobs,
     Message,
+    ReadArray,
     ServerInfo,
     Wait,
 )
@@ -75,19 +78,42 @@ def list_jobs(directory: Path | str, job: int | None = None, ended: bool = False
 
 
 def number_of(directory: Path | str, job: int) -> int:
-    """Resolve `LAST` to the number of a job; other numbers are returned as they are.
+    """Resolve `LAST` and tasks to the number of a job; other numbers are returned as they are.
 
     Raises
     ------
-    ReshapeError : no job was submitted yet.
+    ReshapeError : no job was submitted yet, or the array has no such task.
     """
+    if isinstance(job, TaskNumber):
+        return _number_of_task(directory, job)
     if job != LAST:
         return job
-    info = service_info(directory)
-    count = info.queued + info.running + info.ended  # job numbers have no gaps
-    if count == 0:
+    last = service_info(directory).last
+    if last == 0:
         raise ReshapeError("there is no last job: no job was submitted yet")
-    return count
+    return last
+
+
+class TaskNumber(int):
+    """Number of an array, with the index of one of its tasks."""
+
+    index: int
+
+    @classmethod
+    def of(cls, array: int, index: int) -> TaskNumber:
+        """Make it from both."""
+        made = cls(array)
+        made.index = index
+        return made
+
+
+def _number_of_task(directory: Path | str, task: TaskNumber) -> int:
+    answer = ask(directory, ReadArray(job=int(task)))
+    assert isinstance(answer, ArrayTasks)
+    place = TaskArray.parse(answer.array).place(task.index)
+    if place is None:
+        raise ReshapeError(f"array {int(task)} has no task {task.index}: it has {answer.array}")
+    return int(task) + 1 + place
 
 
 def wait_for(directory: Path | str, job: int, until: float | None = None) -> JobInfo | None:

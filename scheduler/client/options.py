@@ -16,7 +16,7 @@ from reshape.cli.options import MOST, WholeRange
 from reshape.key_values import amounts
 from reshape.times import parse_duration
 from reshape.topology import FORMS, Topology
-from scheduler.client.asking import LAST
+from scheduler.client.asking import LAST, TaskNumber
 from scheduler.model.resources import checked
 
 
@@ -133,7 +133,7 @@ class LaterMoment(Moment):
 
 
 class JobNumber(click.ParamType[int]):
-    """Number of a job; the word `last` is converted to `LAST`."""
+    """Number of a job, or a task as 17_4; the word `last` is converted to `LAST`."""
 
     name = "JOB"
 
@@ -141,11 +141,11 @@ class JobNumber(click.ParamType[int]):
         """Parse the text of an argument."""
         if value == "last":
             return LAST
-        try:
-            number = int(value)
-        except ValueError:
-            number = -1
-        if not LAST < number <= MOST:
+        text, underscore, index = str(value).partition("_")
+        number = int(text) if text.isascii() and text.isdecimal() else -1
+        if underscore and index.isascii() and index.isdecimal() and LAST < number <= MOST:
+            return TaskNumber.of(number, int(index))
+        if underscore or not LAST < number <= MOST:
             self.fail(f"{value!r} is not a job: give a job number or 'last'", param, ctx)
         return number
 

@@ -16,6 +16,7 @@ from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
 from scheduler.model.requests.conditions import Dependency
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import MEMORY
 from scheduler.protocol.messages import OpenMode, Placement, Submission
 from scheduler.text.job_output import check_output_name
@@ -51,6 +52,7 @@ def prepare(
     dependency: str = "",
     kill_on_invalid: bool = False,
     script: bool = False,
+    array: str = "",
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
 
@@ -68,7 +70,7 @@ def prepare(
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
     partition : name of a partition; "": the first of the service.
-    hold, begin, dependency, kill_on_invalid, script : as of
+    hold, begin, dependency, kill_on_invalid, script, array : as of
         `scheduler.protocol.messages.Submission`.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
@@ -118,6 +120,7 @@ def prepare(
         dependency=_checked_dependency(dependency, kill_on_invalid=kill_on_invalid),
         kill_on_invalid=kill_on_invalid,
         script=script,
+        array=_checked_array(array),
     )
 
 
@@ -130,6 +133,16 @@ def _checked_dependency(text: str, *, kill_on_invalid: bool) -> str:
             raise ReshapeError(f"--dependency: {error}") from None
     elif kill_on_invalid:
         raise ReshapeError("--kill-on-invalid-dep needs --dependency")
+    return text
+
+
+def _checked_array(text: str) -> str:
+    """Return the text of an array that can be read."""
+    if text:
+        try:
+            TaskArray.parse(text)
+        except ValueError as error:
+            raise ReshapeError(f"--array: {error}") from None
     return text
 
 

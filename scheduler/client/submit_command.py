@@ -29,6 +29,7 @@ from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.job import JobState
 from scheduler.model.requests.conditions import FORM
+from scheduler.model.requests.task_array import FORM as ARRAYS
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.text.formats import noun
@@ -89,6 +90,12 @@ _OPTIONS = (
         metavar="DIR",
         type=click.Path(path_type=Path),
         help="Restart the program from the checkpoints of another run in DIR.",
+    ),
+    click.option(
+        "--array",
+        default="",
+        metavar="INDICES",
+        help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
     ),
     click.option("--hold", is_flag=True, help="Hold the job until reshape release."),
     click.option(
@@ -235,8 +242,8 @@ def submit(
     if sites is not None and fields["walltime_s"] is None:
         fields["walltime_s"] = DEFAULT_WALLTIME_S  # sites are compared with one walltime
     submission = _submission(fields)
-    if sites is not None and submission.dependency:
-        raise click.UsageError("--dependency names jobs of one service: leave --sites out")
+    if sites is not None and (submission.dependency or submission.array):
+        raise click.UsageError("--dependency and --array need one service: leave --sites out")
     if sites is not None:
         accepted = actions.submit_job(
             sites, submission, metric, max_cost, key, test_only=test_only, as_json=as_json

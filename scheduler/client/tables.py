@@ -29,7 +29,7 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
         ],
         [
             (
-                str(job.job),
+                job.label or str(job.job),
                 *(job.partition for _ in partition),
                 job.name,
                 job.user,
@@ -67,7 +67,7 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
         ],
         [
             (
-                str(job.job),
+                job.label or str(job.job),
                 *(job.partition for _ in partition),
                 job.name,
                 job.user,

@@ -35,11 +35,13 @@ class Awaited:
     ----------
     jobs : job number -> the jobs that wait for its start or end, by number, and where they wait.
     starts : numbers of the jobs among them whose start is waited for.
+    tasks : array -> number of its queued tasks that have not ended.
     """
 
     def __init__(self) -> None:
         self.jobs: dict[int, dict[int, Eligibility]] = {}
         self.starts: set[int] = set()
+        self.tasks: dict[int, int] = {}
 
 
 class Eligibility:

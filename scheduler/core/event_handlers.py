@@ -43,9 +43,10 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
-from scheduler.model.orders import Await, Kill, Reason, Refuse, Requeue
+from scheduler.model.orders import Await, Drop, Kill, Reason, Refuse, Requeue
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
+from scheduler.state.arrays import Arrays
 from scheduler.state.exclusions import Exclusion, expiry_of, hold_of
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -72,6 +73,7 @@ class EventHandlers:
     ----------
     state, alarms : see above.
     eligibility : the queued jobs that are not eligible.
+    arrays : the arrays that are eligible.
     predictor : predicts run times; None if the scenario uses the users' estimates.
     depth_limit : depth of passes to which the driver has limited the partition; None: no limit.
     """
@@ -96,6 +98,7 @@ class EventHandlers:
         self._max_jobs = max_jobs
         self._awaited = awaited
         self.eligibility = Eligibility(state.jobs, awaited, self._enqueue)
+        self.arrays = Arrays(state.jobs, awaited.tasks)
         self.limit_depth(None)
 
     # Beginning and end of a job in the core.
@@ -111,6 +114,10 @@ class EventHandlers:
 
     def _enqueue(self, job: Job) -> None:
         """Add an eligible job to the queue."""
+        if job.spec.array is not None:
+            self.arrays.add(job)
+            self.state.request_pass()
+            return
         self.set_demand(job)
         queue = self.state.queue
         if queue.withdrawn and job.id in queue.withdrawn:
@@ -118,6 +125,12 @@ class EventHandlers:
         else:
             queue.add(job, self.state.now)
         self.state.request_pass()
+
+    def queue_tasks(self) -> None:
+        """Queue the tasks of arrays that could start now."""
+        state = self.state
+        for task in self.arrays.due(state.machine.free_count, state.orders):
+            self._enqueue(task)
 
     def set_demand(self, job: Job) -> None:
         """Set a job's estimate and its demand."""
@@ -154,8 +167,7 @@ class EventHandlers:
                 self.train_predictor()
         if state.demands is not None:
             state.demands.forget(job.id)
-        if self._awaited.jobs:
-            note_change(self._awaited, job.id, state.now, state.orders)
+        self._note_end(job)
         if not self._keep_ended:
             del state.jobs[job.id]
 
@@ -290,12 +302,13 @@ class EventHandlers:
         job = state.jobs.get(event.job)
         if job is None:
             return
-        if job.state is S.PENDING:
+        if job.state is S.PENDING and job.tasks_queued:
+            self._cancel_array(job, event)
+        elif job.state is S.PENDING:
             self.withdraw(job)
             job.become(S.CANCELLED)
             job.conditions, job.why, job.ended_at = None, event.why, state.now
-            if self._awaited.jobs:
-                note_change(self._awaited, job.id, state.now, state.orders)
+            self._note_end(job)
         elif job.requeue_asked:
             job.requeue_asked, job.cause, job.why = False, S.CANCELLED, event.why
         elif job.id in state.live and job.state is not S.COMPLETING:
@@ -307,6 +320,8 @@ class EventHandlers:
         job = state.jobs.get(event.job)
         if job is None or job.state is not S.PENDING:
             return
+        for task in self.arrays.tasks(job) if job.tasks_queued else ():
+            self.on_hold_changed(HoldChanged(event.at, task.id, event.hold))
         if job.conditions is not None:
             conditions = msgspec.structs.replace(job.conditions, hold=event.hold)
             self.eligibility.set_hold(job, conditions, state.now, state.orders)
@@ -320,6 +335,9 @@ class EventHandlers:
         """Take a PENDING job out of the queue, or from the jobs that are not eligible."""
         if job.conditions is not None:
             self.eligibility.remove(job)
+            return
+        if job.spec.array is not None:
+            self.arrays.close(job)
             return
         self.state.queue.withdraw(job)
         self.state.cancel_reservation(job)
@@ -347,8 +365,32 @@ class EventHandlers:
             job.queued_at = self.state.now
         job.change_request(spec)
         self.admit(job)
-        if job.state is not S.PENDING and self._awaited.jobs:
-            note_change(self._awaited, job.id, self.state.now, self.state.orders)
+        if job.state is not S.PENDING:
+            self._note_end(job)
+
+    def _note_end(self, job: Job) -> None:
+        """Let the jobs go on that wait for one that has ended, and end its array with it."""
+        state = self.state
+        if self._awaited.jobs:
+            note_change(self._awaited, job.id, state.now, state.orders)
+        if job.spec.task_of is not None:
+            state.request_pass()
+            array = self.arrays.note_end(job, state.now, state.orders)
+            if array is not None:
+                self._note_end(array)
+
+    def _cancel_array(self, array: Job, event: JobCancelled) -> None:
+        """Cancel the tasks of an array that have not ended; further ones do not come."""
+        state = self.state
+        self.withdraw(array)
+        array.conditions, array.cause, array.why = None, S.CANCELLED, event.why
+        state.orders.append(Await(array.id, self.arrays.reason(array)))
+        for task in self.arrays.tasks(array):
+            if task.state is S.PENDING:
+                state.orders.append(Drop(task.id, Reason("cancelled", event.why)))
+            self.on_job_cancelled(JobCancelled(event.at, task.id, event.why))
+        if array.state is S.PENDING and self.arrays.end(array, state.now, state.orders):
+            self._note_end(array)
 
     def _change_limits(self, job: Job, spec: JobSpec) -> None:
         """Change the walltime, the largest size and the labels of a live job."""

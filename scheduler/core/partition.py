@@ -202,6 +202,8 @@ class Partition:
             self._on_single_submission(event)
         else:
             return self._handle_general(events)
+        if state.pass_due and self._handlers.arrays.open:
+            self._handlers.queue_tasks()
         if state.pass_due and state.queue.jobs:
             self._run_pass()
         return orders
@@ -278,6 +280,8 @@ class Partition:
             points = [point for point in points if point not in first]
             for point in first:
                 self._handlers.on_resize_point(point)
+        if state.pass_due and self._handlers.arrays.open:
+            self._handlers.queue_tasks()
         if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
             self._run_pass()
         for point in points:
@@ -316,6 +320,9 @@ class Partition:
         waiting = self._handlers.eligibility.waiting.get(job)
         if waiting is not None:
             return self._handlers.eligibility.reason(waiting)
+        known = self.state.jobs.get(job)
+        if known is not None and known.spec.array is not None and known.state is PENDING:
+            return self._handlers.arrays.reason(known)
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.scheduling
@@ -389,6 +396,8 @@ class Partition:
         for job in recorded:
             if job.conditions is not None and job.state is PENDING:
                 self._handlers.eligibility.restore(job)
+            elif job.spec.array is not None and job.state is PENDING:
+                self._handlers.arrays.add(job)
         for point in points:
             live = state.live.get(point.job)
             if live is not None and live.state in ACTIVE:
@@ -409,7 +418,7 @@ class Partition:
         if number in jobs:
             return
         job = jobs[number] = Job(number, event.spec, event.at)
-        if event.spec.conditions is not None:
+        if event.spec.conditions is not None or event.spec.array is not None:
             job.conditions = event.spec.conditions
             self._handlers.admit(job)
             return

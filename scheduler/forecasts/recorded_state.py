@@ -27,6 +27,7 @@ from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import scenario_of
 from scheduler.replay.journal_reader import JournalReader
+from scheduler.state.arrays import last_number
 from scheduler.state.records import decode_core, encode_core
 
 #: Latest jobs that tell how run times and estimates differ, and what is submitted.
@@ -81,7 +82,7 @@ class RecordedState:
             scenario=core.scenario,
             kill_at_walltime=core.kill_at_walltime,
             now=core.now,
-            last=max(jobs, default=0) if last is None else last,
+            last=last_number(jobs.values()) if last is None else last,
             event_order=core.order,
             network=machine.space.network,
             places=machine.numbering.places,

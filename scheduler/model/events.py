@@ -18,6 +18,7 @@ import msgspec
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.requests.conditions import Conditions, Hold
+from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.model.resources import checked
 
 #: Name of the partition for redirected jobs, unless the rule of redirection names another one.
@@ -46,6 +47,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reservation : advance reservation in which alone the job may run; "": none.
     partition : name of the partition whose processors the job gets; "": the first one.
     conditions : what has to happen before the job is eligible; None: nothing.
+    array : tasks of the array that the job is; None: it is none.
+    task_of : the array that the job is a task of; None: it is none.
 
     Raises
     ------
@@ -70,6 +73,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reservation: str = ""
     partition: str = ""
     conditions: Conditions | None = None
+    array: TaskArray | None = None
+    task_of: TaskOf | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -111,6 +111,8 @@ class Job:
     partition : name of the partition in which it is queued, runs or ran; "": the first one.
     conditions : what it still waits for before it is eligible; None: it is eligible.
     requeue_asked : whether it was ended to be queued again, at the request of a user.
+    tasks_queued, tasks_failed : of an array: tasks that have come to the queue so far, and
+        those that have ended without completing.
     """
 
     state: JobState
@@ -145,6 +147,8 @@ class Job:
     partition: str = ""
     conditions: Conditions | None = None
     requeue_asked: bool = False
+    tasks_queued: int = 0
+    tasks_failed: int = 0
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
 
@@ -230,6 +234,7 @@ class Job:
         copy.queued_at, copy.redirected_at = self.queued_at, self.redirected_at
         copy.bounds, copy.progress = self.bounds, self.progress
         copy.partition, copy.conditions = self.partition, self.conditions
+        copy.tasks_queued, copy.tasks_failed = self.tasks_queued, self.tasks_failed
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
         copy.topology, copy.sizes = self.topology, self.sizes
         copy.first_group, copy.next_group = self.first_group, self.next_group
@@ -238,12 +243,13 @@ class Job:
         copy.requeues, copy.stalled = self.requeues, self.stalled
         copy.failed_starts = self.failed_starts
         copy.checkpoint, copy.requeued_why = self.checkpoint, self.requeued_why
+        copy.cause = self.cause
         if self.state is PENDING:
             return copy
         copy.groups = self.groups.copy()
         copy.started_at, copy.ended_at, copy.size = self.started_at, self.ended_at, self.size
         copy.resize, copy.restarts, copy.misses = self.resize, self.restarts, self.misses
-        copy.backfilled, copy.cause, copy.why = self.backfilled, self.cause, self.why
+        copy.backfilled, copy.why = self.backfilled, self.why
         copy.exit_code, copy.signal = self.exit_code, self.signal
         copy.requeue_asked = self.requeue_asked
         return copy

@@ -157,7 +157,7 @@ class Enqueue(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Drop(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A job that was not eligible has ended without a start."""
+    """A job that holds no processors has ended: it was not eligible, or is an array."""
 
     job: int
     reason: Reason

@@ -16,6 +16,18 @@ class HoldJob(MessageBase):
     hold: bool
 
 
+class ReadArray(MessageBase):
+    """Answered by ArrayTasks."""
+
+    job: int
+
+
+class ArrayTasks(MessageBase):
+    """The tasks of an array, as they were submitted."""
+
+    array: str
+
+
 class RequeueJob(MessageBase):
     """End a running job and queue it again."""
 
@@ -57,4 +69,4 @@ class UpdateJob(MessageBase):
     changes: RequestChanges
 
 
-ChangeMessage: TypeAlias = HoldJob | RequeueJob | UpdateJob
+ChangeMessage: TypeAlias = HoldJob | RequeueJob | UpdateJob | ReadArray | ArrayTasks

@@ -44,6 +44,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
         `scheduler.model.requests.conditions` reads it; "": nothing.
     kill_on_invalid : whether it ends when its dependency can never be met.
     script : whether the program runs once, on the first processor, in place of on each processor.
+    array : tasks of an array, as `scheduler.model.requests.task_array` reads them; "": it is none.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
     """
@@ -75,6 +76,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     dependency: str = ""
     kill_on_invalid: bool = False
     script: bool = False
+    array: str = ""
 
 
 class Submit(MessageBase):
@@ -259,6 +261,7 @@ class JobInfo(msgspec.Struct):
         if there are none.
     partition : name of its partition; "" if the service has none.
     iterations : number of all iterations, as far as it is known; 0 if it is not.
+    label : how users write it: the number, 17_4 of a task, 17_[5-9] of an array with tasks to come.
     """
 
     job: int
@@ -304,6 +307,7 @@ class JobInfo(msgspec.Struct):
     failed_resizes: str = ""
     partition: str = ""
     iterations: int = 0
+    label: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):
@@ -385,6 +389,7 @@ class Info(MessageBase):
     halted : why the journal cannot be written, so that the service decides nothing; empty if it
         can.
     partitions : named partitions; the first one takes submissions that name none.
+    last : number of the job that was submitted last, 0 if there was none.
     """
 
     pid: int
@@ -406,6 +411,7 @@ class Info(MessageBase):
     shared: dict[str, int] = {}
     halted: str = ""
     partitions: list[PartitionInfo] = []
+    last: int = 0
 
 
 class Stop(MessageBase):

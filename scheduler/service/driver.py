@@ -32,7 +32,7 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.job import FINAL
-from scheduler.model.orders import Continue, Order, Refuse, Requeue, Reserve, WakeAt
+from scheduler.model.orders import Continue, Enqueue, Order, Refuse, Requeue, Reserve, WakeAt
 from scheduler.service.assembly import Components
 from scheduler.service.components.pass_depth import PassDepth
 
@@ -154,6 +154,9 @@ class Driver:
         """Hand events to the core now, and note events and orders in the journal."""
         durable = any(isinstance(event, DURABLE) for event in events)
         orders = self._handle(events)
+        for order in orders:
+            if isinstance(order, Enqueue):  # a task of an array, perhaps
+                self._applications.add_task(self._core.jobs[order.job])
         self._journal.record(self._policy_errors.noted(events), orders, durable=durable)
         self._note_changes(events, orders)
         for order in orders:

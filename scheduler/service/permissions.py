@@ -44,6 +44,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.HoldJob: _PEOPLE,  # users: their own jobs
     m.RequeueJob: _PEOPLE,  # users: their own jobs
     m.UpdateJob: _PEOPLE,  # users: their own jobs
+    m.ReadArray: _PEOPLE,
     m.ReadSubmission: _PEOPLE,  # the user of the job alone
     m.Explain: _PEOPLE,  # users: their own jobs
     m.ListJobs: _PEOPLE,

@@ -276,6 +276,8 @@ class RequestHandler:
                 self._driver.decide_pending()
                 self._driver.decide([self._change(message, sender)])
                 return m.Done()
+            case m.ReadArray(job=number):
+                return m.ArrayTasks(array=apps.array(number))
             case m.ReadSubmission():
                 return m.RecordedSubmission(submission=apps.submission(message.job, sender.user))
             case m.ListJobs(job=None):
@@ -295,7 +297,7 @@ class RequestHandler:
                 return None
         return self._on_machine_command(peer, message, sender)
 
-    def _change(self, message: m.ChangeMessage, sender: Sender) -> Event:
+    def _change(self, message: m.HoldJob | m.RequeueJob | m.UpdateJob, sender: Sender) -> Event:
         """Check a change of a job, and make its event."""
         changes = self._components.changes
         is_administrator = "administrator" in sender.roles
@@ -423,7 +425,8 @@ class RequestHandler:
             awaited=self._monitor.awaited(),
             queued=queued,
             running=len(jobs) - queued,
-            ended=self._applications.last - len(jobs),
+            ended=self._applications.ended_count(jobs),
+            last=self._applications.last_submitted,
             directory=str(self._components.directory.path),
             version=version("reshape-mpi"),
             resources=machine.resources,

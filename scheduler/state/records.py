@@ -70,6 +70,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: str = ""
     conditions: Conditions | None = None
     requeue_asked: bool = False
+    tasks_queued: int = 0
+    tasks_failed: int = 0
     history: History | None = None
 
     @classmethod

@@ -427,7 +427,7 @@ class SchedulerState:
             job.demand = self.quantity(job.processors, job)
             self.expect(job)
         for job in sorted(jobs, key=_queue_order):
-            if job.state is S.PENDING and job.conditions is None:
+            if job.state is S.PENDING and job.conditions is None and job.spec.array is None:
                 self.machine.pools.register(job.spec.resources)
                 self.queue.add(job, now)
         if self.machine.pools.names:

@@ -3,10 +3,12 @@
 The names have the placeholders of Slurm's `sbatch`.
 
 ==============  ====================================================
-``%j``, ``%A``  number of the job (`%A` differs only for job arrays)
-``%{JOB_ID}``   the same
+``%j``          number of the job
+``%A``          number of its array, if it is a task; otherwise of the job
+``%{JOB_ID}``   number of the job; 17_4 of task 4 of array 17
 ``%J``          the same, since an output belongs to a job, no step
-``%a``, ``%t``  0: there are no job arrays, and one file for a job
+``%a``          index of a task in its array; otherwise 0
+``%t``          0: there is one file for a job
 ``%x``, ``%u``  name of the job, and of its user
 ``%N``          short name of the host that starts the processes
 ``%%``          a percent sign
@@ -63,6 +65,21 @@ def output_name(text: str, *, job: int, name: str, user: str, host: str = "") ->
         if letter in texts:
             return texts[letter].replace("/", "_")
         return str(numbers[letter or "j"]).zfill(min(int(digits or 0), _DIGITS))
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def task_output(text: str, array: int, index: int) -> str:
+    """Replace the placeholders of an array and an index in the name of an output file."""
+    numbers = {"A": array, "a": index}
+
+    def value(match: re.Match[str]) -> str:
+        digits, letter = match.groups()
+        if letter is None:
+            return f"{array}_{index}"
+        if letter not in numbers:
+            return match.group()
+        return str(numbers[letter]).zfill(min(int(digits or 0), _DIGITS))
 
     return _PLACEHOLDER.sub(value, text)
 

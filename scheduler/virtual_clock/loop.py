@@ -156,7 +156,8 @@ class EventLoop:
                     self.ended[event.job - 1] = now
             while submitted < count and submit_times[submitted] == now:
                 submitted += 1
-                events.append(JobSubmitted(now, earlier + submitted, specs[submitted - 1]))
+                if specs[submitted - 1].task_of is None:  # tasks come with their arrays
+                    events.append(JobSubmitted(now, earlier + submitted, specs[submitted - 1]))
             if not events:
                 continue
             orders = handle(events)

@@ -31,6 +31,8 @@ from reshape.times import seconds_of
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
 from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.state.arrays import task_spec
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import ProgramPhase, SimJob
@@ -59,6 +61,8 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     begin_s : time before which it does not start.
     kill_on_invalid_dep : whether it ends when its dependency can never be met.
     phases : parts of its program that request bounds on its size.
+    array : indices of the tasks of an array, each of which is such a job; see
+        `scheduler.model.requests.task_array`. The tasks have the numbers after that of the array.
     """
 
     at: float
@@ -81,6 +85,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     begin_s: float | None = None
     kill_on_invalid_dep: bool = False
     phases: tuple[ProgramPhase, ...] = ()
+    array: str = ""
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,7 +123,7 @@ def read(file: Path, seed: int | None = None) -> Workload:
     cost = _struct(tree, ("cost",), ResizeCost)
     if contents.jobs:
         jobs = [_job(tree, number, line) for number, line in enumerate(contents.jobs)]
-        _check_dependencies(tree, jobs)
+        jobs = _numbered(tree, jobs)
         return Workload(contents.processors, jobs, cost, contents.start_s, contents.end_s)
     if contents.processors is not None:
         tree.values["prio"].setdefault("processors", contents.processors)
@@ -138,7 +143,8 @@ def encode(workload: Workload, comment: str) -> bytes:
     data: dict[str, Any] = {name: value for name, value in whole.items() if value}
     if workload.cost != ResizeCost():
         data["cost"] = {k: v for k, v in msgspec.structs.asdict(workload.cost).items() if v != inf}
-    data["jobs"] = [msgspec.to_builtins(_line(job)) for job in workload.jobs]
+    own = [job for job in workload.jobs if job.spec.task_of is None]
+    data["jobs"] = [msgspec.to_builtins(_line(job)) for job in own]
     import yaml  # see scheduler/text/located.py
 
     text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=inf)
@@ -172,6 +178,7 @@ def _line(job: SimJob) -> JobLine:
         conditions.begin,
         conditions.kill_on_invalid,
         job.phases,
+        "" if spec.array is None else str(spec.array),
     )
 
 
@@ -187,20 +194,34 @@ def _struct(tree: Located, place: FieldPath, kind: Any) -> Any:
         tree.fail((*place, *below), error.message)
 
 
-def _check_dependencies(tree: Located, jobs: list[SimJob]) -> None:
-    """Refuse dependencies on the job itself and on later ones."""
-    in_order = sorted(range(len(jobs)), key=lambda place: jobs[place].at)
-    for number, place in enumerate(in_order, 1):
-        conditions = jobs[place].spec.conditions
-        if conditions is None or conditions.dependency is None:
-            continue
-        wrong = next((other for other in conditions.dependency.jobs if other >= number), None)
-        if wrong is not None:
-            tree.fail(
-                ("jobs", place, "dependency"),
-                f"names job {wrong}, and this is job {number} in the order of submission: name"
-                " earlier jobs",
-            )
+def _numbered(tree: Located, jobs: list[SimJob]) -> list[SimJob]:
+    """Add the tasks of arrays, and refuse dependencies on the job itself and on later ones."""
+    number, made = 0, list[SimJob]()
+    for place in sorted(range(len(jobs)), key=lambda place: jobs[place].at):
+        job, number = jobs[place], number + 1
+        made.append(job)
+        _check_dependency(tree, place, number, job.spec.conditions)
+        if job.spec.array is not None:
+            made += [
+                msgspec.structs.replace(job, spec=task_spec(job.spec, TaskOf(number, index)))
+                for index in job.spec.array.indices()
+            ]
+            number += job.spec.array.count
+    return made
+
+
+def _check_dependency(
+    tree: Located, place: int, number: int, conditions: Conditions | None
+) -> None:
+    if conditions is None or conditions.dependency is None:
+        return
+    wrong = next((other for other in conditions.dependency.jobs if other >= number), None)
+    if wrong is not None:
+        tree.fail(
+            ("jobs", place, "dependency"),
+            f"names job {wrong}, and this is job {number} in the order of submission: name"
+            " earlier jobs",
+        )
 
 
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:
@@ -249,6 +270,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             shared=line.demand,
             partition=line.partition,
             conditions=None if conditions == Conditions() else conditions,
+            array=read_as("array", TaskArray.parse, line.array) if line.array else None,
         )
         if topology is not None:
             topology.valid_sizes(line.processors, line.max_processors or line.processors)

@@ -32,6 +32,8 @@ jobs:
      kill_on_invalid_dep: true}
   - {at: 7, processors: 1, walltime: 50, iteration_s: 5, dependency: "afterany:7?afterok:6",
      begin_s: 150}
+  - {at: 8, processors: 2, walltime: 50, iteration_s: 5, array: "0-9:3%3", begin_s: 160}
+  - {at: 9, processors: 1, walltime: 50, iteration_s: 5, dependency: "afterok:9"}
 """
 
 
@@ -49,6 +51,9 @@ def test_a_file_with_dependencies_is_simulated_and_written_again(file: Path) -> 
     assert started[5] != started[5], "it waits for what can never be"
     assert started[6] != started[6], "it ends without a start"
     assert started[7] == 150
+    assert started[8] != started[8], "an array itself does not start"
+    assert started[9:13] == [160, 160, 165, 165]
+    assert started[13] == 170
     again = file.with_name("again.yaml")
     again.write_bytes(encode(workload, "the same"))
     assert read(again) == workload

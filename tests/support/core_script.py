@@ -8,6 +8,7 @@ together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
            [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
+           [array=INDICES]
     @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
     @TIME requeue JOB | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
@@ -62,6 +63,7 @@ from scheduler.model.orders import (
     WakeAt,
 )
 from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
 
 
@@ -129,7 +131,7 @@ SUBMIT: tuple[set[str], set[str]] = (
     {"requeue", "hold", "strict"},
     {
         *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
-        *("partition", "name", "user", "begin", "after"),
+        *("partition", "name", "user", "begin", "after", "array"),
     },
 )
 #: Event -> words and named words that it may have besides its numbers.
@@ -221,6 +223,7 @@ def read_event(line: str) -> Event:
             name=named.get("name", ""),
             user=named.get("user", ""),
             conditions=read_conditions(words, named),
+            array=TaskArray.parse(named["array"]) if "array" in named else None,
         )
         return (JobSubmitted if what == "submit" else JobUpdated)(time, job, spec)
     if what == "request":

@@ -1,7 +1,6 @@
 """Options of Slurm's sbatch in the words of ``reshape submit``.
 
-The names are those of sbatch(1). An option that changes which processes run, and has no counterpart
-here, is an error; any other one is named and left out.
+The names are those of sbatch(1). An option without a counterpart here is named and left out.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ _SAME = {
     "begin": "--begin",
     "chdir": "--chdir",
     "reservation": "--reservation",
+    "array": "--array",
 }
 #: Options without a value -> option of submit.
 _FLAGS = {"hold": "--hold", "requeue": "--requeue"}
@@ -46,8 +46,6 @@ _SHORT = {
         "O": "overcommit",
     },
 }
-#: Options that are refused -> why.
-_REFUSED = {"array": "there are no job arrays: submit each task, as by reshape submit --from"}
 #: Further options without a value.
 _PLAIN = frozenset(
     {
@@ -104,14 +102,12 @@ def translated(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
     Raises
     ------
-    ValueError : sbatch has no such option, or its meaning cannot be kept.
+    ValueError : sbatch has no such option, or its value is missing.
     """
     found: list[str] = []
     ignored: list[str] = []
     for name, value in _options(words):
         text = f"--{name}" + ("" if value is None else f"={value}")
-        if name in _REFUSED:
-            raise ValueError(f"{text}: {_REFUSED[name]}")
         if name in _SAME:
             found += [_SAME[name], value or ""]
         elif name in _FLAGS:
@@ -135,7 +131,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
             equals = "=" if value else ""
         else:
             raise ValueError(f"{word!r} is no option of sbatch")
-        known = {*_SAME, *_PLAIN, *_REFUSED, *_WITHOUT_MEANING, "kill-on-invalid-dep"}
+        known = {*_SAME, *_PLAIN, *_WITHOUT_MEANING, "kill-on-invalid-dep"}
         if name not in known:
             raise ValueError(f"sbatch has no option --{name}{nearest(name, sorted(known))}")
         if equals:

@@ -24,6 +24,7 @@ from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests.conditions import Conditions, Dependency, Term
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.containment import Report
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.protocol.messages import Submission
@@ -134,6 +135,7 @@ class Admission:
             performance=submission.performance,
             reservation=submission.reservation,
             partition=partition.name,
+            array=_array(submission),
         )
 
     def _partition(self, submission: Submission) -> Partition:
@@ -311,6 +313,15 @@ class Admission:
                 " less, or let the service's configuration say more under users"
             )
         return priority
+
+
+def _array(submission: Submission) -> TaskArray | None:
+    if not submission.array:
+        return None
+    try:
+        return TaskArray.parse(submission.array)
+    except ValueError as error:
+        raise ReshapeError(f"--array: {error}") from None
 
 
 def _above_0(amounts: dict[str, int]) -> dict[str, int]:

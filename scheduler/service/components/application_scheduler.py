@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -14,16 +15,18 @@ from scheduler.model.events import Event, JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
+from scheduler.replay.journal_format import LAST_JOB
 from scheduler.replay.journal_reader import Facts, lost_submission
 from scheduler.service.components.admission import Admission, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
 from scheduler.service.record.clock import Clock
-from scheduler.service.record.descriptions import describe, encode_summary
+from scheduler.service.record.descriptions import describe, encode_summary, task_submission
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because
 from scheduler.service.record.journal import Journal
+from scheduler.state.arrays import last_number
 from scheduler.text.plain import (
     LONGEST_NAME,
     LONGEST_REASON,
@@ -54,6 +57,9 @@ class ApplicationScheduler:
         self._launches, self._clock = launches, clock
         self._admission = admission
         self._next = journal.last_job() + 1
+        arrays = [job.id for job in core.jobs.values() if job.spec.array is not None]
+        own = [number for number in arrays if last_number([core.jobs[number]]) == self.last]
+        self.last_submitted = own[0] if own else self.last
 
     # ------------------------------------------------------------------ submissions
 
@@ -73,13 +79,28 @@ class ApplicationScheduler:
         """
         spec = self.request_of(submission)
         self._journal.check_room()
-        number, self._next = self._next, self._next + 1
+        number = self.last_submitted = self._next
+        self._next += 1 if spec.array is None else 1 + spec.array.count
         token = secrets.token_hex(16)
         self._launches[number] = Launch(submission, token)
         self._journal.add_job(number, token, submission)
+        if spec.array is not None:  # its tasks have the numbers that follow
+            self._journal.note_meta(LAST_JOB, str(self.last))
         if submission.key:
             self._journal.add_key(number, submission.user, submission.key)
         return JobSubmitted(at=self._clock(), job=number, spec=spec)
+
+    def add_task(self, task: Job) -> None:
+        """Note how a task of an array is started, which has come to the queue."""
+        own = task.spec.task_of
+        if own is None or task.id in self._launches:
+            return
+        tasks = self._core.jobs[own.array].spec.array
+        assert tasks is not None
+        submission = task_submission(self._launches[own.array].submission, own, tasks)
+        token = secrets.token_hex(16)
+        self._launches[task.id] = Launch(submission, token)
+        self._journal.add_job(task.id, token, submission)
 
     def submitted_before(self, submission: m.Submission) -> int | None:
         """Return the job that was created by a submission with the same key; None if there is none.
@@ -192,11 +213,25 @@ class ApplicationScheduler:
         if job is None and 0 < number <= self.last:
             job = recorded_job(self._journal, number)
             if job is None:
-                raise ReshapeError(f"job {number} is not in the journal any more")
+                raise ReshapeError(
+                    f"job {number} is not in the journal any more, or is a task that has not begun"
+                )
         if job is None:
             known = f"numbers go from 1 to {self.last}" if self.last else "none was submitted yet"
             raise ReshapeError(f"there is no job {number}: {known}")
         return job
+
+    def array(self, number: int) -> str:
+        """Return the tasks of an array.
+
+        Raises
+        ------
+        ReshapeError : there is no such job, or it is no array.
+        """
+        tasks = self.job(number).spec.array
+        if tasks is None:
+            raise ReshapeError(f"job {number} is no array")
+        return str(tasks)
 
     def check_queued(self, number: int) -> None:
         """Check that a job is queued.
@@ -265,6 +300,18 @@ class ApplicationScheduler:
     def live(self) -> list[Job]:
         """Return the jobs that are queued or running."""
         return [job for job in self._core.jobs.values() if job.state not in FINAL]
+
+    def ended_count(self, live: Sequence[Job]) -> int:
+        """Return how many jobs have ended, tasks of arrays included.
+
+        Parameters
+        ----------
+        live : the jobs that have not.
+        """
+        to_come = (
+            job.spec.array.count - job.tasks_queued for job in live if job.spec.array is not None
+        )
+        return self.last - len(live) - sum(to_come)
 
     def pending_reason(self, number: int) -> list[m.Story]:
         """Return why a job waits; nothing if it does not."""

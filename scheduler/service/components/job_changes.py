@@ -79,6 +79,8 @@ class JobChanges:
             raise ReshapeError("nothing is to be changed: give an option, such as --walltime")
         if job.state is not JobState.PENDING:
             self._check_running(job, given, is_administrator=is_administrator)
+        if job.tasks_queued:
+            raise ReshapeError(f"tasks of array {job.id} have begun: change each of them by itself")
         submission = replace(self._jobs.submission_of(job.id), **given)
         # What has become of the conditions since the submission is not checked again.
         checked = {"begin": given.get("begin"), "dependency": given.get("dependency", "")}

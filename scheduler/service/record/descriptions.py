@@ -11,12 +11,13 @@ import msgspec
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
 from scheduler.service.record.clock import ahead_of_job_s, moved_info
 from scheduler.service.record.explanations import resizes
-from scheduler.text.job_output import output_name
+from scheduler.text.job_output import output_name, task_output
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -101,6 +102,7 @@ def describe(
         max_memory_mib=journal.max_memory_mib(job.id),
         shared=dict(job.spec.shared),
         last_lines=_last_lines(events) if job.state in FINAL else "",
+        label=label_of(job),
         failed_resizes="" if history is None else history.failures_text(),
     )
     return moved_info(info, ahead_s)
@@ -113,6 +115,35 @@ def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
     submission = submissions[0] if submissions else lost_submission()
     ahead_s = ahead_of_job_s(journal, job)
     return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
+
+
+def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Submission:
+    """Submission of a task: that of its array with its index, as Slurm names the variables."""
+    indices = tasks.indices()
+    values = {
+        **{"JOB_ID": own.array, "TASK_ID": own.index, "TASK_COUNT": len(indices)},
+        **{"TASK_MIN": min(indices), "TASK_MAX": max(indices), "TASK_STEP": tasks.ranges[0][2]},
+    }
+    variables = {f"RESHAPE_ARRAY_{name}": str(value) for name, value in values.items()}
+    return msgspec.structs.replace(
+        array,
+        array="",
+        key="",
+        environment=array.environment | variables,
+        output=task_output(array.output, own.array, own.index),
+    )
+
+
+def label_of(job: Job) -> str:
+    """How users write a job: 17, 17_4 if it is a task, 17_[5-9] if it is an array."""
+    if job.spec.task_of is not None:
+        return str(job.spec.task_of)
+    rest = (
+        ""
+        if job.spec.array is None or job.state in FINAL
+        else job.spec.array.rest(job.tasks_queued)
+    )
+    return f"{job.id}_[{rest}]" if rest else str(job.id)
 
 
 def processor_seconds(

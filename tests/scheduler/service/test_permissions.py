@@ -38,6 +38,7 @@ Withdraw       administrator  user  .  .
 HoldJob        administrator  user  .  .
 RequeueJob     administrator  user  .  .
 UpdateJob      administrator  user  .  .
+ReadArray      administrator  user  .  .
 ReadSubmission  administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .

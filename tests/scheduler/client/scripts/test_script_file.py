@@ -69,7 +69,6 @@ def test_a_wrapped_command_is_a_script_of_the_shell() -> None:
         ("echo a\n", "does not begin with an interpreter"),
         ("#!\n", "does not begin with an interpreter"),
         (b"#!/bin/sh\n\xff\n", "is not UTF-8 text"),
-        ("#!/bin/sh\n#SBATCH --array=0-9\n", r"job\.sh:2: --array=0-9: there are no job arrays"),
         ("#!/bin/sh\n\n#SBATCH --ntaks=3\n", r"job\.sh:3: sbatch has no option --ntaks.*ntasks"),
         ("#!/bin/sh\n#SBATCH --ntasks\n", r"job\.sh:2: --ntasks needs a value"),
         ("#!/bin/sh\n#SBATCH 4\n", r"job\.sh:2: '4' is no option of sbatch"),
@@ -83,9 +82,10 @@ def test_what_is_no_script_is_refused(tmp_path: Path, content: str | bytes, why:
 
 def test_options_of_slurm_in_both_forms() -> None:
     words = ["-n4", "-J", "a", "--time=10", "-H", "--kill-on-invalid-dep=yes", "--no-requeue"]
-    assert translated([*words, "-d", "afterok:1?after:2"]) == (
+    assert translated([*words, "-a0-9%2", "-d", "afterok:1?after:2"]) == (
         [
             *("-n", "4", "--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
+            *("--array", "0-9%2"),
             *("--dependency", "afterok:1?after:2"),
         ],
         [],

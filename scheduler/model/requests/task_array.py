@@ -1,0 +1,120 @@
+"""Job arrays: one submission of many tasks, which differ by their index alone.
+
+The array is one job. Its tasks are jobs with the numbers that follow its own; they come to the
+queue one after the other, as many as could start, so that an array costs little until they run.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+FORM = "0-9, 0-99:2 (step 2) or 1,5,7-8, and with %N at most N tasks at a time"
+#: Tasks of an array, and the largest index.
+MOST_TASKS, LARGEST = 100_000, 2**31 - 1
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
+
+
+class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The tasks of an array.
+
+    Parameters
+    ----------
+    ranges : (first index, last index, step) in the order of the tasks; no index comes twice.
+    at_once : tasks that may be queued or run at a time; 0: any number.
+    """
+
+    ranges: tuple[tuple[int, int, int], ...]
+    at_once: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> TaskArray:
+        """Read an array such as ``0-99:2%10``.
+
+        Raises
+        ------
+        ValueError : it is no array, has an index twice, or too many tasks.
+        """
+        indices, percent, most = text.partition("%")
+        if percent and not (most.isdecimal() and most.isascii() and 0 < int(most) <= LARGEST):
+            raise ValueError(f"{most!r} in {text!r} is no number of tasks >= 1: write {FORM}")
+        ranges = []
+        for part in indices.split(","):
+            match = _RANGE.fullmatch(part.strip())
+            if match is None:
+                raise ValueError(f"{part!r} is no index or range: write {FORM}")
+            first, last, step = (int(word) if word else None for word in match.groups())
+            assert first is not None
+            last, step = first if last is None else last, 1 if step is None else step
+            if not first <= last <= LARGEST or step < 1:
+                raise ValueError(f"{part!r} must ascend, to {LARGEST} at most, by a step >= 1")
+            ranges.append((first, last - (last - first) % step, step))
+        made = cls(tuple(ranges), int(most) if percent else 0)
+        if made.count > MOST_TASKS:
+            raise ValueError(f"{text!r} has {made.count} tasks: an array has at most {MOST_TASKS}")
+        if len(set(made.indices())) < made.count:
+            raise ValueError(f"{text!r} has an index twice")
+        return made
+
+    @property
+    def count(self) -> int:
+        """Number of tasks."""
+        return sum((last - first) // step + 1 for first, last, step in self.ranges)
+
+    def indices(self) -> list[int]:
+        """Indices of the tasks, in order."""
+        return [i for first, last, step in self.ranges for i in range(first, last + 1, step)]
+
+    def index(self, place: int) -> int:
+        """Index of the task at a place, from 0 on."""
+        for first, last, step in self.ranges:
+            count = (last - first) // step + 1
+            if place < count:
+                return first + place * step
+            place -= count
+        raise IndexError(f"the array has no task at place {place}")
+
+    def place(self, index: int) -> int | None:
+        """Place of the task with an index; None if there is none."""
+        before = 0
+        for first, last, step in self.ranges:
+            if first <= index <= last and (index - first) % step == 0:
+                return before + (index - first) // step
+            before += (last - first) // step + 1
+        return None
+
+    def rest(self, place: int) -> str:
+        """Text of the tasks from a place on, as `parse` reads it; "" if there are none."""
+        parts = []
+        for first, last, step in self.ranges:
+            count = (last - first) // step + 1
+            skipped = min(place, count)
+            place -= skipped
+            if skipped < count:
+                begin = first + skipped * step
+                span = "" if begin == last else f"-{last}"
+                parts.append(f"{begin}{span}{f':{step}' if span and step > 1 else ''}")
+        limit = f"%{self.at_once}" if self.at_once else ""
+        return ",".join(parts) + limit if parts else ""
+
+    def __str__(self) -> str:
+        """The array as a user writes it."""
+        return self.rest(0)
+
+
+class TaskOf(msgspec.Struct, frozen=True, gc=False):
+    """What makes a job a task.
+
+    Parameters
+    ----------
+    array : number of the job that is the array.
+    index : index of the task in it.
+    """
+
+    array: int
+    index: int
+
+    def __str__(self) -> str:
+        """The task as users write it, such as 17_4."""
+        return f"{self.array}_{self.index}"
