@@ -1,22 +1,31 @@
 """How fast traces run through the decision core: jobs a second, memory, and a reference loop.
 
-    python benchmarks/simulator/speed.py TRACE ... [--policy easy] [--select count] [--json]
+    python benchmarks/simulator/speed.py TRACE ... [--policy easy] [--select count]
+        [--repeat 3] [--beside PYTHON] [--json]
 
 Each run is a process of its own, `reshape simulate`, from start to result. Beside it, in the
 same minute, the reference loop of `reference.py` computes the same schedule (EASY alone) in a
 process of its own, too; its reading of the trace is not counted. CPU seconds tell on a machine that
-others use. The ratio is the product's jobs per CPU second over the loop's.
+others use; the best of some repetitions counts. A first run, which is not counted, leaves the
+compiled files of Python. The ratio is the product's jobs per CPU second over the loop's.
+
+`--beside` names the Python of another installation, such as an earlier release: its runs alternate
+with those of this one, and `gain` is the ratio of the jobs per CPU second.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+from operator import itemgetter
 from pathlib import Path
 
 HERE = Path(__file__).parent
+#: With it Python compiles all sources at each start.
+UNWRITTEN = "PYTHONDONTWRITEBYTECODE"
 LOOP = """
 import gc, json, sys, time
 sys.path.insert(0, sys.argv[2])
@@ -38,18 +47,28 @@ print(json.dumps({"cpu_s": cpu_s, "mean_wait_s": waited / len(started)}))
 
 def output(*command: str) -> dict[str, float]:
     """Run a command that prints one JSON object."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    written = {name: value for name, value in os.environ.items() if name != UNWRITTEN}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=written)
     return json.loads(done.stdout)
 
 
-def row(trace: str, policy: str, select: str, loop: bool) -> dict[str, object]:
+def row(
+    trace: str, policy: str, select: str, loop: bool, repeat: int, beside: str | None
+) -> dict[str, object]:
     """Measure one trace."""
-    options = ["--policy", policy, "--select", select, "--json"]
-    told = output(sys.executable, "-m", "reshape", "simulate", trace, *options)
+    options = ["simulate", trace, "--policy", policy, "--select", select, "--json"]
+    pythons = [sys.executable] if beside is None else [sys.executable, beside]
+    runs = [
+        [output(python, "-m", "reshape", *options) for python in pythons] for _ in range(repeat + 1)
+    ][1:]
+    told, *others = (min(own, key=itemgetter("cpu_s")) for own in zip(*runs, strict=True))
     jobs, cpu_s = told["jobs"], told["cpu_s"]
     line: dict[str, object] = {"trace": Path(trace).name.split(".")[0], "jobs": jobs}
     line |= {"jobs/s": round(told["jobs_per_s"]), "jobs/cpu_s": round(jobs / cpu_s)}
     line |= {"MiB": told["peak_rss_mib"], "mean_wait_s": round(told["mean_wait_s"], 4)}
+    for other in others:
+        line |= {"beside/cpu_s": round(jobs / other["cpu_s"]), "its MiB": other["peak_rss_mib"]}
+        line |= {"gain": round(other["cpu_s"] / cpu_s, 3)}
     if loop and policy == "easy":
         other = output(sys.executable, "-c", LOOP, trace, str(HERE))
         if abs(other["mean_wait_s"] - told["mean_wait_s"]) > 1e-6 * told["mean_wait_s"]:
@@ -65,12 +84,13 @@ def main() -> None:
     parser.add_argument("traces", nargs="+")
     parser.add_argument("--policy", default="easy")
     parser.add_argument("--select", default="count", choices=["count", "first-fit"])
+    parser.add_argument("--repeat", type=int, default=3, help="runs of which the best counts")
+    parser.add_argument("--beside", metavar="PYTHON", help="Python of another installation")
     parser.add_argument("--no-loop", action="store_true", help="without the reference loop")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = [
-        row(trace, options.policy, options.select, not options.no_loop) for trace in options.traces
-    ]
+    how = (options.policy, options.select, not options.no_loop, options.repeat, options.beside)
+    rows = [row(trace, *how) for trace in options.traces]
     if options.json:
         print(json.dumps(rows, indent=2))
         return

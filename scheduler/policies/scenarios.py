@@ -260,8 +260,11 @@ def by_partition(base: Scenario, further: Iterable[str] = ()) -> dict[str, Scena
                 field="redirection.partition",
             )
         parts[REDIRECTION] = _of_redirection_group(base, rule)
-    own = msgspec.structs.replace(base, redirection=None, partitions={})
-    return parts | {name: own for name in further if name and name not in parts}
+    missing = [name for name in further if name and name not in parts]
+    if missing:  # a scenario is checked when it is made, which takes time
+        own = msgspec.structs.replace(base, redirection=None, partitions={})
+        parts |= dict.fromkeys(missing, own)
+    return parts
 
 
 def _of_redirection_group(base: Scenario, rule: Redirection) -> Scenario:

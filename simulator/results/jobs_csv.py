@@ -147,44 +147,54 @@ class JobTable(msgspec.Struct, frozen=True):
 
 def encode(schedule: Schedule, workload: str) -> bytes:
     """Write the jobs of a schedule; one that could not run is REJECTED."""
+    columns = _columns(schedule, workload)
+    numbers = range(1, len(schedule.jobs) + 1)
+    if schedule.sizes is not None:
+        columns[SIZES] = [_sizes_text(schedule.sizes.get(number, ())) for number in numbers]
+    if schedule.places is not None:
+        columns[PLACES] = [_places_text(schedule.places.get(number, ())) for number in numbers]
+    if schedule.dispersal is not None:
+        measured = (schedule.dispersal.mean_distance, schedule.dispersal.extent)
+        columns |= dict(zip(DISPERSAL, map(_values, measured), strict=True))
+    if schedule.jobs.partitions:
+        names = schedule.jobs.partitions
+        columns[PARTITION] = [names[place] for place in schedule.jobs.partition.tolist()]
+    if schedule.first_estimates is not None:
+        columns[FIRST_PREDICTION] = _values(schedule.first_estimates)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    header: tuple[str, ...] = COLUMNS
-    rows = _rows(schedule, workload)
-    if schedule.sizes is not None:
-        header += (SIZES,)
-        sizes = [schedule.sizes.get(place, ()) for place in range(1, len(rows) + 1)]
-        rows = [(*row, _sizes_text(each)) for row, each in zip(rows, sizes, strict=True)]
-    if schedule.places is not None:
-        header += (PLACES,)
-        places = [schedule.places.get(place, ()) for place in range(1, len(rows) + 1)]
-        rows = [(*row, _places_text(each)) for row, each in zip(rows, places, strict=True)]
-    if schedule.dispersal is not None:
-        header += DISPERSAL
-        measured = zip(
-            schedule.dispersal.mean_distance.tolist(),
-            schedule.dispersal.extent.tolist(),
-            strict=True,
-        )
-        rows = [
-            (*row, *("" if isnan(value) else value for value in values))
-            for row, values in zip(rows, measured, strict=True)
-        ]
-    if schedule.jobs.partitions:
-        header += (PARTITION,)
-        names = schedule.jobs.partitions
-        own = [names[place] for place in schedule.jobs.partition.tolist()]
-        rows = [(*row, name) for row, name in zip(rows, own, strict=True)]
-    if schedule.first_estimates is not None:
-        header += (FIRST_PREDICTION,)
-        predictions = schedule.first_estimates.tolist()
-        rows = [
-            (*row, "" if isnan(seconds) else seconds)
-            for row, seconds in zip(rows, predictions, strict=True)
-        ]
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue().encode()
+
+
+def _columns(schedule: Schedule, workload: str) -> dict[str, list[Any]]:
+    """Columns of Batsim by name."""
+    jobs, started, run_s = schedule.jobs, schedule.started, schedule.run_s
+    ran, names, held = ~np.isnan(started), job_names(schedule), schedule.allocated
+    finished = started + run_s
+    turnaround = finished - jobs.submitted
+    stretch = np.divide(turnaround, run_s, out=np.full(len(jobs), np.nan), where=run_s > 0)
+    states = np.where(schedule.killed, "COMPLETED_WALLTIME_REACHED", "COMPLETED_SUCCESSFULLY")
+    columns = (
+        names,
+        [workload] * len(jobs),
+        names,
+        jobs.submitted.tolist(),
+        jobs.processors.tolist(),
+        jobs.estimate.tolist(),
+        (ran & ~schedule.killed).astype(int).tolist(),
+        np.where(ran, states, REJECTED).tolist(),
+        *map(_values, (started, run_s, finished, schedule.wait, turnaround, stretch)),
+        ["" if held is None or number not in held else str(held[number])
+         for number in range(1, len(jobs) + 1)],
+    )  # fmt: skip
+    return dict(zip(COLUMNS, columns, strict=True))
+
+
+def _values(column: NDArray[np.float64]) -> list[Any]:
+    """Numbers of a column; those that do not exist are empty."""
+    return ["" if isnan(value) else value for value in column.tolist()]
 
 
 def _sizes_text(sizes: Sizes) -> str:
@@ -269,30 +279,3 @@ def distinct(numbers: Sequence[int]) -> list[str]:
         str(number) if first[number] == place else f"{number}#{place + 1}"
         for place, number in enumerate(numbers)
     ]
-
-
-def _rows(schedule: Schedule, workload: str) -> list[tuple[Any, ...]]:
-    jobs, run = schedule.jobs, schedule.run_s
-    table = zip(
-        job_names(schedule),
-        jobs.submitted.tolist(),
-        jobs.processors.tolist(),
-        jobs.estimate.tolist(),
-        schedule.started.tolist(),
-        run.tolist(),
-        schedule.killed.tolist(),
-        strict=True,
-    )
-    rows: list[tuple[Any, ...]] = []
-    for place, (number, at, size, asked, start, run_s, killed) in enumerate(table, 1):
-        job = number, workload, number, at, size, asked
-        if start != start:
-            rows.append((*job, 0, REJECTED, *[""] * 7))
-            continue
-        state = "COMPLETED_WALLTIME_REACHED" if killed else "COMPLETED_SUCCESSFULLY"
-        turnaround = start + run_s - at
-        held = "" if schedule.allocated is None else str(schedule.allocated[place])
-        stretch = turnaround / run_s if run_s else ""
-        times = (start, run_s, start + run_s, start - at, turnaround, stretch)
-        rows.append((*job, int(not killed), state, *times, held))
-    return rows
