@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,18 @@ NAMES: dict[str, tuple[str, float]] = {
 }
 REQUIRED = ("submit_s", "processors", "run_s")
 _WHOLE = frozenset(NAMES) - {"submit_s", "run_s", "walltime_s", "think_s"}
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """What is used of a data frame; pandas iterates over names of columns, polars over columns."""
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """Names of the columns."""
+
+    def __getitem__(self, name: Any, /) -> Any:
+        """Column of a name."""
 
 
 def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:

@@ -16,8 +16,8 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
 from simulator.experiment import rules
-from simulator.experiment.columns import NAMES
-from simulator.experiment.jobs import OF_COLUMNS, Frame, JobFields, Jobs
+from simulator.experiment.columns import NAMES, Frame
+from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.physics import ContiguityGain, SharingRules
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated

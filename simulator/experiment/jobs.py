@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from reshape.speedup import Model, named, parse, written
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.experiment import parquet
-from simulator.experiment.columns import NAMES, trace_of
+from simulator.experiment.columns import NAMES, Frame, trace_of
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import Trace
@@ -31,18 +31,6 @@ DEFAULT_JOBS = 1000
 #: Rules of cleaning of columns, which a program makes for a certain machine.
 OF_COLUMNS = Rules(larger="error")
 _OF_REQUEST = ("load", "queue", "resources", "law", "estimates", "longest_s")
-
-
-@runtime_checkable
-class Frame(Protocol):
-    """What is used of a data frame; pandas iterates over names of columns, polars over columns."""
-
-    @property
-    def columns(self) -> Iterable[Any]:
-        """Names of the columns."""
-
-    def __getitem__(self, name: Any, /) -> Any:
-        """Column of a name."""
 
 
 class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
