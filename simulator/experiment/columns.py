@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,18 @@ NAMES: dict[str, tuple[str, float]] = {
 }
 REQUIRED = ("submit_s", "processors", "run_s")
 _WHOLE = frozenset(NAMES) - {"submit_s", "run_s", "walltime_s", "think_s"}
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """What is used of a data frame; pandas iterates over names of columns, polars over columns."""
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """Names of the columns."""
+
+    def __getitem__(self, name: Any, /) -> Any:
+        """Column of a name."""
 
 
 def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
@@ -66,7 +78,7 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
     arrays.setdefault("job", np.arange(1.0, count + 1.0))
     made: dict[str, Column] = {NAMES[name][0]: whole(values) for name, values in arrays.items()}
     made["processors"] = made["requested_processors"]
-    return Trace("columns", [], made, Oddities())
+    return Trace("columns", [], made, Oddities(), is_table=True)
 
 
 def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
@@ -86,7 +98,9 @@ def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
     if given.dtype.kind not in "biuf":
         for row, value in enumerate(given):
             if not isinstance(value, Real) or given.dtype.kind == "m":
-                raise ConfigError(f"row {row}: must be a number, got {value!r}", field=name)
+                what = "a number of seconds" if name.endswith("_s") else "a number"
+                value = value.item() if isinstance(value, np.str_) else value
+                raise ConfigError(f"row {row}: must be {what}, got {value!r}", field=name)
     numbers = given.astype(np.float64)
     for row, fault in _faults(name, numbers):
         raise ConfigError(f"row {row}: {fault}, got {numbers[row]:g}", field=name)

@@ -16,8 +16,8 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
 from simulator.experiment import rules
-from simulator.experiment.columns import NAMES
-from simulator.experiment.jobs import Frame, JobFields, Jobs
+from simulator.experiment.columns import NAMES, Frame
+from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.physics import ContiguityGain, SharingRules
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
@@ -183,6 +183,10 @@ def simulate(jobs: Any, **fields: Any) -> Simulation:
     ------
     ReshapeError : see `Experiment` and `Experiment.run`.
     """
+    for name in fields:
+        if name not in Experiment.__struct_fields__:
+            known = Experiment.__struct_fields__
+            raise ConfigError(f"unknown field{nearest(name, known)}", field=name)
     return Experiment(jobs, **fields).run()
 
 
@@ -202,6 +206,9 @@ def _jobs(given: Any, folder: Path | None = None) -> Jobs:
         )
     if given.keys() & NAMES:
         return Jobs(given)
+    own = given.get("rules", {})
+    if "columns" in given and isinstance(own, Mapping):
+        given = {**given, "rules": {"larger": OF_COLUMNS.larger, **own}}
     fields = converted(given, JobFields, "jobs")
     if folder is not None:
         for name in SOURCES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from reshape.speedup import Model, named, parse, written
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.experiment import parquet
-from simulator.experiment.columns import NAMES, trace_of
+from simulator.experiment.columns import NAMES, Frame, trace_of
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import Trace
@@ -28,19 +28,9 @@ from simulator.workload_models.workload import Workload
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: Jobs that a model draws by default.
 DEFAULT_JOBS = 1000
+#: Rules of cleaning of columns, which a program makes for a certain machine.
+OF_COLUMNS = Rules(larger="error")
 _OF_REQUEST = ("load", "queue", "resources", "law", "estimates", "longest_s")
-
-
-@runtime_checkable
-class Frame(Protocol):
-    """What is used of a data frame; pandas iterates over names of columns, polars over columns."""
-
-    @property
-    def columns(self) -> Iterable[Any]:
-        """Names of the columns."""
-
-    def __getitem__(self, name: Any, /) -> Any:
-        """Column of a name."""
 
 
 class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -104,7 +94,7 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         in a file (.parquet); a workload file (.yaml); the name of a model, with its `options`;
         columns by name.
     lenient : leave out malformed lines of the trace, and report their number.
-    rules : of cleaning.
+    rules : of cleaning. Jobs of columns that are larger than the machine are an error by default.
     first : number of jobs that run, the first ones by submission; None: all.
     resizable : how a share of the jobs is made resizable; None: it is not.
     """
@@ -146,13 +136,16 @@ class Jobs:
         if isinstance(columns, Mapping):
             given = {str(name): column for name, column in columns.items()}
         elif isinstance(columns, Frame):
-            given = {str(name): columns[name] for name in columns.columns}
+            for name in columns.columns:
+                if str(name) in given:
+                    raise ConfigError("is in the data frame twice; keep one", field=str(name))
+                given[str(name)] = columns[name]
         elif columns is not None:
             fix = f"; read a file by Jobs.read({str(columns)!r})" * isinstance(columns, str | Path)
             raise ConfigError(f"must be a mapping of columns or a data frame{fix}", field="jobs")
         for name in named.keys() & given.keys():
             raise ConfigError("is given twice; keep one", field=name)
-        self.fields = JobFields(columns={})
+        self.fields = JobFields(columns={}, rules=OF_COLUMNS)
         self._table: Trace | None = trace_of({**given, **named})
 
     @classmethod
@@ -326,12 +319,18 @@ class Jobs:
 
     def data(self) -> dict[str, Any]:
         """The same as plain data, for a file."""
+        columns = {name: column.tolist() for name, column in self.columns.items()}
+        return self._described() | ({} if self._table is None else {"columns": columns})
+
+    def _described(self) -> dict[str, Any]:
+        """The plain data without the contents of columns."""
         data: dict[str, Any] = msgspec.to_builtins(self.fields)
-        rules = msgspec.to_builtins(Rules())
-        if "rules" in data:
-            data["rules"] = {k: v for k, v in data["rules"].items() if v != rules[k]}
-        if self._table is not None:
-            data["columns"] = {name: column.tolist() for name, column in self.columns.items()}
+        rules = msgspec.to_builtins(self.fields.rules)
+        usual = msgspec.to_builtins(Rules() if self._table is None else OF_COLUMNS)
+        if rules == usual:
+            data.pop("rules", None)
+        else:
+            data["rules"] = {k: v for k, v in rules.items() if v != usual[k]}
         return data
 
     def _request(self, seed: int) -> TraceRequest:
@@ -367,7 +366,7 @@ class Jobs:
 
     def __repr__(self) -> str:
         """The plain data, columns by the number of their rows."""
-        data: dict[str, Any] = msgspec.to_builtins(self.fields)
+        data = self._described()
         if self._table is not None:
             data["columns"] = f"{len(self._table)} rows"
         return f"Jobs({', '.join(f'{name}={value!r}' for name, value in data.items())})"

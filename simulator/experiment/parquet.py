@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,7 +60,7 @@ def read(path: str | Path) -> Trace:
         made = trace_of(columns)
     except ConfigError as error:
         raise ConfigError(error.message, field=error.field, file=str(path)) from None
-    return Trace(str(path), made.header, made.columns, made.oddities)
+    return msgspec.structs.replace(made, path=str(path))
 
 
 def _numbers(texts: NDArray[Any]) -> NDArray[Any] | None:

@@ -71,7 +71,7 @@ class SimulationProgress:
 
     def _show(self) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._share)
+            self._bar.update(self._task, completed=round(100 * self._share))
             return
         if self._console is None:
             from rich.console import Console  # late: few simulations are long
@@ -79,8 +79,8 @@ class SimulationProgress:
             self._console = Console(stderr=True)
         if self._console.is_terminal:
             self._bar = _bar(self._console)
-            self._task = self._bar.add_task(self._title, total=1.0)
-            self._bar.update(self._task, completed=self._share)
+            done = round(100 * self._share)
+            self._task = self._bar.add_task(self._title, total=100, completed=done)
             self._bar.start()
         elif not self._console.is_jupyter:
             self._shows = False

@@ -1,7 +1,8 @@
 """What does not go together in an experiment: one table, a row for each combination, with reasons.
 
 A row names a field and when it is refused. Reasons are of three kinds: the model has no meaning for
-the combination; another field says the same; or nothing computes it yet, which the text says.
+the combination; another field says the same, or the field needs one; or nothing computes it, which
+the text says by the word "yet". docs/python.md lists the last kind (`NOT_YET`).
 Policies check their own fields (`scheduler.text.used_fields`).
 """
 
@@ -68,7 +69,9 @@ _OF_EACH = (
 )
 _NO_STATISTICS = "does not apply to a pool, for which there are no statistics yet; leave it out"
 _WINDOW = ("warm_up_s", "cool_down_s")
-_COUNTED = "does not apply to centres and pools, whose processors are only counted; leave it out"
+_COUNTED = (
+    "does not apply to centres and pools, whose processors are only counted yet; leave it out"
+)
 
 REFUSALS = (
     *(Refusal(field, _on_pool, _OWN_NODES) for field in (
@@ -104,10 +107,10 @@ REFUSALS = (
         ' "changes"'),
     Refusal("machine", lambda own: (
         own.single_jobs and own.platform is not None and own.platform.exclusive),
-        "exclusive nodes do not apply to resizable jobs, whose sizes are numbers of processors:"
-        " leave exclusive out of the machine file"),
+        "exclusive nodes do not apply to resizable jobs, whose sizes are not rounded to whole nodes"
+        " yet: leave exclusive out of the machine file"),
     Refusal("pool", lambda own: own.chosen.redirection is not None,
-            "a pool has no redirection group; choose another scenario"),
+            "a pool has no redirection group yet; choose another scenario"),
     *(Refusal(field, _on_pool, "metrics of pools count all jobs yet; leave it out")
       for field in _WINDOW),
     *(Refusal(field, _at_centres, "metrics of several centres count all jobs yet; leave it out")
@@ -160,6 +163,8 @@ REFUSALS = (
             "no job exceeds its estimate, so that none is killed at a reservation; give the rule"
             " of cleaning overrun=keep as well"),
 )  # fmt: skip
+#: Rows that are refused for want of code: the models could combine what they refuse.
+NOT_YET = [row for row in REFUSALS if " yet" in row.reason]
 
 
 def check(settings: Settings) -> None:

@@ -26,10 +26,10 @@ def notes(schedule: Schedule, chosen: Scenario, *, is_rigid: bool) -> Iterator[s
             f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE for a"
             " trace, max_processors for jobs of a workload file"
         )
-    yield from _unstarted(schedule)
+    yield from _unstarted(schedule, by_pass=chosen.scheduling is not None)
 
 
-def _unstarted(schedule: Schedule) -> Iterator[str]:
+def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:
     (indices,) = np.nonzero(np.isnan(schedule.ended))
     if not len(indices):
         return
@@ -39,6 +39,8 @@ def _unstarted(schedule: Schedule) -> Iterator[str]:
         text = f"job {number} requests {counted(requested, 'processor')}"
         if requested > schedule.processors:
             text += f", the machine has {schedule.processors}"
+        elif by_pass:
+            text += ", and the scheduling pass never started it"
         else:
             text += ", which never became available to it"
         reasons.append(text)

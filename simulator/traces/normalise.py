@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from reshape.errors import ReshapeError
+from reshape.errors import ConfigError, ReshapeError
 from scheduler.model.events import JobSpec
 from scheduler.text.formats import counted, grouped
 from simulator.traces.partitions import TracePartitions
@@ -424,6 +424,12 @@ def _refuse(
     trace: Trace, name: str, line: int, sizes: Floats, processors: int, *, too_long: bool
 ) -> None:
     number = int(trace.columns["job"][line])
+    if name == "larger" and trace.is_table and not too_long and sizes[line] > processors:
+        raise ConfigError(
+            f"row {line}: must be at most {processors}, the processors of the machine, got"
+            f" {sizes[line]:g}; leave the row out, or give with_rules(larger='drop') or 'cap'",
+            field="processors",
+        )
     if name == "larger" and too_long:
         what = "asks for a longer time than its partition allows"
         fix = "--larger drop leaves such jobs out, --larger cap gives them the longest time"

@@ -85,12 +85,14 @@ class Trace(msgspec.Struct):
     header : comment lines, without line ends, in their order.
     columns : field -> (n,) int64, or float64 if some value is not a whole number; -1 is unknown.
         Those of further resources are called ``resource:NAME``, of shared ones ``shared:NAME``.
+    is_table : whether a program gave the columns, so that messages name rows from 0.
     """
 
     path: str
     header: list[str]
     columns: dict[str, Column]
     oddities: Oddities
+    is_table: bool = False
 
     def __len__(self) -> int:
         """Count the jobs."""

@@ -23,11 +23,12 @@ CHAIN = {
     "preceding_job": [-1, 1, -1, 2, 6, -1],
     "think_s": [-1, 7, -1, -1, 3, -1],
 }
+JOBS = sim.Jobs(CHAIN).with_rules(larger="drop")
 
 
 @pytest.mark.parametrize("select", [None, "first-fit"])
 def test_an_example_by_hand(select: str | None) -> None:
-    run = sim.simulate(sim.Jobs(CHAIN), processors=2, feedback=True, select=select)
+    run = sim.simulate(JOBS, processors=2, feedback=True, select=select)
     assert run.jobs["submit_s"].tolist() == [0, 17, 6, 27, 8]
     assert run.jobs["start_s"].tolist() == [0, 17, 10, 27, 10]
     assert run.jobs["wait_s"].tolist() == [0, 0, 4, 0, 2]
@@ -35,7 +36,7 @@ def test_an_example_by_hand(select: str | None) -> None:
 
 
 def test_the_trace_of_a_run_is_in_the_order_of_its_submissions(tmp_path: Any) -> None:
-    run = sim.simulate(sim.Jobs(CHAIN), processors=2, feedback=True)
+    run = sim.simulate(JOBS, processors=2, feedback=True)
     (tmp_path / "run.swf").write_bytes(run.swf())
     written = swf.read(tmp_path / "run.swf")
     assert written.columns["job"].tolist() == [1, 3, 5, 2, 4]

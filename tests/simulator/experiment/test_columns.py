@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from small_experiments import COLUMNS, trace_text
 
 from reshape.errors import ConfigError
-from simulator import Jobs, simulate
+from simulator import Experiment, Jobs, simulate
 from simulator.traces import swf
 
 
@@ -45,8 +46,8 @@ class Frame:
         ("run_s", None, "run_s: is missing; jobs need submit_s, processors, run_s"),
         ("run_s", [1] * 11 + [np.nan], "run_s: row 11: must be a finite number >= 0, got nan"),
         ("run_s", [1] * 11 + [np.inf], "run_s: row 11: must be a finite number >= 0, got inf"),
-        ("run_s", [1] * 11 + [None], "run_s: row 11: must be a number, got None"),
-        ("run_s", [1, "2"] * 6, "run_s: row 0: must be a number, got"),
+        ("run_s", [1] * 11 + [None], "run_s: row 11: must be a number of seconds, got None"),
+        ("run_s", [1, "2"] * 6, "run_s: row 0: must be a number of seconds, got '1'"),
         ("submit_s", [0] * 5 + [-1] + [0] * 6, "submit_s: row 5: must be a finite number"),
         ("processors", [1, 2.5] * 6, "processors: row 1: must be a whole number >= 1, got 2.5"),
         ("processors", [1, 0] * 6, "processors: row 1: must be a whole number >= 1, got 0"),
@@ -56,8 +57,8 @@ class Frame:
         ("run_s", np.ones((12, 2)), "run_s: must have one dimension, got 2"),
         ("run_s", [[1]] + [1] * 11, "run_s: must have one dimension"),
         ("run_s", 5, "run_s: must be an array or a list, one value for each job, got 5"),
-        ("submit_s", np.zeros(12, "datetime64[s]"), "submit_s: row 0: must be a number, got"),
-        ("submit_s", np.zeros(12, "timedelta64[s]"), "submit_s: row 0: must be a number, got"),
+        ("submit_s", np.zeros(12, "datetime64[s]"), "submit_s: row 0: must be a number of"),
+        ("submit_s", np.zeros(12, "timedelta64[s]"), "submit_s: row 0: must be a number of"),
     ],
 )  # fmt: skip
 def test_a_wrong_column_gives_one_error(column: str, values: Any, says: str) -> None:
@@ -152,3 +153,35 @@ def test_columns_give_the_schedule_of_their_trace(
         assert of_file.jobs[name].tolist() == of_columns.jobs[name].tolist(), name
     numbers = {k: v for k, v in of_file.metrics.items() if k != "report"}
     assert {k: v for k, v in of_columns.metrics.items() if k != "report"} == numbers
+
+
+def test_a_job_larger_than_the_machine_is_an_error_unless_a_rule_says_what_happens(
+    tmp_path: Path,
+) -> None:
+    jobs = Jobs(COLUMNS)
+    says = r"processors: row 2: must be at most 4, the processors of the machine, got 8; leave"
+    with pytest.raises(ConfigError, match=says):
+        simulate(jobs, processors=4)
+    Experiment(jobs, processors=4).save(tmp_path / "own.yaml")
+    assert "rules" not in (tmp_path / "own.yaml").read_text()
+    with pytest.raises(ConfigError, match=says):
+        Experiment.from_file(tmp_path / "own.yaml").run()
+    for rule, count in (("drop", 10), ("cap", 12)):
+        chosen = Experiment(jobs.with_rules(larger=rule), processors=4)
+        chosen.save(tmp_path / "own.yaml")
+        for experiment in (chosen, Experiment.from_file(tmp_path / "own.yaml")):
+            assert experiment.run().metrics["jobs"] == count
+
+
+def test_a_column_twice_in_a_data_frame() -> None:
+    class Twice(Frame):
+        columns = (*COLUMNS, "run_s")
+
+    frame = Twice(COLUMNS)
+    with pytest.raises(ConfigError, match="run_s: is in the data frame twice; keep one"):
+        Jobs(frame)
+
+
+def test_an_unknown_field_of_a_simulation() -> None:
+    with pytest.raises(ConfigError, match="processor: unknown field; did you mean processors"):
+        simulate(COLUMNS, processor=8)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 from small_experiments import CENTRES, COLUMNS, POOL, SHARED, TREE, trace_text
 
 from reshape.errors import ConfigError
 from simulator import Experiment, Jobs
-from simulator.experiment.rules import REFUSALS, Refusal
+from simulator.experiment.rules import NOT_YET, REFUSALS, Refusal
 
 WORKLOAD = "processors: 8\njobs:\n  - {at: 0, processors: 4, walltime: 60, iteration_s: 1}\n"
 RESERVATIONS = [{"name": "course", "start": 10, "duration": 10, "processors": 2}]
@@ -145,6 +147,15 @@ def row_of(field: str, reason: str) -> Refusal:
 
 def test_each_row_of_the_table_has_a_case() -> None:
     assert [row_of(field, reason) for field, reason, _ in CASES] == [*REFUSALS]
+
+
+def test_the_page_lists_what_is_refused_for_want_of_code() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    _, _, table = page.partition("| refused for want of code | with |")
+    rows = [line.split("|") for line in table.partition("\n\n")[0].splitlines()[2:]]
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row[1])}
+    assert listed == {row.field for row in NOT_YET}
+    assert len(NOT_YET) < len(REFUSALS) / 2
 
 
 def test_a_workload_file_has_its_own_times_of_submission(workload: Jobs) -> None:

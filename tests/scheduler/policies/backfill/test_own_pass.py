@@ -213,6 +213,13 @@ def test_experiments_take_a_pass_by_name_and_as_an_object(tmp_path: Path) -> Non
         sim.Experiment(jobs, scenario=Easy)
 
 
+def test_a_pass_that_starts_nothing_is_named_in_the_notes() -> None:
+    run = sim.simulate({"submit_s": [0], "processors": [1], "run_s": [5]}, scenario=Easy(0))
+    assert run.notes == []
+    idle = sim.simulate({"submit_s": [0], "processors": [1], "run_s": [5]}, scenario=Calls(str))
+    assert "job 1 requests 1 processor, and the scheduling pass never started it" in idle.notes[0]
+
+
 def test_forecasts_do_not_take_a_shortcut_of_easy() -> None:
     state = msgspec.defstruct("State", ["scenario", "jobs"])
     assert not last_job_changes_nothing(state(Scenario("own", scheduling=Easy()), []))
