@@ -13,13 +13,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+import simulator as sim
 from reshape.errors import ConfigError
-from scheduler.policies.scenarios import scenario
 from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
 from simulator.predictions.fake import QUALITATIVE, FakePredictor, JobBounds
 from simulator.predictions.given import GivenEstimates
-from simulator.results.metrics import bounded_slowdown
-from simulator.run import run as simulate
 from simulator.studies.fmodels.paper import (
     BOUNDS,
     WORKLOADS,
@@ -32,13 +30,12 @@ from simulator.traces.normalise import NEEDED, Rules, TraceJobs, machine_size, n
 
 #: EASY in the order of arrival; with backfilling of the shortest prediction first (SJBF); and with
 #: the queue in the order of expansion factor and wait (LXWF, Chiang et al. 2002).
-POLICIES: Final = {
+POLICIES: Final[dict[str, dict[str, str]]] = {
     "EASY": {},
     "SJBF": {"backfill_order": "sjf"},
-    "LXWF": {"order": "lxwf"},
+    "LXWF": {"queue_order": "lxwf"},
 }
 RULES: Final = Rules(overrun="keep")
-TAU_S: Final = 60.0
 
 
 def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -68,10 +65,12 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     predicted = _predictions(parameters, jobs)
     deadline = DeadlineManager(kind=parameters["deadlines"])
     estimates = GivenEstimates(predicted.tolist(), DeadlineManagers(deadline, deadline))
-    chosen = scenario("easy", _choice(parameters, "policy", POLICIES))
-    chosen = msgspec.structs.replace(chosen, estimates=estimates)
-    schedule = simulate(trace, processors, chosen, RULES, first=len(jobs))
-    slowdown = bounded_slowdown(schedule.wait, schedule.run_s, TAU_S)
+    slowdown = sim.simulate(
+        sim.Jobs(trace).with_rules(overrun=RULES.overrun).first(len(jobs)),
+        processors=processors,
+        estimates=estimates,
+        **_choice(parameters, "policy", POLICIES),
+    ).jobs["bounded_slowdown"]
     return {
         "bsld_p95": float(np.percentile(slowdown, 95)),
         "bsld_mean": float(slowdown.mean()),

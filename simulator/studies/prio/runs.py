@@ -11,16 +11,13 @@ from typing import Any
 
 import numpy as np
 
+import simulator as sim
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.text.located import converted
-from simulator.engine.costs import ResizeCost
-from simulator.results.schedule import Schedule
+from simulator.experiment.tables import Columns
 from simulator.results.statistics import mean
-from simulator.run import run as simulate
 from simulator.studies.prio.paper import NAMES
-from simulator.workload_models.prio import PrioWorkload
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.generate import prio as workload_of
 
 SIZES = ("small", "medium", "large")
 USERS = ("gold", "platinum")
@@ -42,37 +39,28 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     Means over the jobs, seconds; `utilization_pct`; `expansions`, `contractions`, `killed`; and
     under `groups` the means by size and priority class.
     """
-    workload = _workload(parameters)
     name = parameters["scenario"]
-    chosen = scenario(name, own_changes(name, parameters["set"]))
-    jobs = workload.generate(np.random.default_rng(parameters["seed"]))
-    cost = ResizeCost(start_s=parameters["resize_s"], join_s=parameters["pause_s"])
-    mix = Workload(workload.processors, jobs, cost, start_s=parameters["start_s"])
-    schedule = simulate(mix, workload.processors, chosen)
-    metrics = schedule.metrics()
-    specs = [job.spec for job in sorted(jobs, key=lambda job: job.at)]
-    ended = [place for place, end in enumerate(schedule.ended) if not np.isnan(end)]
+    fields = dict(parameters["workload"])
+    fields |= {name: parameters[name] for name in ("resizable", "user_priorities", "start_s")}
+    fields["cost"] = {"start_s": parameters["resize_s"], "join_s": parameters["pause_s"]}
+    _, mix = workload_of(fields, parameters["seed"])
+    chosen = {"name": name, **own_changes(name, parameters["set"])}
+    ran = sim.simulate(sim.Jobs(mix), scenario=chosen)
+    specs = [job.spec for job in sorted(mix.jobs, key=lambda job: job.at)]
+    ended = np.flatnonzero(~np.isnan(ran.jobs["end_s"])).tolist()
     kinds: dict[tuple[str, str], list[int]] = {}
     for place in ended:
         kinds.setdefault((specs[place].name, specs[place].user), []).append(place)
     return {
-        **_means(schedule, ended),
-        "utilization_pct": 100 * metrics.utilization,
-        "expansions": metrics.expansions,
-        "contractions": metrics.contractions,
-        "killed": metrics.killed,
+        **_means(ran.jobs, ended),
+        "utilization_pct": 100 * ran.metrics["utilization"],
+        **{name: ran.metrics[name] for name in ("expansions", "contractions", "killed")},
         "groups": {
-            f"{size} {user}": _means(schedule, kinds.get((size, user), []))
+            f"{size} {user}": _means(ran.jobs, kinds.get((size, user), []))
             for size in SIZES
             for user in USERS
         },
     }
-
-
-def _workload(parameters: Mapping[str, Any]) -> PrioWorkload:
-    fields = dict(parameters["workload"])
-    fields |= {name: parameters[name] for name in ("resizable", "user_priorities")}
-    return converted(fields, PrioWorkload, "workload")
 
 
 def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,17 +74,12 @@ def _resizing_fields(chosen: Scenario) -> set[str]:
     return {f"resizing.{name}" for name in getattr(chosen.resizing, "__struct_fields__", ())}
 
 
-def _means(schedule: Schedule, places: Sequence[int]) -> dict[str, float]:
-    """Means over jobs, seconds; the paper calls the turnaround completion time.
-
-    Parameters
-    ----------
-    places : of the jobs in the schedule.
-    """
-    submitted, chosen = schedule.jobs.submitted, list(places)
+def _means(jobs: Columns, rows: Sequence[int]) -> dict[str, float]:
+    """Means over the jobs of some rows, seconds; the paper calls the turnaround completion time."""
+    chosen = list(rows)
     return {
         "jobs": len(chosen),
-        "mean_completion_s": mean((schedule.ended - submitted)[chosen].tolist()),
-        "mean_execution_s": mean(schedule.run_s[chosen].tolist()),
-        "mean_wait_s": mean(schedule.wait[chosen].tolist()),
+        "mean_completion_s": mean(jobs["turnaround_s"][chosen].tolist()),
+        "mean_execution_s": mean(jobs["run_s"][chosen].tolist()),
+        "mean_wait_s": mean(jobs["wait_s"][chosen].tolist()),
     }

@@ -56,7 +56,7 @@ def test_a_run_gives_means_overall_and_by_group() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"workload": {"job": 3}}, "workload.job: unknown field; did you mean jobs"),
+        ({"workload": {"job": 3}}, "prio.job: unknown field; did you mean jobs"),
         ({"workload": {"speedup": {"reading": "loud"}}}, "speedup.reading: must be sweet-spot or"),
         ({"set": {"resizing.harvst": "useful"}}, "resizing.harvst: unknown field"),
         ({"scenario": "pba-rp"}, "unknown scenario 'pba-rp'; did you mean"),
