@@ -6,7 +6,7 @@ is killed at its request: a missed prediction is extended (5.3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,14 +16,9 @@ import numpy as np
 import simulator as sim
 from reshape.errors import ConfigError
 from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
-from simulator.predictions.fake import QUALITATIVE, FakePredictor, JobBounds
+from simulator.predictions.fake import QUALITATIVE, Bounds, FakePredictor, JobBounds
 from simulator.predictions.given import GivenEstimates
-from simulator.studies.fmodels.paper import (
-    BOUNDS,
-    WORKLOADS,
-    deviation_of,
-    deviation_of_percentage,
-)
+from simulator.studies.papers import paper
 from simulator.study.study import trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, TraceJobs, machine_size, normalise
@@ -36,6 +31,7 @@ POLICIES: Final[dict[str, dict[str, str]]] = {
     "LXWF": {"queue_order": "lxwf"},
 }
 RULES: Final = Rules(overrun="keep")
+PAPER: Final = paper("fmodels")
 
 
 def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -80,14 +76,39 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def workload(trace: str) -> str:
     """Name of the workload of a trace."""
-    return next((name for start, name in WORKLOADS.items() if trace.startswith(start)), trace)
+    return next((name for start, name in PAPER.workloads.items() if trace.startswith(start)), trace)
+
+
+def printed_bounds(workload: str) -> JobBounds | None:
+    """Bounds of tables 5.1 to 5.3; None of a workload that is not there."""
+    bounds = PAPER.bounds.get(workload)
+    return bounds and JobBounds(**{name: Bounds(*limits) for name, limits in bounds.items()})
+
+
+def deviation_of(error: float, group: str) -> float:
+    """Standard deviation that 5.6.1 pairs with an error; that of the next smaller printed error.
+
+    Raises
+    ------
+    KeyError : the group is neither "narrow" nor "wide".
+    """
+    return _of_next_smaller(error, PAPER.errors, PAPER.deviations[group])
+
+
+def deviation_of_percentage(percentage: float) -> float:
+    """Standard deviation of a percentage; that of the next smaller printed percentage."""
+    return _of_next_smaller(percentage, PAPER.percentages, PAPER.percentage_deviations)
+
+
+def _of_next_smaller(at: float, printed: Sequence[float], values: Sequence[float]) -> float:
+    return values[max((i for i, each in enumerate(printed) if each <= at), default=0)]
 
 
 def _predictions(parameters: Mapping[str, Any], jobs: TraceJobs) -> np.ndarray[Any, Any]:
     """Predictions of the jobs, (n,) float64, s."""
     sizes = jobs.processors.astype(np.float64)
     computed = JobBounds.of(jobs.run, sizes)
-    printed = BOUNDS.get(workload(parameters["trace"]), computed)
+    printed = printed_bounds(workload(parameters["trace"])) or computed
     bounds = _choice(parameters, "bounds", {"printed": printed, "computed": computed})
     executables = jobs.labels.get("executable", np.full(len(jobs), -1))
     fake = FakePredictor(jobs.run, sizes, executables, bounds, int(parameters["seed"]))

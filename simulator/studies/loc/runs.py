@@ -33,6 +33,7 @@ from simulator.studies.loc.curves import (
     label_of,
     network_of,
 )
+from simulator.studies.results import titled
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, machine_size
@@ -199,7 +200,7 @@ def _networks(curves: Curves) -> list[str]:
         lines.append([trace, policy, *cells])
     head = ["trace", "policy", *networks]
     title = "Threshold by network, and in brackets the ratio of the waits without speed-up"
-    return [f"{title}\n{render(Table(head, lines, left=frozenset(head)))}"]
+    return [titled(title, head, lines, len(head))]
 
 
 def _threshold_and_cost(curve: Curve) -> str:

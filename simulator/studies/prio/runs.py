@@ -6,8 +6,8 @@ and classes of users are compared on the same mixes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,10 +15,15 @@ import simulator as sim
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
-from simulator.results.statistics import mean
-from simulator.studies.prio.paper import NAMES
+from simulator.results.statistics import Interval, mean, mean_interval
+from simulator.studies.papers import paper as paper_of
+from simulator.study.study import Row
 from simulator.workload_models.generate import prio as workload_of
 
+paper = paper_of("prio")
+Result: TypeAlias = Mapping[str, Any]
+#: Selects a number of a run.
+Pick: TypeAlias = Callable[[Result], float]
 SIZES = ("small", "medium", "large")
 USERS = ("gold", "platinum")
 
@@ -65,7 +70,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Changes without fields that only other scenarios have; fields that none has are kept."""
-    of_others = {field for other in NAMES for field in _resizing_fields(scenario(other))}
+    of_others = {field for other in paper.names for field in _resizing_fields(scenario(other))}
     left_out = of_others - _resizing_fields(scenario(name))
     return {field: changes[field] for field in changes if field not in left_out}
 
@@ -83,3 +88,80 @@ def _means(jobs: Columns, rows: Sequence[int]) -> dict[str, float]:
         "mean_execution_s": mean(jobs["run_s"][chosen].tolist()),
         "mean_wait_s": mean(jobs["wait_s"][chosen].tolist()),
     }
+
+
+def name_of(parameters: Mapping[str, Any]) -> str:
+    """Name of a case: "pba-pr", "pba-pr 50 %", "static with priority"."""
+    name = str(parameters["scenario"])
+    if parameters["user_priorities"]:
+        return f"{name} with priority"
+    share = parameters["resizable"]
+    return name if share in (0, 1) else f"{name} {100 * share:g} %"
+
+
+def of(field: str, size: str | None = None, user: str | None = None) -> Pick:
+    """Select the mean of a field over all jobs, those of a size, or those of a priority class."""
+    if size is None and user is None:
+        return lambda result: float(result[field])
+
+    def pick(result: Result) -> float:
+        groups = [
+            group
+            for name, group in result["groups"].items()
+            if size in (None, name.split()[0]) and user in (None, name.split()[1])
+        ]
+        jobs = sum(group["jobs"] for group in groups)
+        return float(sum(group["jobs"] * group[field] for group in groups if group["jobs"]) / jobs)
+
+    return pick
+
+
+class Mixes:
+    """Results of all cases on the mixes (seeds) that they have in common.
+
+    Parameters
+    ----------
+    cases : name -> seed -> result.
+    seeds : in ascending order.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.cases: dict[str, dict[int, Result]] = {}
+        for row in rows:
+            runs = self.cases.setdefault(name_of(row.parameters), {})
+            runs[row.parameters["seed"]] = row.result
+        common = [set(runs) for runs in self.cases.values()]
+        self.seeds = sorted(set.intersection(*common)) if common else []
+
+    def __contains__(self, name: str) -> bool:
+        """Whether this case was run."""
+        return name in self.cases
+
+    def values(self, name: str, pick: Pick) -> list[float]:
+        """Number of each mix under a case, in the order of the seeds."""
+        return [pick(self.cases[name][seed]) for seed in self.seeds]
+
+    def mean(self, name: str, pick: Pick) -> Interval:
+        """Mean over the mixes."""
+        return mean_interval(self.values(name, pick))
+
+    def improvement(self, name: str, pick: Pick, base: str = "static") -> Interval:
+        """Reduction against another case in per cent, mean over the mixes."""
+        return mean_interval(self.improvements(name, pick, base))
+
+    def improvements(self, name: str, pick: Pick, base: str = "static") -> list[float]:
+        """Reduction against another case in per cent, for each mix."""
+        pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
+        return [100 * (1 - value / reference) if reference else 0.0 for value, reference in pairs]
+
+    def gain(self, name: str, pick: Pick, base: str = "static") -> Interval:
+        """Difference from another case, mean over the mixes."""
+        pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
+        return mean_interval([value - reference for value, reference in pairs])
+
+    def spread(self, name: str, pick: Pick) -> tuple[float, float, float, float, float]:
+        """Mean, standard deviation, maximum, minimum and range over the mixes (tables 2 and 4)."""
+        values = self.values(name, pick)
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        low, high = min(values), max(values)
+        return sum(values) / len(values), deviation, high, low, high - low

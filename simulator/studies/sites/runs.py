@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 import simulator as sim
 from reshape.errors import ReshapeError, nearest
+from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
+from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
+from simulator.studies.papers import paper
 from simulator.studies.sites.batches import batches
-from simulator.studies.sites.paper import SCENARIOS, centres
 from simulator.study.study import SEED, trace_path
 from simulator.traces import swf
 from simulator.traces.merge import merge
 
 Floats: TypeAlias = NDArray[np.float64]
+PAPER: Final = paper("sites")
+#: Rules of a centre -> its scenario.
+RULES: Final[dict[str, Any]] = {
+    "sjbf": {"name": "easy", "backfill_order": "sjf"},
+    "easy": {"name": "easy"},
+    "fcfs": {"name": "fcfs"},
+}
 #: Seconds between two values of a queue over time.
 QUEUE_EVERY_S = 21600.0
 #: Number of parts of the jobs, in the order of their submission, for errors over time.
@@ -41,8 +50,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     ReshapeError : there is no such scenario or policy.
     """
     name = parameters["scenario"]
-    if name not in SCENARIOS:
-        raise ReshapeError(f"unknown scenario {name!r}{nearest(name, SCENARIOS)}")
+    if name not in PAPER.scenarios:
+        raise ReshapeError(f"unknown scenario {name!r}{nearest(name, PAPER.scenarios)}")
     files = parameters["merged"].items()
     merged = tuple((centre, trace_path(parameters, file)) for centre, file in files)
     trace = _trace(merged, parameters["days"])
@@ -68,6 +77,22 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "batches": batches(found),
         "queues": found.queues(QUEUE_EVERY_S),
     }
+
+
+def centres(name: str) -> list[CentreDescription]:
+    """Centres of a scenario.
+
+    Raises
+    ------
+    KeyError : there is no such scenario.
+    """
+    made = []
+    for centre, (factor, rules) in PAPER.scenarios[name].items():
+        size, *price = PAPER.centres[centre]
+        fields = dict(RULES[rules])
+        own = scenario(fields.pop("name"), fields)
+        made.append(CentreDescription(centre, size, own, factor, *price))
+    return made
 
 
 @lru_cache(maxsize=2)

@@ -12,8 +12,7 @@ from paths import SMALL_TRACE
 
 from simulator.studies.rua import report as rua_report
 from simulator.studies.rua import runs as rua
-from simulator.studies.rua.claims import STATEMENTS
-from simulator.studies.rua.paper import COLUMNS, TABLES
+from simulator.studies.rua.claims import PAPER, STATEMENTS, TABLES, printed
 from simulator.studies.sharing.runs import simulated
 from simulator.study.study import Row, read_study, shipped_studies
 
@@ -91,11 +90,11 @@ def test_the_tables_against_their_own_text() -> None:
     rows = [
         Row(
             {"name": centre, "mix": mix, "strategy": strategy, "seed": seed},
-            {metric: table[centre, mix, strategy] for metric, (_, _, table) in TABLES.items()},
+            {metric: printed(metric, (centre, mix, strategy)) for metric in TABLES},
         )
         for centre in ("CTC", "SDSC")
         for mix in ("high", "med", "low")
-        for strategy in COLUMNS
+        for strategy in PAPER.columns
         for seed in (1, 2)
     ]
     claims = rua_report.report(rows, None).data["claims"]
