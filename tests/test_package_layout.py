@@ -133,6 +133,11 @@ def test_studies_simulate_by_the_interface() -> None:
     assert used == set()
 
 
+@pytest.mark.parametrize("folder", [f for f in FOLDERS if f.startswith("simulator.studies.")])
+def test_a_study_has_at_most_five_modules(folder: str) -> None:
+    assert len([*MODULES[folder].parent.glob("*.py")]) <= 5
+
+
 @pytest.mark.parametrize("folder", [f for f in FOLDERS if f])
 def test_a_folder_has_few_modules(folder: str) -> None:
     directory = MODULES[folder].parent
