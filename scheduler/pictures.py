@@ -89,6 +89,15 @@ def group_by_host(axes: Axes, hosts: Mapping[str, ProcSet]) -> bool:
     return True
 
 
+def encode_all(figures: Mapping[str, Figure]) -> dict[str, bytes]:
+    """Encode figures in all `FORMATS`, by file name."""
+    return {
+        f"{name}.{form}": encode(figure, form)
+        for name, figure in figures.items()
+        for form in FORMATS
+    }
+
+
 def steps(times: ArrayLike, changes: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sum the changes of a quantity that is 0 before the first change.
 

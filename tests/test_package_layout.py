@@ -121,6 +121,23 @@ def test_a_package_imports_only_packages_below_it(package: str) -> None:
     assert used - {package} <= BELOW[package]
 
 
+def test_studies_simulate_by_the_interface() -> None:
+    """A study is what a user could have written: it puts no core and no engine together."""
+    used = {
+        (name, other)
+        for name, others in IMPORTS.items()
+        for other in others
+        if name.startswith("simulator.studies")
+        and other.startswith(("simulator.engine", "scheduler.core"))
+    }
+    assert used == set()
+
+
+@pytest.mark.parametrize("folder", [f for f in FOLDERS if f.startswith("simulator.studies.")])
+def test_a_study_has_at_most_five_modules(folder: str) -> None:
+    assert len([*MODULES[folder].parent.glob("*.py")]) <= 5
+
+
 @pytest.mark.parametrize("folder", [f for f in FOLDERS if f])
 def test_a_folder_has_few_modules(folder: str) -> None:
     directory = MODULES[folder].parent

@@ -113,6 +113,7 @@ def test_the_wheel_holds_the_packages_and_the_studies(wheel: Path) -> None:
     assert {
         "simulator/examples/studies/backfilling.yaml",
         "simulator/examples/traces/synthetic.swf",
+        "simulator/studies/papers/prio.yaml",
     } <= names
 
 

@@ -15,23 +15,19 @@ import json
 import time
 from pathlib import Path
 
-import msgspec
-
 from reshape.collection import no_collection
 from reshape.speedup import parse
 from scheduler.compiled import STATE
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
-from scheduler.policies.scenarios import scenario
-from simulator.engine.sharing import Sharing
-from simulator.run import run
+from simulator.experiment.experiment import Experiment
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models.demands import CAPACITY, NAME, Demands
 from simulator.workload_models.resizable_trace import Resizability, of_trace
 
 PER_NODE = 4
-SHARING = Sharing(PER_NODE, {NAME: CAPACITY}, windows="changes", overtime="allow")
+SHARING = {"windows": "changes", "overtime": "allow"}
 
 
 def main() -> None:
@@ -49,14 +45,16 @@ def main() -> None:
     for policy, share in (("easy", 0.0), ("fcfs-pr", 0.5)):
         for times in (1, 10, 100):
             nodes = ProcSet.span(0, times * options.processors // PER_NODE)
-            machine = platform.Platform(nodes, PER_NODE)
+            machine = platform.Platform(nodes, PER_NODE, shared_per_node={NAME: CAPACITY})
             how = Resizability(share, parse("downey:A=64,sigma=1"))
             for sharing in (None, SHARING):
                 workload = of_trace(jobs, options.processors, how)
                 begin = time.process_time()
                 with no_collection():
-                    schedule = run(workload, machine, scenario(policy), sharing=sharing)
-                    found = msgspec.structs.asdict(schedule.metrics())
+                    experiment = Experiment(
+                        workload, machine=machine, scenario=policy, sharing=sharing
+                    )
+                    found = experiment.run().metrics
                 row = {
                     "policy": policy,
                     "resizable": share,

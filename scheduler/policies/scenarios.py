@@ -16,6 +16,7 @@ from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.removed import refuse_removed, without_removed
 from scheduler.policies.scenario import QueueRules, Scenario
+from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.text.located import converted
 from scheduler.text.used_fields import UnusedFieldError
 
@@ -37,6 +38,17 @@ _NONE = {
 }
 #: Fields that are None or a struct; a change of a member creates the struct.
 _PARTS: dict[str, Any] = {"redirection": Redirection}
+
+
+def predicts(chosen: Scenario) -> bool:
+    """Whether estimates of run times differ from the requests, in any partition."""
+    scenarios = by_partition(chosen).values()
+    return any(own.estimates.predictor() is not None for own in scenarios)
+
+
+def uses_first_fit(chosen: Scenario) -> bool:
+    """Whether all partitions take the first free processors, so that they may be counted."""
+    return all(own.selection == FirstFit() for own in by_partition(chosen).values())
 
 
 def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:

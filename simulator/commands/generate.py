@@ -8,11 +8,11 @@ import click
 from click.core import ParameterSource
 
 from reshape.cli.options import WholeRange, example
-from scheduler.policies.scenarios import scenario
 from scheduler.text.formats import counted
 from simulator.commands.options import seed_option, set_fields
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.jobs import Jobs
 from simulator.results.schedule import Schedule
-from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.workload_models import workload_file
@@ -114,7 +114,7 @@ def generate(
 
 
 def _under_easy(trace: swf.Trace, processors: int) -> Schedule:
-    return run(trace, processors, scenario("easy"))
+    return Experiment(Jobs(trace), processors=processors).run().schedule
 
 
 def _check_prio(output: Path) -> None:

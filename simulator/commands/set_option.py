@@ -17,8 +17,8 @@ from scheduler.policies.scenario import Scenario
 from scheduler.text.located import FieldPath
 from simulator.commands.options import set_fields
 from simulator.engine.costs import ResizeCost
+from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment.jobs import JobFields, Resizable
-from simulator.experiment.physics import ContiguityGain, SharingRules
 from simulator.experiment.settings import Settings
 from simulator.traces.normalise import Rules
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -43,6 +44,29 @@ class Frame(Protocol):
 
     def __getitem__(self, name: Any, /) -> Any:
         """Column of a name."""
+
+
+def given_columns(source: object, named: Mapping[str, Iterable[Any]]) -> dict[str, Iterable[Any]]:
+    """Columns of a mapping or a data frame, and those that are named besides.
+
+    Raises
+    ------
+    ConfigError : the source is another object, or a column is given twice.
+    """
+    given: dict[str, Iterable[Any]] = {}
+    if isinstance(source, Mapping):
+        given = {str(name): column for name, column in source.items()}
+    elif isinstance(source, Frame):
+        for name in source.columns:
+            if str(name) in given:
+                raise ConfigError("is in the data frame twice; keep one", field=str(name))
+            given[str(name)] = source[name]
+    elif source is not None:
+        fix = f"; read a file by Jobs.read({str(source)!r})" * isinstance(source, str | Path)
+        raise ConfigError(f"must be a mapping of columns or a data frame{fix}", field="jobs")
+    for name in named.keys() & given.keys():
+        raise ConfigError("is given twice; keep one", field=name)
+    return {**given, **named}
 
 
 def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:

@@ -32,7 +32,7 @@ def digest(experiment: Experiment) -> str:
     """Digest of all that determines the results of an experiment."""
     fields = {name: getattr(experiment, name) for name in experiment.__struct_fields__}
     jobs = fields.pop("jobs")
-    whole = [__version__, fields, jobs.fields, jobs.columns, experiment.described]
+    whole = [__version__, fields, jobs.fields, jobs.table, experiment.described]
     whole.append(experiment.chosen if experiment.centres is None else experiment.assignment)
     files = [jobs.fields.trace, jobs.fields.workload, *map(fields.get, PATHS)]
     contents = [_content(str(path)) for path in files if isinstance(path, str | Path)]

@@ -15,15 +15,19 @@ from scheduler.policies.registry import kind_of_policy, known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
+from scheduler.virtual_clock.loop import Watch
+from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment import rules
 from simulator.experiment.columns import NAMES, Frame
 from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
-from simulator.experiment.physics import ContiguityGain, SharingRules
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
 from simulator.experiment.scenarios import OF_SCENARIO
 from simulator.experiment.settings import Settings
+from simulator.predictions.quote_rules import QuoteRules
 from simulator.traces.files import replace_all
+from simulator.traces.swf import Trace
+from simulator.workload_models.workload import Workload
 
 #: Fields with a path that is relative to the folder of the file.
 PATHS = ("machine", "advance_reservations", "pool_wait")
@@ -81,7 +85,9 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
                 )
         return msgspec.structs.replace(self, **changes)
 
-    def run(self, *, whole_trace: bool = False, progress: bool = True) -> Simulation:
+    def run(
+        self, *, whole_trace: bool = False, progress: bool = True, watch: Watch | None = None
+    ) -> Simulation:
         """Simulate.
 
         Parameters
@@ -89,12 +95,13 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         whole_trace : read all columns of a trace, so that `Simulation.swf` can
             write it with its waits.
         progress : show progress on standard error if it takes more than a few seconds.
+        watch : called with (time in s, events, orders) after each instant, on one machine.
 
         Raises
         ------
         ReshapeError : no job can run by the rules, or a rule refuses one.
         """
-        return simulated(self, whole_trace=whole_trace, shows_progress=progress)
+        return simulated(self, whole_trace=whole_trace, shows_progress=progress, watch=watch)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Experiment:
@@ -197,11 +204,12 @@ def _jobs(given: Any, folder: Path | None = None) -> Jobs:
     if isinstance(given, str | Path):
         path = Path(given)
         return Jobs.read(path if folder is None else folder / path)
-    if isinstance(given, Frame):
+    if isinstance(given, Frame | Trace | Workload):
         return Jobs(given)
     if not isinstance(given, Mapping):
         raise ConfigError(
-            f"must be Jobs, the path of a file, a mapping or a data frame, got {given!r}",
+            f"must be Jobs, the path of a file, a mapping, a data frame, a trace or a workload, got"
+            f" {given!r}",
             field="jobs",
         )
     if given.keys() & NAMES:
@@ -226,7 +234,7 @@ def _plain(value: Any, name: str) -> Any:
         if name in OF_SCENARIO and not isinstance(value, str | Mapping):
             kind = {"queue_order": "order", "backfill_order": "order", "select": "selection"}
             return _of_policy(kind.get(name, name), value)
-        if isinstance(value, ContiguityGain | SharingRules):
+        if isinstance(value, ContiguityGain | SharingRules | QuoteRules):
             return msgspec.to_builtins(value)
         return _of_data(value)
     except TypeError:

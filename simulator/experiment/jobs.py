@@ -16,21 +16,18 @@ from reshape.speedup import Model, named, parse, written
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.experiment import parquet
-from simulator.experiment.columns import NAMES, Frame, trace_of
+from simulator.experiment.columns import NAMES, Frame, given_columns, trace_of
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import Trace
 from simulator.workload_models import workload_file
-from simulator.workload_models.generate import PRIO, Simulated, TraceRequest, make, model_of, prio
+from simulator.workload_models.generate import PRIO, Simulated, make, prio, request_of
 from simulator.workload_models.resizable_trace import Resizability
 from simulator.workload_models.workload import Workload
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-#: Jobs that a model draws by default.
-DEFAULT_JOBS = 1000
 #: Rules of cleaning of columns, which a program makes for a certain machine.
 OF_COLUMNS = Rules(larger="error")
-_OF_REQUEST = ("load", "queue", "resources", "law", "estimates", "longest_s")
 
 
 class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -90,9 +87,9 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     Parameters
     ----------
-    trace, workload, model, columns : the source, one of them: a trace (.swf, .swf.gz), or columns
-        in a file (.parquet); a workload file (.yaml); the name of a model, with its `options`;
-        columns by name.
+    trace, workload, model, columns : the source, one of them unless the jobs are in memory: a trace
+        (.swf, .swf.gz), or columns in a file (.parquet); a workload file (.yaml); the name of a
+        model, with its `options`; columns by name.
     lenient : leave out malformed lines of the trace, and report their number.
     rules : of cleaning. Jobs of columns that are larger than the machine are an error by default.
     first : number of jobs that run, the first ones by submission; None: all.
@@ -115,11 +112,13 @@ class Jobs:
 
     ``Jobs(submit_s=..., processors=..., run_s=..., walltime_s=...)`` takes columns of numbers as
     arrays or lists, and ``Jobs(frame)`` those of a data frame or another mapping. `Jobs.read` takes
-    a file, and `Jobs.drawn` draws jobs from a model.
+    a file, and `Jobs.drawn` draws jobs from a model. ``Jobs(trace)`` takes what
+    `simulator.traces.swf.read` returned, with columns changed if need be, and ``Jobs(workload)``
+    single jobs that a program has made.
 
     Parameters
     ----------
-    columns : a mapping of columns, such as a data frame.
+    source : a mapping of columns, such as a data frame; a `Trace`, or a `Workload`.
     named : columns by name; see `simulator.experiment.columns`.
 
     Raises
@@ -127,34 +126,29 @@ class Jobs:
     ConfigError : a column is missing, unknown or wrong; the message names column and row.
     """
 
-    __slots__ = ("_table", "fields")
+    __slots__ = ("fields", "table")
 
     def __init__(
-        self, columns: Mapping[str, Iterable[Any]] | Frame | None = None, /, **named: Iterable[Any]
+        self,
+        source: Mapping[str, Iterable[Any]] | Frame | Trace | Workload | None = None,
+        /,
+        **named: Iterable[Any],
     ) -> None:
-        given: dict[str, Iterable[Any]] = {}
-        if isinstance(columns, Mapping):
-            given = {str(name): column for name, column in columns.items()}
-        elif isinstance(columns, Frame):
-            for name in columns.columns:
-                if str(name) in given:
-                    raise ConfigError("is in the data frame twice; keep one", field=str(name))
-                given[str(name)] = columns[name]
-        elif columns is not None:
-            fix = f"; read a file by Jobs.read({str(columns)!r})" * isinstance(columns, str | Path)
-            raise ConfigError(f"must be a mapping of columns or a data frame{fix}", field="jobs")
-        for name in named.keys() & given.keys():
-            raise ConfigError("is given twice; keep one", field=name)
+        self.fields = JobFields()
+        self.table: Trace | Workload | None = None
+        if isinstance(source, Trace | Workload) and not named:
+            self.table = source
+            return
         self.fields = JobFields(columns={}, rules=OF_COLUMNS)
-        self._table: Trace | None = trace_of({**given, **named})
+        self.table = trace_of(given_columns(source, named))
 
     @classmethod
-    def of(cls, fields: JobFields, table: Trace | None = None) -> Jobs:
+    def of(cls, fields: JobFields, table: Trace | Workload | None = None) -> Jobs:
         """Jobs that plain data describes.
 
         Parameters
         ----------
-        table : columns, if they are the source and not in the data.
+        table : jobs in memory, if they are the source and not in the data.
 
         Raises
         ------
@@ -166,7 +160,7 @@ class Jobs:
             for name in ("trace", "workload", "model", "columns")
             if getattr(fields, name) is not None
         ]
-        if len(sources) != 1:
+        if len(sources) + (table is not None and not sources) != 1:
             what = " and ".join(sources) or "no source"
             raise ConfigError(
                 f"jobs have {what}; give one of trace, workload, model and columns", field="jobs"
@@ -175,12 +169,14 @@ class Jobs:
             raise ConfigError("applies to a trace only; leave it out", field="lenient")
         if fields.options and fields.model is None:
             raise ConfigError("applies to a model only; leave it out", field="options")
-        if fields.workload is not None or fields.model == PRIO:
+        made = cls.__new__(cls)
+        made.fields, made.table = fields, table
+        if made.single:
             for name, default in (("rules", Rules()), ("first", None), ("resizable", None)):
                 if getattr(fields, name) != default:
                     raise ConfigError(
-                        "applies to rigid jobs, and not to those of a workload file or of the"
-                        " model prio; leave it out",
+                        "applies to rigid jobs, and not to those of a workload or of the model"
+                        " prio; leave it out",
                         field=name,
                     )
         for name in ("trace", "workload"):
@@ -189,13 +185,13 @@ class Jobs:
                 raise ConfigError("cannot be read: No such file", file=path)
         if fields.resizable is not None:
             fields.resizable.drawn_by(0)
-        made = cls.__new__(cls)
         if fields.columns and table is None:
-            table = trace_of(fields.columns)
-            fields = msgspec.structs.replace(fields, columns={})
-        made.fields, made._table = fields, table
-        if fields.model is not None:
-            made._request(0)
+            made.table = trace_of(fields.columns)
+            made.fields = msgspec.structs.replace(fields, columns={})
+        if fields.model == PRIO:
+            prio(fields.options, 0)
+        elif fields.model is not None:
+            request_of(fields.model, fields.options, 0)
         return made
 
     @classmethod
@@ -300,9 +296,25 @@ class Jobs:
         if fields.model == PRIO:
             return prio(fields.options, 1 if seed is None else seed)[1]
         if fields.model is not None:
-            return make(self._request(1 if seed is None else seed), simulated)
-        assert self._table is not None
-        return self._table
+            wanted = request_of(fields.model, fields.options, 1 if seed is None else seed)
+            return make(wanted, simulated)
+        assert self.table is not None
+        return self.table
+
+    @property
+    def single(self) -> bool:
+        """Whether they are single jobs from the start, which say themselves what is resizable."""
+        fields = self.fields
+        return (
+            fields.workload is not None or fields.model == PRIO or isinstance(self.table, Workload)
+        )
+
+    @property
+    def source(self) -> str:
+        """Where they come from, for results."""
+        fields = self.fields
+        path = self.table.path if isinstance(self.table, Trace) else "workload"
+        return fields.trace or fields.workload or fields.model or path
 
     @property
     def draws(self) -> bool:
@@ -314,61 +326,54 @@ class Jobs:
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of which the jobs were made, (n,) arrays by name; of other sources none."""
-        held = {} if self._table is None else self._table.columns
+        held = self.table.columns if isinstance(self.table, Trace) else {}
         return {name: held[column] for name, (column, _) in NAMES.items() if column in held}
 
     def data(self) -> dict[str, Any]:
-        """The same as plain data, for a file."""
+        """The same as plain data, for a file.
+
+        Raises
+        ------
+        ConfigError : they are a trace or a workload in memory.
+        """
+        if self.table is not None and self.fields.columns is None:
+            raise ConfigError(
+                "jobs in memory have no path; write them by swf.write or workload_file.encode, and"
+                " give the path of the file",
+                field="jobs",
+            )
         columns = {name: column.tolist() for name, column in self.columns.items()}
-        return self._described() | ({} if self._table is None else {"columns": columns})
+        return self._described() | ({} if self.table is None else {"columns": columns})
 
     def _described(self) -> dict[str, Any]:
         """The plain data without the contents of columns."""
         data: dict[str, Any] = msgspec.to_builtins(self.fields)
         rules = msgspec.to_builtins(self.fields.rules)
-        usual = msgspec.to_builtins(Rules() if self._table is None else OF_COLUMNS)
+        usual = msgspec.to_builtins(Rules() if self.fields.columns is None else OF_COLUMNS)
         if rules == usual:
             data.pop("rules", None)
         else:
             data["rules"] = {k: v for k, v in rules.items() if v != usual[k]}
         return data
 
-    def _request(self, seed: int) -> TraceRequest:
-        """Request for the trace of a model."""
-        fields = self.fields
-        assert fields.model is not None
-        if fields.model == PRIO:
-            prio(fields.options, seed)
-            return TraceRequest(PRIO, 0, seed)
-        own = {name: value for name, value in fields.options.items() if name in _OF_REQUEST}
-        parameters = {
-            name: value
-            for name, value in fields.options.items()
-            if name not in own and name != "jobs"
-        }
-        model_of(fields.model, parameters)
-        jobs = fields.options.get("jobs", DEFAULT_JOBS)
-        if not (isinstance(jobs, int) and jobs > 0):
-            raise ConfigError(f"must be a whole number >= 1, got {jobs!r}", field="jobs")
-        wanted = {"model": fields.model, "jobs": jobs, "seed": seed, "parameters": parameters}
-        return converted(wanted | own, TraceRequest, "jobs.options")
-
     def _changed(self, **changes: Any) -> Jobs:
-        return Jobs.of(msgspec.structs.replace(self.fields, **changes), self._table)
+        return Jobs.of(msgspec.structs.replace(self.fields, **changes), self.table)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same jobs are described; columns equal only themselves."""
+        """Whether the same jobs are described; those in memory equal only themselves."""
         if not isinstance(other, Jobs):
             return NotImplemented
-        return self.fields == other.fields and self._table is other._table
+        return self.fields == other.fields and self.table is other.table
 
     __hash__ = None  # type: ignore[assignment]  # options are mappings
 
     def __repr__(self) -> str:
         """The plain data, columns by the number of their rows."""
         data = self._described()
-        if self._table is not None:
-            data["columns"] = f"{len(self._table)} rows"
+        if isinstance(self.table, Trace):
+            data["columns"] = f"{len(self.table)} rows"
+        elif self.table is not None:
+            data["workload"] = f"{len(self.table.jobs)} jobs"
         return f"Jobs({', '.join(f'{name}={value!r}' for name, value in data.items())})"
 
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from simulator.study import is_computing
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -27,7 +29,7 @@ class SimulationProgress:
     ----------
     title : name of the simulation.
     first, last : times of the first and the last submission, s.
-    shows : whether to show anything.
+    shows : whether to show anything; a run of a study does not.
     console : to write to; None: standard error.
     clock : gives the present time, s.
     """
@@ -43,7 +45,8 @@ class SimulationProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._title, self._first, self._last = title, first, last
-        self._shows, self._console, self._clock = shows, console, clock
+        self._shows = shows and not is_computing.get()
+        self._console, self._clock = console, clock
         self._begin = self._line_at = clock()
         self._share = 0.0
         self._bar: Progress | None = None

@@ -18,6 +18,7 @@ import msgspec
 from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.settings import COUNT, Settings
+from simulator.predictions.quote_rules import QuoteRules
 
 
 class Refusal(NamedTuple):
@@ -57,7 +58,7 @@ def _kills_in_vain(own: Settings) -> bool:
     return (
         not _at_centres(own)
         and own.chosen.backfill.kill_at_reservation
-        and own.jobs.fields.workload is None
+        and not own.jobs.single
         and own.rules.overrun != "keep"
     )
 
@@ -87,12 +88,22 @@ REFUSALS = (
         "select", "sharing", "contiguity", "dispersal")),
     Refusal("advance_reservations", _at_centres, "centres take no advance reservations yet; leave"
             " it out"),
+    Refusal("quotes", _on_pool, "no forecast knows which nodes a pool will have; leave it out"),
+    Refusal("quotes", lambda own: _at_centres(own) and own.quote_rules != QuoteRules(),
+            "centres keep what they were asked for when a job was submitted, and forecast nothing"
+            " besides; give {}"),
+    Refusal("quotes", lambda own: not _at_centres(own) and own.chosen.redirection is not None,
+            "no forecast follows jobs that are redirected yet; leave one out"),
+    Refusal("quotes", lambda own: own.feedback,
+            "no forecast knows which jobs feedback will submit; leave one out"),
+    Refusal("quotes.run_times", lambda own: own.single_jobs and (
+        own.quote_rules is not None and own.quote_rules.run_times == "exact"),
+        "resizable jobs have no run times that are known beforehand; give estimates"),
     Refusal("assign", lambda own: not _at_centres(own), "needs a machine of several centres"),
     Refusal("dispatch", lambda own: not _at_centres(own), "needs a machine of several centres"),
-    Refusal("jobs", lambda own: _at_centres(own) and (
-        own.jobs.fields.workload is not None or own.jobs.fields.model == "prio"),
-        "centres take the jobs of a trace yet, not those of a workload file or of the model prio;"
-        " give a trace, and with_resizable"),
+    Refusal("jobs", lambda own: _at_centres(own) and own.jobs.single,
+            "centres take the jobs of a trace yet, not those of a workload or of the model prio;"
+            " give a trace, and with_resizable"),
     Refusal("processors", lambda own: own.machine is not None,
             "the machine names the number of processors; leave processors out"),
     Refusal("sharing", lambda own: own.contiguity is not None,
@@ -149,10 +160,9 @@ REFUSALS = (
             "resizable jobs get individual processors; give first-fit, or leave it out"),
     Refusal("select", lambda own: own.select == COUNT and not own.counted,
             "count has no effect, because individual processors are needed; leave it out"),
-    Refusal("load", lambda own: own.jobs.fields.workload is not None or (
-        own.jobs.fields.model == "prio"),
-        "applies to the jobs of a trace; a workload file and the model prio say when jobs are"
-        " submitted"),
+    Refusal("load", lambda own: own.jobs.single,
+            "applies to the jobs of a trace; a workload and the model prio say when jobs are"
+            " submitted"),
     Refusal("load", _at_centres, "is that of one machine, which several centres are not"),
     Refusal("seed", lambda own: not own.draws,
             "nothing is drawn: no job, wait, demand or centre is chosen by chance; leave it out"),
@@ -203,7 +213,7 @@ def check(settings: Settings) -> None:
 def _resolve(settings: Settings) -> None:
     """Look up everything that is named, so that errors come before a long simulation."""
     _ = settings.described, settings.pool_options, settings.gain, settings.shared
-    _ = settings.reservations, settings.assignment
+    _ = settings.reservations, settings.assignment, settings.quote_rules
     if settings.centres is None:
         _ = settings.chosen
     elif settings.estimates is not None:

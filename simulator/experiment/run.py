@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools.run import PoolRun
+    from simulator.predictions.quotes import QuotedStart
     from simulator.results.pictures import Scene
     from simulator.statistics.job_variables import JobValues
 
 SAMPLE_S = 3600.0  #: Time between two samples of statistics, s.
 METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
 PARQUET = f"jobs{parquet.ENDING}"
+QUOTES = "quotes.csv"
 
 
 class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -61,6 +63,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         workload.
     counted : whether processors were only counted.
     window : submissions that count in the metrics.
+    quoted : forecasts at submission on one machine.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     site: str = ""
     counted: bool = False
     window: Window = Window()
+    quoted: Sequence[QuotedStart] = ()
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -131,14 +135,22 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         """Advance reservations that were granted."""
         return tables.reservation_columns(self.schedule)
 
+    @cached_property
+    def quotes(self) -> Columns:
+        """What was forecast of jobs at their submission, if the experiment asked for it."""
+        if self.centres is not None:
+            return tables.centre_quote_columns(self.centres)
+        return tables.quote_columns(self.schedule, self.quoted)
+
     @property
     def tables(self) -> dict[str, Columns]:
-        """All tables that have rows, by name: these four, and those of centres and a pool."""
+        """All tables that have rows, by name: these five, and those of centres and a pool."""
         found = {
             "jobs": self.jobs,
             "allocations": self.allocations,
             "resizes": self.resizes,
             "reservations": self.reservations,
+            "quotes": self.quotes,
         }
         if self.centres is not None:
             found["centres"] = tables.centre_columns(self.centres)
@@ -209,6 +221,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             found = {jobs_csv.NAME: jobs_csv.encode(schedule, self.name)}
         if self.pool is not None:
             found[ALLOCATIONS] = self.pool.allocations_csv()
+        if self.quotes.rows:
+            found[QUOTES] = self.quotes.csv()
         if with_paraver:
             began = 0 if self.trace is None else self.trace.declared("UnixStartTime") or 0
             began += int(schedule.jobs.submitted[0])

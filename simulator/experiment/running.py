@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from reshape.collection import no_collection
 from reshape.errors import ConfigError
-from scheduler.config import machine_file
-from scheduler.policies.scenarios import scenario
-from simulator.experiment.jobs import processors_of
+from scheduler.core.core import Core
+from scheduler.model.events import REDIRECTION, Event
+from scheduler.model.machine import Machine
+from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.network import Network
+from scheduler.model.orders import Order
+from scheduler.policies.scenarios import predicts
+from scheduler.virtual_clock.loop import Watch
+from simulator.engine.costs import Contiguity
+from simulator.engine.engine import Engine
+from simulator.experiment.jobs import Jobs
 from simulator.experiment.progress import SimulationProgress
 from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
+from simulator.experiment.sources import Source, cleaned, machine_for, source_of, with_load
 from simulator.many_centres.rules import with_estimates
+from simulator.results.dispersal import Dispersal
+from simulator.results.fragmentation import ExternalLoss, fragmentation
+from simulator.results.penalties import penalties
 from simulator.results.schedule import Schedule
 from simulator.results.window import Window
-from simulator.run import predicts, rules_of_run, run
 from simulator.traces import swf
 from simulator.traces.feedback import COLUMNS as FEEDBACK
-from simulator.traces.normalise import (
-    LABELS,
-    NEEDED,
-    CleaningReport,
-    Rules,
-    TraceJobs,
-    machine_size,
-    normalise,
-)
-from simulator.traces.partitions import TracePartitions
-from simulator.traces.scaling import scaled
+from simulator.traces.feedback import Feedback
+from simulator.traces.normalise import LABELS, NEEDED, TraceJobs
 from simulator.traces.swf import Trace
+from simulator.workload_models.advance_reservations import granted
 from simulator.workload_models.resizable_trace import of_trace
 from simulator.workload_models.workload import Workload
 
+if TYPE_CHECKING:
+    from simulator.predictions.quotes import StartQuotes
+
 
 def simulated(
-    settings: Settings, *, whole_trace: bool = False, shows_progress: bool = False
+    settings: Settings,
+    *,
+    whole_trace: bool = False,
+    shows_progress: bool = False,
+    watch: Watch | None = None,
 ) -> Simulation:
     """Simulate an experiment.
 
@@ -45,11 +57,14 @@ def simulated(
     ----------
     whole_trace : read all columns of the trace, so that the run can write it with its waits.
     shows_progress : show progress if it takes more than a few seconds.
+    watch : see `Experiment.run`.
 
     Raises
     ------
     ReshapeError : no job can run by the rules, or a rule refuses one; what does not go together.
     """
+    if watch is not None and (settings.centres is not None or settings.pool is not None):
+        raise ConfigError("applies to one machine; leave it out", field="watch")
     if settings.centres is not None:
         return _at_centres(settings, shows_progress=shows_progress)
     chosen = settings.chosen
@@ -63,7 +78,7 @@ def simulated(
     loaded = settings.jobs.load(settings.seed, columns=columns, simulated=_under_easy)
     if settings.pool_options is not None:
         return _on_pool(settings, loaded, shows_progress=shows_progress)
-    return _on_machine(settings, loaded, shows_progress=shows_progress)
+    return _on_machine(settings, loaded, watch, shows_progress=shows_progress)
 
 
 def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> SimulationProgress:
@@ -77,65 +92,154 @@ def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> S
 
 
 def _on_machine(
-    settings: Settings, loaded: Trace | Workload, *, shows_progress: bool
+    settings: Settings,
+    loaded: Trace | Workload,
+    watch: Watch | None = None,
+    *,
+    shows_progress: bool = False,
 ) -> Simulation:
     """Simulate on one machine."""
-    chosen, trace, report = settings.chosen, None, None
-    machine = settings.platform or machine_file.flat(_size(settings, loaded))
-    amounts: dict[str, int] = {}
-    counted: bool | None = settings.counted
+    machine, trace = machine_for(settings, loaded), None
     if isinstance(loaded, Trace):
-        loaded = trace = _with_load(settings, loaded, machine.processors)
-        amounts = trace.shared_capacities()
-    sharing = settings.sharing_on(machine, amounts)
-    gain = settings.gain
-    workload: Trace | Workload = loaded
-    how = settings.resizability
-    if trace is not None and how is not None:
-        rules, kills = rules_of_run(settings.rules, sharing, contiguous_gain=gain is not None)
-        jobs, report = _cleaned(settings, trace, machine.processors, rules)
-        size, limits = machine.processors, machine.limits
-        workload = of_trace(jobs, size, how, kills=kills, limits=limits)
-    if isinstance(workload, Workload):
-        counted = False if settings.individual else None
-    with _progress(settings, workload, shows=shows_progress) as progress:
-        schedule = run(
-            workload,
-            machine,
-            chosen,
-            settings.rules,
-            event_order=settings.event_order,
-            counted=counted,
-            first=settings.jobs.fields.first,
-            contiguity_speedup=None if gain is None else gain.speedup,
-            dispersal_exponent=inf if gain is None else gain.exponent,
-            dispersal=settings.dispersal,
-            sharing=sharing,
-            advance=settings.reservations,
-            partition_field=settings.partition_field,
-            feedback=trace if settings.feedback else None,
-            tick=progress.tick,
-        )
-    if report is not None:
-        schedule = msgspec.structs.replace(schedule, report=report)
+        loaded = trace = with_load(settings, loaded, machine.processors)
+    source = source_of(settings, loaded, machine)
+    follows = None
+    if settings.feedback and trace is not None:
+        follows = Feedback.of(trace, source.jobs)
+    core = _core(settings, source)
+    loss = _external_loss(core) if source.keeps_places else None
+    quotes = _quotes(settings, core, source)
+    gain, network = settings.gain, machine.network
+    progress = _progress(settings, loaded, shows=shows_progress)
+    engine = Engine(
+        core,
+        source.submissions,
+        requests=[each.request(float(source.jobs.submitted[0])) for each in settings.reservations],
+        cost=source.cost,
+        start_s=source.start_s,
+        end_s=source.end_s,
+        watch=_all([watch, loss, quotes]),
+        allocations=source.keeps_places,
+        estimates=predicts(settings.chosen),
+        contiguity=None if gain is None else Contiguity(gain.speedup, network, gain.exponent),
+        sharing=source.sharing,
+        tick=progress.tick,
+        feedback=None if follows is None else (follows.after, follows.think_s),
+    )
+    with no_collection(), progress:
+        result = engine.run()
+    schedule = Schedule.of(result, _submitted(source.jobs, engine.submitted), source.report)
+    measured = _measured(settings, schedule, source, core, loss)
     made = Simulation(
         settings.name,
         {"trace": settings.source, "policy": settings.title},
-        chosen,
-        schedule,
+        settings.chosen,
+        msgspec.structs.replace(schedule, advance=granted(result.answers), **measured),
         machine.processors,
         settings.tau_s,
-        _is_rigid(workload),
-        isinstance(workload, Trace),
+        source.rigid,
+        not source.single,
         trace,
         sample_s=settings.sample_s or SAMPLE_S,
         price=settings.price,
         site=settings.site,
-        counted=bool(counted),
+        counted=source.counted,
         window=Window(settings.warm_up_s, settings.cool_down_s),
+        quoted=() if quotes is None else quotes.starts,
     )
     _ = made.metrics  # an error about the window comes with the run
     return made
+
+
+def _submitted(jobs: TraceJobs, times: Sequence[float] | None) -> TraceJobs:
+    """Jobs with the times at which feedback submitted them; as recorded if it did not."""
+    if times is None:
+        return jobs
+    given = np.array(times)
+    submitted = np.where(np.isnan(given), jobs.submitted, given)
+    return msgspec.structs.replace(jobs, submitted=submitted)
+
+
+def _core(settings: Settings, source: Source) -> Core:
+    """Core for a machine, with its partitions, or a redirection group beside it."""
+    chosen = settings.chosen
+    machines = source.machine.machines(source.resources, counted=source.counted)
+    machine = machines.pop(next(iter(machines)))
+    if chosen.redirection is not None and not chosen.partitions:
+        try:
+            extra = chosen.redirection.group_size(source.machine.processors)
+        except ValueError as error:
+            raise ConfigError(str(error), field="redirection") from None
+        machines[REDIRECTION] = Machine(
+            [(REDIRECTION, extra)], counted=source.counted, numbering=machine.numbering
+        )
+    return Core(
+        chosen,
+        machine,
+        machines,
+        kill_at_walltime=source.kill,
+        order=settings.event_order,
+        keep_ended=source.single,
+    )
+
+
+def _external_loss(core: Core) -> ExternalLoss | None:
+    """Count of what contiguity costs; None with several partitions, or if any processors do."""
+    partition, *others = core.partitions
+    return ExternalLoss(partition) if partition.state.placing and not others else None
+
+
+def _quotes(settings: Settings, core: Core, source: Source) -> StartQuotes | None:
+    """Forecasts at submission, if they are wanted."""
+    rules = settings.quote_rules
+    if rules is None:
+        return None
+    from simulator.predictions.quotes import StartQuotes  # late, as all that few runs need
+
+    jobs, exact = source.submissions, rules.run_times == "exact"
+    run_s = dict(enumerate(jobs.run_times(), 1)) if exact else {}
+    specs, seed = jobs.specs(), settings.seed or 0
+    return StartQuotes(core, specs, jobs.submit_times(), rules, run_s=run_s, seed=seed)
+
+
+def _all(watches: Sequence[Watch | None]) -> Watch | None:
+    """Watch that calls others, of which some may be missing."""
+    called = [watch for watch in watches if watch is not None]
+    if len(called) < 2:
+        return called[0] if called else None
+
+    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
+        for each in called:
+            each(now, events, orders)
+
+    return watch
+
+
+def _measured(
+    settings: Settings, schedule: Schedule, source: Source, core: Core, loss: ExternalLoss | None
+) -> dict[str, Any]:
+    """What neighbours and the places of the jobs amount to, as fields of a schedule."""
+    found: dict[str, Any] = {}
+    network = source.machine.network
+    if source.keeps_places and len(core.partitions) == 1:
+        lost = 0.0 if loss is None else loss.lost
+        found["fragmentation"] = fragmentation(schedule, lost, source.requested)
+    if source.keeps_places and network and (settings.dispersal or isinstance(network, Mesh)):
+        found["dispersal"] = _dispersal(schedule, network)
+    if source.sharing is not None:
+        found["penalties"] = penalties(schedule)
+    return found
+
+
+def _dispersal(schedule: Schedule, network: Network) -> Dispersal:
+    """Dispersal of the jobs in a network."""
+    numbers = range(1, len(schedule.ended) + 1)
+    if schedule.places is None:
+        held = schedule.allocated or {}
+        return Dispersal.of(network, (held.get(number) for number in numbers))
+    ends = zip(numbers, schedule.ended.tolist(), strict=True)
+    over_time = ((schedule.places.get(number, ()), end) for number, end in ends)
+    return Dispersal.over_time(network, over_time)
 
 
 def _on_pool(settings: Settings, loaded: Trace | Workload, *, shows_progress: bool) -> Simulation:
@@ -150,8 +254,8 @@ def _on_pool(settings: Settings, loaded: Trace | Workload, *, shows_progress: bo
     if isinstance(loaded, Workload):
         workload = loaded
     else:
-        trace = _with_load(settings, loaded, size)
-        workload, report = _cleaned(settings, trace, size, settings.rules)
+        trace = with_load(settings, loaded, size)
+        workload, report = cleaned(settings, trace, size, settings.rules)
         if settings.resizability is not None:
             workload = of_trace(workload, size, settings.resizability)
     seed = settings.seed or 0
@@ -211,42 +315,7 @@ def _at_centres(settings: Settings, *, shows_progress: bool) -> Simulation:
     )
 
 
-def _size(settings: Settings, loaded: Trace | Workload) -> int:
-    """Processors of a machine that is nothing else."""
-    size = settings.processors or processors_of(loaded)
-    if size is not None:
-        return size
-    if isinstance(loaded, Trace):
-        return machine_size(loaded)  # its error names the largest job
-    raise ConfigError(
-        f"{settings.source} names no processors; give their number", field="processors"
-    )
-
-
-def _with_load(settings: Settings, trace: Trace, processors: int) -> Trace:
-    """Trace with the wanted offered load, by the jobs that run."""
-    if settings.load is None:
-        return trace
-    jobs, _ = _cleaned(settings, trace, processors, settings.rules)
-    return scaled(trace, jobs, processors, settings.load)
-
-
-def _cleaned(
-    settings: Settings, trace: Trace, processors: int, rules: Rules
-) -> tuple[TraceJobs, CleaningReport]:
-    """Jobs of a trace that the rules keep and the experiment takes."""
-    limits = None if settings.platform is None else settings.platform.limits
-    parts = None
-    if limits is not None:
-        parts = TracePartitions.of(trace, limits, settings.partition_field)
-    jobs, report = normalise(
-        trace, processors, rules, labels=predicts(settings.chosen), partitions=parts
-    )
-    first = settings.jobs.fields.first
-    return jobs if first is None else jobs.first(first), report
-
-
-def _is_rigid(workload: Trace | TraceJobs | Workload) -> bool:
+def _is_rigid(workload: TraceJobs | Workload) -> bool:
     """Whether no job can be resized."""
     if not isinstance(workload, Workload):
         return True
@@ -255,4 +324,4 @@ def _is_rigid(workload: Trace | TraceJobs | Workload) -> bool:
 
 def _under_easy(trace: Trace, processors: int) -> Schedule:
     """Schedule under EASY, by which a model finds the rate of arrival for a mean queue."""
-    return run(trace, processors, scenario("easy"))
+    return _on_machine(Settings(Jobs(trace), processors=processors), trace).schedule

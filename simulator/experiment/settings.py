@@ -16,12 +16,13 @@ from scheduler.config.machine_file import Platform
 from scheduler.policies.assignment.interface import Seeded
 from scheduler.policies.registry import find, name_of
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import uses_first_fit
 from scheduler.pools.options import KEYS, PoolOptions, parse_pool_options
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted
+from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.engine.sharing import Sharing
 from simulator.experiment.jobs import Resizable
-from simulator.experiment.physics import ContiguityGain, SharingRules
 from simulator.experiment.scenarios import EXACT, OF_SCENARIO, estimates_of, scenario_of
 from simulator.many_centres.centres_file import (
     CentreDescription,
@@ -29,12 +30,11 @@ from simulator.many_centres.centres_file import (
 )
 from simulator.many_centres.rules import CentresRules, rules_named
 from simulator.pools.waits import BatchWaits, read_waits
-from simulator.run import uses_first_fit
+from simulator.predictions.quote_rules import QuoteRules
 from simulator.traces.normalise import Rules
 from simulator.traces.partitions import PartitionField
 from simulator.workload_models import advance_reservations
 from simulator.workload_models.advance_reservations import PlannedReservation
-from simulator.workload_models.generate import PRIO
 from simulator.workload_models.resizable_trace import Resizability
 
 T = TypeVar("T")
@@ -76,13 +76,15 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         or a trace with waits.
     load : offered load to which the times between submissions are stretched or shortened; None: as
         they are.
-    seed : of all draws; None: 0 for resizable jobs and pools, 1 for models and demands, and that of
-        a workload file.
+    seed : of all draws; None: 0 for resizable jobs, pools and quotes, 1 for models and demands, and
+        that of a workload file.
     tau_s : bound of the bounded slowdown, s.
     warm_up_s, cool_down_s : jobs that are submitted so soon after the first one, or so shortly
         before the last one, count in no metric, s; see `Window`.
     sample_s : time between two samples of statistics over time, s; None: 3600.
     price : of a processor-hour, for the costs of jobs in statistics; centres have their own.
+    quotes : forecast the starts of jobs at their submission, into the table `quotes`: a mapping, {}
+        for its defaults; see `QuoteRules`. Centres keep what they were asked for.
     """
 
     jobs: Any
@@ -111,6 +113,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     cool_down_s: float = 0.0
     sample_s: float | None = None
     price: float | None = None
+    quotes: Any = None
 
     @cached_property
     def described(self) -> Platform | list[CentreDescription] | None:
@@ -157,8 +160,9 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @property
     def counted(self) -> bool:
         """Whether the processors of rigid jobs are only counted."""
-        needed = self.sharing is not None or self.advance_reservations is not None
-        return not (self.individual or needed) and uses_first_fit(self.chosen)
+        needed = (self.sharing, self.advance_reservations, self.quotes)  # they tell them apart
+        individual = self.individual or any(given is not None for given in needed)
+        return not individual and uses_first_fit(self.chosen)
 
     @property
     def gain(self) -> ContiguityGain | None:
@@ -209,6 +213,14 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             seed=1 if self.seed is None else self.seed,
         )
 
+    @property
+    def quote_rules(self) -> QuoteRules | None:
+        """Which jobs are forecast at their submission; None: none is."""
+        given = self.quotes
+        if given is None or isinstance(given, QuoteRules):
+            return given
+        return converted(given, QuoteRules, "quotes")
+
     @cached_property
     def reservations(self) -> list[PlannedReservation]:
         """Advance reservations."""
@@ -233,9 +245,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             field = (error.field or "").removeprefix("assignment.").removeprefix("dispatch.")
             field = "assign" if field == "assignment" else f"dispatch.{field}"
             raise ConfigError(error.message, field=field) from None
-        if isinstance(given, str):
-            return rules
-        return msgspec.structs.replace(rules, assignment=given)
+        rules = msgspec.structs.replace(rules, keep_quotes=self.quotes is not None)
+        return rules if isinstance(given, str) else msgspec.structs.replace(rules, assignment=given)
 
     @property
     def draws(self) -> bool:
@@ -247,7 +258,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             self.assignment.dispatch.ask is not None
             or isinstance(self.assignment.assignment, Seeded)
         )
-        return self.jobs.draws or wrong_demands or waits or asks
+        futures = self.quote_rules is not None and self.quote_rules.futures > 0
+        return self.jobs.draws or wrong_demands or waits or asks or futures
 
     @cached_property
     def pool_options(self) -> PoolOptions | None:
@@ -273,9 +285,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @property
     def single_jobs(self) -> bool:
         """Whether jobs are simulated one by one, as resizable ones are, and not as columns."""
-        fields = self.jobs.fields
-        given = fields.workload is not None or fields.resizable is not None
-        return (given or fields.model == PRIO) and self.centres is None
+        given = self.jobs.single or self.jobs.fields.resizable is not None
+        return given and self.centres is None
 
     @property
     def centre_estimates(self) -> Estimates:
@@ -289,8 +300,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @property
     def source(self) -> str:
         """Where the jobs come from, for results."""
-        fields = self.jobs.fields
-        return fields.trace or fields.workload or fields.model or "columns"
+        source: str = self.jobs.source
+        return source
 
     @property
     def name(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -14,11 +16,13 @@ from scheduler.text.tables import Table as TextTable
 from scheduler.text.tables import render
 from simulator.results.jobs_csv import JobTable, job_names
 from simulator.results.metrics import bounded_slowdown
+from simulator.results.penalties import penalised_pct, penalised_s
 from simulator.results.schedule import Schedule
 
 if TYPE_CHECKING:
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools.run import PoolRun
+    from simulator.predictions.quotes import QuotedStart
 
 #: Rows that are shown at each end of a long table.
 SHOWN = 5
@@ -40,6 +44,14 @@ class Columns(dict[str, NDArray[Any]]):
     @property
     def _size(self) -> str:
         return f"{self.rows} rows x {len(self)} columns"
+
+    def csv(self) -> bytes:
+        """The rows as CSV, below a line of the names."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self)
+        writer.writerows(zip(*(column.tolist() for column in self.values()), strict=True))
+        return text.getvalue().encode()
 
     def __repr__(self) -> str:
         """The first and the last rows."""
@@ -83,7 +95,10 @@ def _column(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def job_columns(schedule: Schedule, tau_s: float) -> Columns:
-    """One row for each job in the order of submission; times are nan where a job could not run."""
+    """One row for each job in the order of submission; times are nan where a job could not run.
+
+    On shared nodes, `penalised_s` and `penalised_pct` tell what neighbours added to a run time.
+    """
     jobs, started, ended = schedule.jobs, schedule.started, schedule.ended
     ran = ~np.isnan(ended)
     estimates = schedule.first_estimates
@@ -101,9 +116,13 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
         turnaround_s=ended - jobs.submitted,
         bounded_slowdown=bounded_slowdown(schedule.wait, schedule.run_s, tau_s),
         state=np.where(ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
+        nominal_run_s=jobs.run,
     )
     if jobs.partitions:
         columns["partition"] = np.array(jobs.partitions)[jobs.partition]
+    if schedule.penalties is not None:
+        columns["penalised_s"] = penalised_s(schedule)
+        columns["penalised_pct"] = penalised_pct(schedule)
     return columns
 
 
@@ -169,6 +188,47 @@ def pool_columns(run: PoolRun) -> Columns:
     ]
     names = ("submitted_s", "granted_s", "ended_s", "nodes", "ending")
     return of_rows(names, [[np.nan if v is None else v for v in row] for row in rows])
+
+
+def quote_columns(schedule: Schedule, quoted: Sequence[QuotedStart]) -> Columns:
+    """One row for each job whose start was forecast when it was submitted, in that order.
+
+    `row` is the row of the job among the jobs, and `expected_start_s` its start without further
+    arrivals. With futures there are the quantiles of the start with arrivals, `p10_start_s` to
+    `p90_start_s`; `raw_p10_start_s` to `raw_p90_start_s` are these before calibration. A time
+    beyond the horizon of the futures is nan.
+    """
+    names = job_names(schedule)
+    columns = Columns(
+        job=np.array([names[each.job - 1] for each in quoted], np.str_),
+        row=np.array([each.job - 1 for each in quoted], np.int64),
+        expected_start_s=np.array([each.start_s for each in quoted], np.float64),
+    )
+    for prefix, spreads in (
+        ("", [each.spread for each in quoted]),
+        ("raw_", [each.raw for each in quoted]),
+    ):
+        for name in ("p10", "p50", "p90"):
+            times = [getattr(spread, name) for spread in spreads if spread is not None]
+            if times:
+                columns[f"{prefix}{name}_start_s"] = np.array(times, np.float64)
+    return columns
+
+
+def centre_quote_columns(ran: CentresSchedule) -> Columns:
+    """One row for each job: what was expected of it at its submission, if that was kept.
+
+    `wait_s` is the wait that the chosen centre quoted, nan if it was not asked, and `run_s` the run
+    time on CPU factor 1.
+    """
+    names = job_names(ran.schedule)
+    quoted = sorted((ran.quotes or {}).items())
+    return Columns(
+        job=np.array([names[number - 1] for number, _ in quoted], np.str_),
+        row=np.array([number - 1 for number, _ in quoted], np.int64),
+        wait_s=np.array([each.wait_s for _, each in quoted], np.float64),
+        run_s=np.array([each.run_s for _, each in quoted], np.float64),
+    )
 
 
 def reservation_columns(schedule: Schedule) -> Columns:

@@ -14,6 +14,7 @@ from reshape.errors import ReshapeError
 from scheduler.core.core import Core
 from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import predicts
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolRecord
 from scheduler.text.formats import counted, format_time
@@ -22,7 +23,6 @@ from simulator.engine.engine import Engine
 from simulator.pools.pooled_site import EndedAllocation, PooledSite
 from simulator.pools.waits import BatchWaits
 from simulator.results.schedule import Schedule
-from simulator.run import predicts
 from simulator.traces.normalise import TraceJobs
 from simulator.workload_models.workload import Workload
 

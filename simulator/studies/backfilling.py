@@ -9,17 +9,13 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-import msgspec
 import numpy as np
 
+import simulator as sim
 from reshape.errors import ConfigError
-from scheduler.policies.scenarios import scenario
-from simulator.run import run as simulate
 from simulator.statistics.collectors import collected
-from simulator.statistics.job_variables import JobValues
 from simulator.study.study import trace_path
 from simulator.traces import swf
-from simulator.traces.normalise import NEEDED, machine_size
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, float | None]:
@@ -38,16 +34,16 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float | None]:
     load = parameters["load"]
     if not (isinstance(load, int | float) and 0 < load < inf):
         raise ConfigError(f"must be a number above 0, got {load!r}", field="load")
-    trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
+    trace = swf.read(trace_path(parameters, parameters["trace"]))
     gaps = np.diff(np.sort(trace.columns["submit"]))
     gaps = np.random.default_rng(parameters["seed"]).permutation(gaps)
     trace.columns["submit"] = np.concatenate([[0.0], np.cumsum(gaps / load)])
-    changes = {"backfill_order": parameters["backfill_order"] or "none"}
-    chosen = scenario(parameters["policy"], changes)
-    schedule = simulate(trace, machine_size(trace), chosen)
-    numbers = msgspec.structs.asdict(schedule.metrics(parameters["tau"]))
-    shown = {
-        name: numbers[name] for name in ("mean_wait_s", "mean_bounded_slowdown", "utilization")
-    }
-    jobs = JobValues(schedule, tau=parameters["tau"])
-    return shown | collected(jobs, (parameters.get("statistics") or "").split())
+    order = parameters["backfill_order"] or "none"
+    ran = sim.simulate(
+        sim.Jobs(trace),
+        scenario={"name": parameters["policy"], "backfill_order": order},
+        tau_s=parameters["tau"],
+    )
+    names = ("mean_wait_s", "mean_bounded_slowdown", "utilization")
+    shown = {name: ran.metrics[name] for name in names}
+    return shown | collected(ran.values, (parameters.get("statistics") or "").split())

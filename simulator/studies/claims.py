@@ -121,7 +121,7 @@ def as_records(claims: Sequence[Claim]) -> list[dict[str, Any]]:
             raise ValueError(f"claim {id_}: {claim.verdict!r} is not held, opposite or open")
     return [
         {"id": id_, "text": claim.text, "paper": claim.paper}
-        | dict(zip(("ours", "low", "high"), _numbers(claim.ours), strict=True))
+        | dict(zip(("ours", "low", "high"), numbers(claim.ours), strict=True))
         | {name: getattr(claim, name) for name in ("verdict", "part", "where", "remark")}
         for id_, claim in zip(ids, claims, strict=True)
     ]
@@ -154,6 +154,7 @@ def _cell(value: Interval | float | str | None) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _numbers(interval: Interval) -> list[float | None]:
+def numbers(interval: Interval) -> list[float | None]:
+    """Mean, low and high for JSON; None for a number that does not exist."""
     values = (interval.mean, interval.low, interval.high)
     return [float(value) if isfinite(value) else None for value in values]

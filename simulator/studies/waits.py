@@ -12,53 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from reshape.collection import no_collection
-from scheduler.core.core import Core
-from scheduler.forecasts.forecast import forecast
-from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.model.events import Event, JobSubmitted
-from scheduler.model.machine import Machine
-from scheduler.model.orders import Order
-from scheduler.policies.scenarios import scenario
-from simulator.engine.engine import Engine
+import simulator as sim
 from simulator.study.study import trace_path
 from simulator.traces import swf
-from simulator.traces.normalise import NEEDED, Rules, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import NEEDED
 
 #: Run times that forecasts expect: the real ones, the users' estimates, or predictions of the
 #: predictor `easy++` has. Any other value is the name of a predictor, by which the site schedules.
 EXACT, ESTIMATES, PREDICTIONS = "exact", "estimates", "predictions"
-
-
-class Predicted:
-    """Predicts the start of each job that waits, at its submission.
-
-    Parameters
-    ----------
-    core : core of the simulation.
-    jobs : jobs of the simulation.
-    exact : forecasts use the real run times.
-
-    Attributes
-    ----------
-    starts : predicted start of each job, s; that of a job that starts at once is its submission.
-    """
-
-    def __init__(self, core: Core, jobs: TraceJobs, *, exact: bool) -> None:
-        self.starts = np.array(jobs.submit_times())
-        self._core, self._count = core, len(jobs)
-        self._run_s = dict(enumerate(jobs.run_times(), 1)) if exact else {}
-
-    def __call__(self, time: float, events: list[Event], orders: list[Order]) -> None:
-        """Predict the starts of the jobs that were submitted at this instant and are queued."""
-        queue = self._core.partitions[0].queue
-        waiting = [e.job for e in events if type(e) is JobSubmitted and e.job in queue]
-        if not waiting:
-            return
-        state = RecordedState.of_core(self._core, last=self._count)
-        found = forecast(state, run_s=self._run_s)
-        for job in waiting:
-            self.starts[job - 1] = found.start(job)
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, float]:
@@ -75,21 +36,17 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     """
     run_times, first = parameters["run_times"], parameters["first"]
     trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
-    processors = machine_size(trace)
-    jobs, _ = normalise(trace, processors, Rules())
-    jobs = jobs.first(first) if first else jobs
-    changes = {"estimates": "tsafrir" if run_times == PREDICTIONS else run_times}
-    core = Core(
-        scenario(parameters["policy"], {} if run_times in (EXACT, ESTIMATES) else changes),
-        Machine([("machine", processors)]),
-        kill_at_walltime=False,
-        keep_ended=False,
+    predictor = "tsafrir" if run_times == PREDICTIONS else run_times
+    jobs = sim.Jobs(trace)
+    ran = sim.simulate(
+        jobs.first(first) if first else jobs,
+        scenario=parameters["policy"],
+        estimates=None if run_times in (EXACT, ESTIMATES) else predictor,
+        quotes={"run_times": EXACT if run_times == EXACT else ESTIMATES},
     )
-    predicted = Predicted(core, jobs, exact=run_times == EXACT)
-    with no_collection():
-        result = Engine(core, jobs, watch=predicted).run()
-    started = np.array(result.started)
-    return accuracy(np.array(jobs.submit_times()), started, predicted.starts)
+    predicted = ran.jobs["submit_s"].copy()
+    predicted[ran.quotes["row"]] = ran.quotes["expected_start_s"]
+    return accuracy(ran.jobs["submit_s"], ran.jobs["start_s"], predicted)
 
 
 def accuracy(

@@ -30,6 +30,7 @@ from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
+from simulator.study import is_computing
 from simulator.study.study import TRACES, Parameters, Row, Study, function, identity
 from simulator.traces.files import replace_all
 
@@ -56,6 +57,7 @@ def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
     -------
     Its result as `as_json` writes it.
     """
+    part = is_computing.set(True)
     try:
         result = function(target, folder)(parameters)
         if not isinstance(result, Mapping):
@@ -65,6 +67,8 @@ def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
         return RunFailure(str(error))
     except Exception as error:
         return RunFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
+    finally:
+        is_computing.reset(part)
 
 
 def as_json(data: Any) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from reshape.errors import ConfigError, nearest
 from reshape.speedup import parse
 from scheduler.text.located import converted
+from simulator.engine.costs import ResizeCost
 from simulator.results.schedule import Schedule
 from simulator.traces.swf import Trace
 from simulator.workload_models.drawn import DrawnJobs, Floats, poisson
@@ -30,6 +31,8 @@ Model: TypeAlias = Feitelson96 | Lublin
 MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}
 PRIO = "prio"  # the model of resizable jobs
 DEFAULT_LOAD = 0.7  # of a model without arrivals
+DEFAULT_JOBS = 1000
+NotBelow0: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 #: Gives the schedule of a trace under EASY on a number of processors.
 Simulated: TypeAlias = Callable[[Trace, int], Schedule]
 
@@ -59,6 +62,24 @@ class TraceRequest(msgspec.Struct, frozen=True):
     longest_s: int = TsafrirEstimates().longest_s
 
 
+def request_of(model: str, options: Mapping[str, Any], seed: int) -> TraceRequest:
+    """Request for a trace of a model by options: fields of the request, or parameters of the model.
+
+    Raises
+    ------
+    ConfigError : see `model_of`; the number of jobs or a field of the request is wrong.
+    """
+    named = ("load", "queue", "resources", "law", "estimates", "longest_s")
+    own = {name: value for name, value in options.items() if name in named}
+    rest = {name: value for name, value in options.items() if name not in (*named, "jobs")}
+    model_of(model, rest)
+    jobs = options.get("jobs", DEFAULT_JOBS)
+    if not (isinstance(jobs, int) and jobs > 0):
+        raise ConfigError(f"must be a whole number >= 1, got {jobs!r}", field="jobs")
+    wanted = {"model": model, "jobs": jobs, "seed": seed, "parameters": rest}
+    return converted(wanted | own, TraceRequest, "jobs.options")
+
+
 def model_of(name: str, parameters: Mapping[str, Any]) -> Model:
     """Model of this name with some parameters changed.
 
@@ -76,7 +97,8 @@ def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Worklo
 
     Parameters
     ----------
-    parameters : of `PrioWorkload`, by name; numbers, and the speedup model, may be text.
+    parameters : of `PrioWorkload`, by name; numbers, and the speedup model, may be text. `cost`,
+        `start_s` and `end_s` are those of `Workload`, by default none.
 
     Raises
     ------
@@ -88,8 +110,14 @@ def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Worklo
             fields["speedup"] = msgspec.to_builtins(parse(fields["speedup"]))
         except ValueError as error:
             raise ConfigError(str(error), field=f"{PRIO}.speedup") from None
+    start_s, end_s = (
+        converted(fields.pop(name, 0.0), NotBelow0, f"{PRIO}.{name}")
+        for name in ("start_s", "end_s")
+    )
+    cost = converted(fields.pop("cost", {}), ResizeCost, f"{PRIO}.cost")
     model = converted(fields, PrioWorkload, PRIO)
-    return model, Workload(model.processors, model.generate(np.random.default_rng(seed)))
+    jobs = model.generate(np.random.default_rng(seed))
+    return model, Workload(model.processors, jobs, cost, start_s, end_s)
 
 
 def make(wanted: TraceRequest, simulated: Simulated | None = None) -> Trace:

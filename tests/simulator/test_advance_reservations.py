@@ -12,6 +12,7 @@ from command_line import invoke
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from one_machine import run
 from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ConfigError
@@ -27,7 +28,6 @@ from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.schedule import Schedule
-from simulator.run import run
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import read as read_trace
 from simulator.workload_models.advance_reservations import PlannedReservation, in_list, read

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from one_machine import run
 
 from reshape.errors import ConfigError
 from scheduler.config import machine_file
@@ -16,7 +17,6 @@ from scheduler.model.orders import Order, WakeAt
 from scheduler.policies.scenarios import scenario
 from scheduler.replay.journal_format import encode_order
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
-from simulator.run import run
 from simulator.workload_models.workload_file import encode, read
 
 JOBS = """

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from make_golden_traces import GOLDEN, SCHEDULERS
+from one_machine import run
 from slow_schedulers import SlowJob
 
 from scheduler.policies.scenarios import scenario
-from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.swf import Oddities, Trace
 

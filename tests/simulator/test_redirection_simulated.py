@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import invoke
+from one_machine import run
 from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ConfigError
@@ -22,7 +23,6 @@ from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
 from simulator.results.outcomes import Result
-from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from one_machine import run
 from paths import SMALL_TRACE
 
 from reshape.__main__ import main
@@ -17,7 +18,6 @@ from reshape.speedup import parse
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from simulator.results import jobs_csv, series
-from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from one_machine import run
 from paths import SMALL_TRACE
 
 from reshape.__main__ import main
@@ -25,7 +26,6 @@ from scheduler.policies.scenarios import scenario
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
 from simulator.results.dispersal import Dispersal, mean_distance
-from simulator.run import run
 from simulator.workload_models.workload import Workload
 
 TREE = "nodes: 64\nnetwork: {topology: tree, k: 2, levels: 6}\n"

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import slow_schedulers
+from one_machine import run
 from paths import SHARED, SMALL_TRACE
 
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
-from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 

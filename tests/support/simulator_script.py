@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from core_script import order_line
+from one_machine import run
 
 from reshape.speedup import parse
 from reshape.topology import Topology
@@ -33,7 +34,6 @@ from scheduler.text.located import converted
 from scheduler.text.tables import Table, render
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
-from simulator.run import run
 from simulator.workload_models.workload import Workload
 
 REQUIRED = ("at", "n", "run", "walltime")

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from simulator.predictions.fake import QUALITATIVE
 from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.fmodels.runs import POLICIES, workload
-from simulator.study.study import Row
+from simulator.studies.results import Key, StudyResults, plain
+from simulator.study.study import Parameters, Row
 
 P95, MEAN = "bsld_p95", "bsld_mean"
 
@@ -29,11 +30,7 @@ class ErrorKind(NamedTuple):
 
 
 class ErrorResults:
-    """Results of all runs.
-
-    Parameters
-    ----------
-    rows : runs; those of one point are kept in the order of their seeds.
+    """Results of all runs by cell, kind of errors and error or percentage.
 
     Attributes
     ----------
@@ -43,19 +40,15 @@ class ErrorResults:
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows: dict[tuple[Cell, ErrorKind, float], list[Row]] = {}
-        self.short_jobs_pct: dict[str, float] = {}
-        for row in sorted(rows, key=lambda row: int(row.parameters["seed"])):
-            p = row.parameters
-            cell = Cell(workload(p["trace"]), p["policy"])
-            series = ErrorKind(p["category"], p.get("deviations") or "")
-            at = float(p["percentage" if p["category"] in QUALITATIVE else "error"])
-            self._rows.setdefault((cell, series, at), []).append(row)
-            self.short_jobs_pct[cell.workload] = float(row.result["under_one_minute_pct"])
-        names = list(dict.fromkeys(cell.workload for cell, _, _ in self._rows))
-        known = {cell for cell, _, _ in self._rows}
+        self._results = StudyResults(rows, _key)
+        self.short_jobs_pct = {
+            workload(row.parameters["trace"]): float(row.result["under_one_minute_pct"])
+            for row in rows
+        }
+        known = self._results.parts()
+        names = list(dict.fromkeys(cell.workload for cell in known))
         self.cells = [Cell(w, p) for w in names for p in POLICIES if Cell(w, p) in known]
-        self.series = list(dict.fromkeys(series for _, series, _ in self._rows))
+        self.series = list(dict.fromkeys(series for _, series, _ in self._results))
 
     @property
     def workloads(self) -> list[str]:
@@ -65,7 +58,7 @@ class ErrorResults:
     @property
     def seeds(self) -> int:
         """Largest number of seeds of a point."""
-        return max((len(rows) for rows in self._rows.values()), default=0)
+        return max(map(len, self._results.rows.values()), default=0)
 
     def of(self, category: str) -> ErrorKind | None:
         """Kind of errors of a category, with narrow deviations if both were run."""
@@ -74,15 +67,13 @@ class ErrorResults:
 
     def xs(self, series: ErrorKind) -> list[float]:
         """Errors or percentages of a kind, ascending."""
-        return sorted({at for _, of, at in self._rows if of == series})
+        return sorted({at for _, of, at in self._results if of == series})
 
     def values(
         self, cell: Cell, series: ErrorKind | None, at: float, metric: str = P95
     ) -> list[float]:
         """A metric at a point, in the order of the seeds; empty if it was not run."""
-        if series is None:
-            return []
-        return [float(row.result[metric]) for row in self._rows.get((cell, series, at), ())]
+        return self._results.values((cell, series, at), metric)
 
     def mean(self, cell: Cell, series: ErrorKind | None, at: float) -> float:
         """Mean over the seeds of the P95 at a point; nan if it was not run."""
@@ -109,14 +100,21 @@ class ErrorResults:
 
     def data(self) -> Iterator[dict[str, Any]]:
         """All points with means over the seeds, for JSON."""
-        for (cell, series, at), rows in self._rows.items():
+        for cell, series, at in self._results:
             name = "percentage" if series.category in QUALITATIVE else "error"
             point = {"workload": cell.workload, "policy": cell.policy, "category": series.category}
             if series.deviations:
                 point["deviations"] = series.deviations
-            found = {m: [float(row.result[m]) for row in rows] for m in (P95, MEAN)}
-            numbers = {m: plain(mean_interval(values)) for m, values in found.items()}
-            yield point | {name: at} | numbers
+            found = {m: self._results.interval((cell, series, at), m) for m in (P95, MEAN)}
+            yield point | {name: at} | {m: plain(interval) for m, interval in found.items()}
+
+
+def _key(parameters: Parameters) -> Key:
+    """Cell, kind of errors, and error or percentage."""
+    category = parameters["category"]
+    at = parameters["percentage" if category in QUALITATIVE else "error"]
+    cell = Cell(workload(parameters["trace"]), parameters["policy"])
+    return cell, ErrorKind(category, parameters.get("deviations") or ""), float(at)
 
 
 def geometric(groups: Iterable[Sequence[float]]) -> Interval:
@@ -129,9 +127,3 @@ def geometric(groups: Iterable[Sequence[float]]) -> Interval:
         return Interval(nan, nan, nan, 0)
     found = mean_interval(logs[0] if len(logs) == 1 else [mean(each) for each in logs])
     return Interval(exp(found.mean), exp(found.low), exp(found.high), found.n)
-
-
-def plain(interval: Interval) -> dict[str, float | None]:
-    """Mean and limits for JSON."""
-    values = {"mean": interval.mean, "low": interval.low, "high": interval.high}
-    return {name: value if value == value else None for name, value in values.items()}

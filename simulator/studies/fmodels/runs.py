@@ -6,39 +6,32 @@ is killed at its request: a missed prediction is extended (5.3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+import simulator as sim
 from reshape.errors import ConfigError
-from scheduler.policies.scenarios import scenario
 from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
-from simulator.predictions.fake import QUALITATIVE, FakePredictor, JobBounds
+from simulator.predictions.fake import QUALITATIVE, Bounds, FakePredictor, JobBounds
 from simulator.predictions.given import GivenEstimates
-from simulator.results.metrics import bounded_slowdown
-from simulator.run import run as simulate
-from simulator.studies.fmodels.paper import (
-    BOUNDS,
-    WORKLOADS,
-    deviation_of,
-    deviation_of_percentage,
-)
+from simulator.studies.papers import paper
 from simulator.study.study import trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, TraceJobs, machine_size, normalise
 
 #: EASY in the order of arrival; with backfilling of the shortest prediction first (SJBF); and with
 #: the queue in the order of expansion factor and wait (LXWF, Chiang et al. 2002).
-POLICIES: Final = {
+POLICIES: Final[dict[str, dict[str, str]]] = {
     "EASY": {},
     "SJBF": {"backfill_order": "sjf"},
-    "LXWF": {"order": "lxwf"},
+    "LXWF": {"queue_order": "lxwf"},
 }
 RULES: Final = Rules(overrun="keep")
-TAU_S: Final = 60.0
+PAPER: Final = paper("fmodels")
 
 
 def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -68,10 +61,12 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     predicted = _predictions(parameters, jobs)
     deadline = DeadlineManager(kind=parameters["deadlines"])
     estimates = GivenEstimates(predicted.tolist(), DeadlineManagers(deadline, deadline))
-    chosen = scenario("easy", _choice(parameters, "policy", POLICIES))
-    chosen = msgspec.structs.replace(chosen, estimates=estimates)
-    schedule = simulate(trace, processors, chosen, RULES, first=len(jobs))
-    slowdown = bounded_slowdown(schedule.wait, schedule.run_s, TAU_S)
+    slowdown = sim.simulate(
+        sim.Jobs(trace).with_rules(overrun=RULES.overrun).first(len(jobs)),
+        processors=processors,
+        estimates=estimates,
+        **_choice(parameters, "policy", POLICIES),
+    ).jobs["bounded_slowdown"]
     return {
         "bsld_p95": float(np.percentile(slowdown, 95)),
         "bsld_mean": float(slowdown.mean()),
@@ -81,14 +76,39 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def workload(trace: str) -> str:
     """Name of the workload of a trace."""
-    return next((name for start, name in WORKLOADS.items() if trace.startswith(start)), trace)
+    return next((name for start, name in PAPER.workloads.items() if trace.startswith(start)), trace)
+
+
+def printed_bounds(workload: str) -> JobBounds | None:
+    """Bounds of tables 5.1 to 5.3; None of a workload that is not there."""
+    bounds = PAPER.bounds.get(workload)
+    return bounds and JobBounds(**{name: Bounds(*limits) for name, limits in bounds.items()})
+
+
+def deviation_of(error: float, group: str) -> float:
+    """Standard deviation that 5.6.1 pairs with an error; that of the next smaller printed error.
+
+    Raises
+    ------
+    KeyError : the group is neither "narrow" nor "wide".
+    """
+    return _of_next_smaller(error, PAPER.errors, PAPER.deviations[group])
+
+
+def deviation_of_percentage(percentage: float) -> float:
+    """Standard deviation of a percentage; that of the next smaller printed percentage."""
+    return _of_next_smaller(percentage, PAPER.percentages, PAPER.percentage_deviations)
+
+
+def _of_next_smaller(at: float, printed: Sequence[float], values: Sequence[float]) -> float:
+    return values[max((i for i, each in enumerate(printed) if each <= at), default=0)]
 
 
 def _predictions(parameters: Mapping[str, Any], jobs: TraceJobs) -> np.ndarray[Any, Any]:
     """Predictions of the jobs, (n,) float64, s."""
     sizes = jobs.processors.astype(np.float64)
     computed = JobBounds.of(jobs.run, sizes)
-    printed = BOUNDS.get(workload(parameters["trace"]), computed)
+    printed = printed_bounds(workload(parameters["trace"])) or computed
     bounds = _choice(parameters, "bounds", {"printed": printed, "computed": computed})
     executables = jobs.labels.get("executable", np.full(len(jobs), -1))
     fake = FakePredictor(jobs.run, sizes, executables, bounds, int(parameters["seed"]))

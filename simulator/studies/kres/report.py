@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from simulator.results.statistics import Interval, mean_interval
-from simulator.studies.claims import Claim, as_records, as_table, plus_minus
+from simulator.studies.claims import Claim, plus_minus
 from simulator.studies.kres.claims import KresGains, judge, judge_balanced
+from simulator.studies.results import StudyResults, reported
 from simulator.study.study import Report, Row
 
 COMPARED = ("BL", "BB", "BB0", "CONS")
@@ -36,10 +37,9 @@ class GainPoint(msgspec.Struct, frozen=True):
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of the gains, and the verdicts on the paper's claims."""
     points = gains(rows)
-    claims = judged(rows)
-    text = "\n\n".join([*(_table(points, metric) for metric in METRICS), as_table(claims)])
-    data = {"points": msgspec.to_builtins(points), "claims": as_records(claims)}
-    return Report(text, data, {} if out is None else _pictures(points))
+    tables = [_table(points, metric) for metric in METRICS]
+    files = {} if out is None else _pictures(points)
+    return reported(tables, {"points": msgspec.to_builtins(points)}, judged(rows), files)
 
 
 def gains(rows: Sequence[Row]) -> list[GainPoint]:
@@ -47,10 +47,7 @@ def gains(rows: Sequence[Row]) -> list[GainPoint]:
 
     The gain is 1 - other / First-Fit, in percent: how much shorter the response is.
     """
-    groups: dict[tuple[str, int, int], list[Row]] = {}
-    for row in rows:
-        where = row.parameters
-        groups.setdefault((where["law"], where["k"], where["queue"]), []).append(row)
+    groups = StudyResults(rows, lambda p: (p["law"], p["k"], p["queue"])).rows
     return [
         GainPoint(
             metric, law, k, queue, name, mean_interval([_gain(row, name, metric) for row in group])
@@ -89,16 +86,9 @@ def _table(points: Sequence[GainPoint], metric: str) -> str:
 
 def _pictures(points: Sequence[GainPoint]) -> dict[str, bytes]:
     """Figures 2 and 3, as PNG and SVG."""
-    from scheduler.pictures import (
-        FORMATS,
-        encode,
-    )  # imported here: matplotlib is slow to load
+    from scheduler.pictures import encode_all  # imported here: matplotlib is slow to load
 
-    return {
-        f"figure{FIGURES[metric]}.{form}": encode(_picture(points, metric), form)
-        for metric in METRICS
-        for form in FORMATS
-    }
+    return encode_all({f"figure{FIGURES[metric]}": _picture(points, metric) for metric in METRICS})
 
 
 def _picture(points: Sequence[GainPoint], metric: str) -> Any:

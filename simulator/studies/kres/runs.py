@@ -14,10 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import scenario
-from simulator.results.schedule import Schedule
-from simulator.run import run as simulate
+import simulator as sim
 from simulator.workload_models.drawn import DrawnJobs, Floats, poisson
 from simulator.workload_models.feitelson96 import Feitelson96
 from simulator.workload_models.rate import arrival_for_queue, mean_queue
@@ -25,12 +22,12 @@ from simulator.workload_models.requirements import Law, factors, requirements
 
 #: KRES 3: EASY with First-Fit, BL and BB, and conservative backfilling; BB0 is BB without the
 #: fullness modifier of section 2.2.
-ALGORITHMS: dict[str, Scenario] = {
-    "FF": scenario("easy"),
-    "BL": scenario("easy", {"backfill.pick": "bl"}),
-    "BB": scenario("easy", {"backfill.pick": "bb"}),
-    "BB0": scenario("easy", {"backfill.pick": "bb", "backfill.fullness": False}),
-    "CONS": scenario("conservative"),
+ALGORITHMS: dict[str, Mapping[str, Any]] = {
+    "FF": {"name": "easy"},
+    "BL": {"name": "easy", "backfill.pick": "bl"},
+    "BB": {"name": "easy", "backfill.pick": "bb"},
+    "BB0": {"name": "easy", "backfill.pick": "bb", "backfill.fullness": False},
+    "CONS": {"name": "conservative"},
 }
 
 
@@ -53,28 +50,28 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     )
     resources = {f"r{i}": capacity for i in range(2, k + 1)}
 
-    def schedule(mean_s: float, chosen: Scenario) -> Schedule:
+    def simulated(mean_s: float, algorithm: str) -> sim.Simulation:
         trace = drawn.arriving(arrivals * mean_s).trace(capacity, resources=resources)
-        return simulate(trace, capacity, chosen)
+        return sim.simulate(sim.Jobs(trace), scenario=ALGORITHMS[algorithm])
 
     assert drawn.resources is not None
     needs = np.column_stack([drawn.processors, drawn.resources])
     work = needs * drawn.run[:, np.newaxis]
     full_s = float(work.sum(axis=0).max()) / capacity / len(drawn)
     found = arrival_for_queue(
-        float(parameters["queue"]), lambda s: mean_queue(schedule(s, ALGORITHMS["FF"])), full_s
+        float(parameters["queue"]), lambda s: mean_queue(simulated(s, "FF").schedule), full_s
     )
     result: dict[str, Any] = {
         "mean_arrival_s": found.mean_arrival_s,
         "load": full_s / found.mean_arrival_s,
         "search_runs": found.runs,
     }
-    for name, chosen in ALGORITHMS.items():
-        done = schedule(found.mean_arrival_s, chosen)
-        response = done.ended - done.jobs.submitted
-        weight = needs.mean(axis=1) * done.jobs.run  # KRES 3.2: requirement times execution
+    for name in ALGORITHMS:
+        ran = simulated(found.mean_arrival_s, name)
+        response = ran.jobs["turnaround_s"]
+        weight = needs.mean(axis=1) * ran.jobs["nominal_run_s"]  # 3.2: requirement times execution
         result[name] = {
-            "queue": mean_queue(done),
+            "queue": mean_queue(ran.schedule),
             "response_s": float(response.mean()),
             "weighted_response_s": float((weight * response).sum() / weight.sum()),
         }

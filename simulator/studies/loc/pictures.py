@@ -31,11 +31,7 @@ def pictures(curves: Curves) -> dict[str, bytes]:
         titled = [(f"{label}, {NAMES.get(p, p)}", curve) for (label, p), curve in others]
         title = "Mean total time, contiguous or not"
         figures["figure5"] = _lines(titled, TOTAL, title, logarithmic=True)
-    return {
-        f"{name}.{form}": drawing.encode(figure, form)
-        for name, figure in figures.items()
-        for form in drawing.FORMATS
-    }
+    return drawing.encode_all(figures)
 
 
 def _costs(curves: Curves) -> Figure:

@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
+import simulator as sim
 from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
 from scheduler.model.mesh.boxes import box
-from scheduler.policies.scenarios import scenario
 from scheduler.text.tables import Table, render
-from simulator.run import run as simulate
 from simulator.studies.claims import Claim, as_records, as_table, by_range, exactly
 from simulator.studies.loc.curves import (
+    FIRST_FIT,
     TOTAL,
     WAIT,
     Curve,
@@ -33,12 +33,13 @@ from simulator.studies.loc.curves import (
     label_of,
     network_of,
 )
+from simulator.studies.results import titled
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
-from simulator.traces.normalise import NEEDED, Rules, machine_size
+from simulator.traces.normalise import NEEDED, machine_size
 
 #: All jobs count ("We consider all the jobs important"); jobs may run longer than estimated.
-RULES = Rules(overrun="keep", without_run="keep")
+RULES = {"overrun": "keep", "without_run": "keep"}
 _EASY = {"backfill.kill_at_reservation": True}
 OUR_EASY = "easy-place"  #: the product's EASY on contiguous selections
 #: Scenario and its changes. "easy" reserves a number of processors for the head if too few are
@@ -86,30 +87,23 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     network, select = parameters["network"], parameters["select"]
     machine = _machine(machine_size(trace), network, parameters["k"], parameters["levels"])
     base, changes = POLICIES[parameters["policy"]]
-    changes = changes | {"selection": ON_MESH.get(select, select) if network != "tree" else select}
-    if select == "first-fit":  # any place is one for the head
-        changes.pop("backfill.reserve", None)
-    schedule = simulate(
-        trace,
-        machine,
-        scenario(base, changes),
-        RULES,
-        counted=False,
-        first=parameters["jobs"],
-        contiguity_speedup=parameters["speedup"] or None,
+    if select == FIRST_FIT:  # any place is one for the head
+        changes = {name: value for name, value in changes.items() if name != "backfill.reserve"}
+    jobs = sim.Jobs(trace).with_rules(**RULES)
+    ran = sim.simulate(
+        jobs if parameters["jobs"] is None else jobs.first(parameters["jobs"]),
+        machine=machine,
+        scenario={"name": base, **changes},
+        select=ON_MESH.get(select, select) if network != "tree" else select,
+        contiguity=parameters["speedup"] or None,
     )
-    numbers, lost = schedule.metrics(), schedule.fragmentation
-    assert lost is not None, "the selection names processors"
-    ended = ~np.isnan(schedule.ended)
+    metrics, run_s = ran.metrics, ran.jobs["run_s"]
     return {
-        "jobs": numbers.jobs,
-        "unstarted": numbers.unstarted,
-        "killed": numbers.killed,
-        WAIT: numbers.mean_wait_s / MINUTE_S,
-        "mean_run_min": float(schedule.run_s[ended].mean()) / MINUTE_S,
-        TOTAL: numbers.mean_turnaround_s / MINUTE_S,
-        "utilization": numbers.utilization,
-        "external_fragmentation": lost.external_fragmentation,
+        **{name: metrics[name] for name in ("jobs", "unstarted", "killed")},
+        WAIT: metrics["mean_wait_s"] / MINUTE_S,
+        "mean_run_min": float(run_s[~np.isnan(run_s)].mean()) / MINUTE_S,
+        TOTAL: metrics["mean_turnaround_s"] / MINUTE_S,
+        **{name: metrics[name] for name in ("utilization", "external_fragmentation")},
     }
 
 
@@ -206,7 +200,7 @@ def _networks(curves: Curves) -> list[str]:
         lines.append([trace, policy, *cells])
     head = ["trace", "policy", *networks]
     title = "Threshold by network, and in brackets the ratio of the waits without speed-up"
-    return [f"{title}\n{render(Table(head, lines, left=frozenset(head)))}"]
+    return [titled(title, head, lines, len(head))]
 
 
 def _threshold_and_cost(curve: Curve) -> str:

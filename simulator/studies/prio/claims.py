@@ -7,26 +7,18 @@ An order ("A improves more than B") is a number that must be above 0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import nan, sqrt
 
-from simulator.results.statistics import mean_interval
-from simulator.studies.claims import Claim, by_coverage, by_range, of_part
-from simulator.studies.prio import paper
-from simulator.studies.prio.mixes import (
-    Mixes,
-    above,
-    deviation_ratio,
-    difference,
-    improves_more,
-    of,
-    varies_less,
-    within,
-)
+import numpy as np
+
+from simulator.results.statistics import CONFIDENCE, Interval, mean_interval
+from simulator.studies.claims import Claim, by_coverage, by_range, by_sign, of_part
+from simulator.studies.prio.runs import SIZES, Mixes, Pick, of, paper
 
 COMPLETION, EXECUTION, WAIT = of("mean_completion_s"), of("mean_execution_s"), of("mean_wait_s")
 UTILIZATION = of("utilization_pct")
 RESIZED = ("fcfs-pr", "pba-pr", "max-b-pr")
-SIZES = ("small", "medium", "large")
 #: Percentage of resizable jobs -> its case.
 SHARES = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
 ALIKE = 2.0  #: improvements at most so far apart are "almost identical", points
@@ -50,9 +42,9 @@ def claims(mixes: Mixes) -> list[Claim]:
 
 
 def _completion(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.NAMES
+    name = paper.names
     for case in RESIZED:
-        value = paper.TABLE_1[case][2]
+        value = paper.table_1[case][2]
         ours = mixes.improvement(case, COMPLETION)
         yield above(f"{name[case]} improves the mean completion over static", value, ours)
         yield within(f"... by the paper's {value:g} %", value, ours)
@@ -61,9 +53,9 @@ def _completion(mixes: Mixes) -> Iterator[Claim]:
 
 
 def _execution(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.NAMES
+    name = paper.names
     for case in RESIZED:
-        value = paper.TABLE_1[case][4]
+        value = paper.table_1[case][4]
         ours = mixes.improvement(case, EXECUTION)
         yield above(f"{name[case]} improves the mean execution over static", value, ours)
         yield within(f"... by the paper's {value:g} %", value, ours)
@@ -72,32 +64,32 @@ def _execution(mixes: Mixes) -> Iterator[Claim]:
 
 
 def _utilization(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.NAMES
-    static = paper.TABLE_1["static"][0]
+    name = paper.names
+    static = paper.table_1["static"][0]
     for case in RESIZED:
-        value = paper.TABLE_1[case][0] - static
+        value = paper.table_1[case][0] - static
         ours = mixes.gain(case, UTILIZATION)
         yield above(f"{name[case]} raises the utilisation (points)", value, ours)
     for more, less in (("max-b-pr", "pba-pr"), ("pba-pr", "fcfs-pr")):
-        value = paper.TABLE_1[more][0] - paper.TABLE_1[less][0]
+        value = paper.table_1[more][0] - paper.table_1[less][0]
         text = f"{name[more]} raises it more than {name[less]} (points)"
         yield above(text, value, mixes.gain(more, UTILIZATION, less))
 
 
 def _waits(mixes: Mixes) -> Iterator[Claim]:
     small = of("mean_wait_s", "small")
-    value = paper.WAIT_BY_SIZE["fcfs-pr"][0]
+    value = paper.wait_by_size["fcfs-pr"][0]
     ours = mixes.improvement("fcfs-pr", small)
     yield above("FCFS-PR shortens the wait of small jobs", value, ours)
     for case in ("pba-pr", "max-b-pr"):
-        value = paper.WAIT_BY_SIZE["fcfs-pr"][0] - paper.WAIT_BY_SIZE[case][0]
+        value = paper.wait_by_size["fcfs-pr"][0] - paper.wait_by_size[case][0]
         yield improves_more(mixes, small, "fcfs-pr", case, "wait of small jobs", value)
 
 
 def _spread_of_waits(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.NAMES
+    name = paper.names
     for case in RESIZED:
-        value = round(paper.TABLE_2[case][1] / paper.TABLE_2["static"][1], 2)
+        value = round(paper.table_2[case][1] / paper.table_2["static"][1], 2)
         ratio = deviation_ratio(mixes.values(case, WAIT), mixes.values("static", WAIT))
         text = f"{name[case]} makes waits vary less between mixes (ratio of deviations below 1)"
         yield varies_less(text, value, ratio)
@@ -105,7 +97,7 @@ def _spread_of_waits(mixes: Mixes) -> Iterator[Claim]:
 
 def _shares(mixes: Mixes) -> Iterator[Claim]:
     case = {0: "static", **SHARES}
-    values = {0: 0.0, **paper.COMPLETION_BY_SHARE}
+    values = {0: 0.0, **paper.completion_by_share}
     for less, more in ((0, 25), (25, 50), (50, 75), (75, 100)):
         text = f"PBA-PR: {more} % resizable jobs improve completion more than {less} %"
         ours = difference(mixes, COMPLETION, case[more], case[less])
@@ -116,7 +108,7 @@ def _shares(mixes: Mixes) -> Iterator[Claim]:
         mixes.improvements("pba-pr", small), mixes.improvements("pba-pr", COMPLETION), strict=True
     )
     ours = mean_interval([a - b for a, b in gains])
-    yield above(text, paper.SMALL_AT_100 - paper.COMPLETION_BY_SHARE[100], ours)
+    yield above(text, paper.small_at_100 - paper.completion_by_share[100], ours)
 
 
 def _classes(mixes: Mixes) -> Iterator[Claim]:
@@ -124,25 +116,25 @@ def _classes(mixes: Mixes) -> Iterator[Claim]:
     for user in ("platinum", "gold"):
         pick = of("mean_completion_s", user=user)
         text = f"PBA-PR with priority improves {user} jobs over static with priority"
-        yield above(text, paper.BY_CLASS[user], mixes.improvement(case, pick, base))
+        yield above(text, paper.by_class[user], mixes.improvement(case, pick, base))
     pick = of("mean_wait_s", "small", "gold")
     text = "... and most the wait of small gold jobs"
-    yield above(text, paper.GOLD_WAIT[0], mixes.improvement(case, pick, base))
+    yield above(text, paper.gold_wait[0], mixes.improvement(case, pick, base))
 
 
 def _of_sizes(mixes: Mixes) -> Iterator[Claim]:
     """4.2: mean waits, and waits and execution times by the size of jobs (figures 5, 7 and 8)."""
-    name, wait = paper.NAMES, of("mean_wait_s")
-    for case, value in paper.WAIT_IMPROVEMENT.items():
+    name, wait = paper.names, of("mean_wait_s")
+    for case, value in paper.wait_improvement.items():
         ours = mixes.improvement(case, wait)
         yield above(f"{name[case]} shortens the mean wait", value, ours)
         yield within(f"... by the paper's {value:g} %", value, ours)
     for place, size in enumerate(SIZES[1:], 1):
         pick = of("mean_wait_s", size)
-        for case, values in paper.WAIT_BY_SIZE.items():
+        for case, values in paper.wait_by_size.items():
             text = f"{name[case]} shortens the wait of {size} jobs"
             yield above(text, values[place], mixes.improvement(case, pick))
-    large, waits = of("mean_wait_s", "large"), paper.WAIT_BY_SIZE
+    large, waits = of("mean_wait_s", "large"), paper.wait_by_size
     for better, worse in (("fcfs-pr", "pba-pr"), ("pba-pr", "max-b-pr")):
         value = waits[better][2] - waits[worse][2]
         yield improves_more(mixes, large, better, worse, "wait of large jobs", value)
@@ -152,11 +144,11 @@ def _of_sizes(mixes: Mixes) -> Iterator[Claim]:
     yield Claim(text, ours, value, by_range(ours, -ALIKE, ALIKE))
     for place, size in enumerate(SIZES):
         pick = of("mean_execution_s", size)
-        for case, values in paper.EXECUTION_BY_SIZE.items():
+        for case, values in paper.execution_by_size.items():
             text = f"{name[case]} shortens the execution of {size} jobs"
             yield above(text, values[place], mixes.improvement(case, pick))
         for better, worse in (("max-b-pr", "pba-pr"), ("pba-pr", "fcfs-pr")):
-            value = paper.EXECUTION_BY_SIZE[better][place] - paper.EXECUTION_BY_SIZE[worse][place]
+            value = paper.execution_by_size[better][place] - paper.execution_by_size[worse][place]
             yield improves_more(mixes, pick, better, worse, f"execution of {size} jobs", value)
 
 
@@ -164,17 +156,17 @@ def _of_shares(mixes: Mixes) -> Iterator[Claim]:
     """4.3: utilisation and large jobs by the share of resizable jobs (figures 9 to 11)."""
     case, used = SHARES, of("utilization_pct")
     for share, own in case.items():
-        value = round(paper.UTILIZATION_BY_SHARE[share] - paper.UTILIZATION_BY_SHARE[0], 1)
+        value = round(paper.utilization_by_share[share] - paper.utilization_by_share[0], 1)
         ours = mixes.gain(own, used)
         yield above(f"PBA-PR, {share} % resizable: raises the utilisation (points)", value, ours)
         yield within(f"... by the paper's {value:g} points", value, ours)
     completion = of("mean_completion_s")
     gains = [mixes.improvements(own, completion) for own in (case[50], case[100])]
     ours = mean_interval([half - all_ * 2 / 3 for half, all_ in zip(*gains, strict=True)])
-    value = paper.COMPLETION_BY_SHARE[50] - paper.COMPLETION_BY_SHARE[100] * 2 / 3
+    value = paper.completion_by_share[50] - paper.completion_by_share[100] * 2 / 3
     text = "gain at 50 % resizable jobs minus two thirds of that at 100 % (0: points)"
     yield Claim(text, ours, round(value, 2), by_coverage(ours, 0.0))
-    for size, value in (("large", paper.LARGE_FROM_25), ("medium", paper.MEDIUM_FROM_25)):
+    for size, value in (("large", paper.large_from_25), ("medium", paper.medium_from_25)):
         ours = difference(mixes, of("mean_completion_s", size), case[100], case[25])
         text = f"100 instead of 25 % resizable jobs improve completion of {size} jobs (points)"
         yield above(text, value, ours)
@@ -185,7 +177,7 @@ def _of_spreads(mixes: Mixes) -> Iterator[Claim]:
     """4.3: spread of the waits by the share of resizable jobs (table 4)."""
     wait = of("mean_wait_s")
     for share, own in SHARES.items():
-        value = paper.TABLE_4[share][1] / paper.TABLE_4[0][1]
+        value = paper.table_4[share][1] / paper.table_4[0][1]
         ratio = deviation_ratio(mixes.values(own, wait), mixes.values("static", wait))
         text = f"PBA-PR, {share} % resizable: waits vary less between mixes (ratio of deviations)"
         yield varies_less(text, value, ratio)
@@ -198,32 +190,86 @@ def _of_classes(mixes: Mixes) -> Iterator[Claim]:
         if place:
             ours = mixes.improvement(case, of("mean_wait_s", size, "gold"), base)
             text = f"PBA-PR with priority shortens the wait of {size} gold jobs"
-            yield above(text, paper.GOLD_WAIT[place], ours)
+            yield above(text, paper.gold_wait[place], ours)
     for place, size in enumerate(SIZES):
         ours = mixes.improvement(case, of("mean_execution_s", size, "gold"), base)
         text = f"PBA-PR with priority shortens the execution of {size} gold jobs"
-        yield above(text, paper.GOLD_EXECUTION[place], ours)
+        yield above(text, paper.gold_execution[place], ours)
 
 
 def _of_priorities(mixes: Mixes) -> Iterator[Claim]:
     """4.4: platinum and gold jobs (table 5)."""
     case, base = "pba-pr with priority", "static with priority"
-    values = (mixes.values(case, of("mean_completion_s", user=u)) for u in paper.BY_CLASS)
+    values = (mixes.values(case, of("mean_completion_s", user=u)) for u in paper.by_class)
     ours = mean_interval([gold - platinum for gold, platinum in zip(*values, strict=True)])
-    value = paper.TABLE_5[case][1] - paper.TABLE_5[case][2]
+    value = paper.table_5[case][1] - paper.table_5[case][2]
     yield above("PBA-PR serves platinum jobs better than gold ones (s)", value, ours)
     if "static" not in mixes:
         return
     platinum, gold = (of("mean_completion_s", user=user) for user in ("platinum", "gold"))
     for own, words in ((case, "PBA-PR"), (base, "static")):
-        value = paper.PLATINUM_OVER_STATIC[own]
+        value = paper.platinum_over_static[own]
         ours = mixes.improvement(own, platinum)
         text = f"{words} with priority improves platinum jobs over static without priority"
         yield above(text, value, ours)
         yield within(f"... by the paper's {value:g} %", value, ours)
-    value = paper.PLATINUM_OVER_STATIC[case] - paper.PLATINUM_OVER_STATIC[base]
+    value = paper.platinum_over_static[case] - paper.platinum_over_static[base]
     ours = difference(mixes, platinum, case, base)
     yield above("... PBA-PR more than static (points)", value, ours)
     ours = difference(mixes, gold, case, base)
     text = "PBA-PR with priority improves gold jobs more than static with priority (points)"
-    yield above(text, paper.GOLD_MORE_THAN_STATIC, ours)
+    yield above(text, paper.gold_more_than_static, ours)
+
+
+def deviation_ratio(values: Sequence[float], reference: Sequence[float]) -> Interval:
+    """Ratio of the standard deviations of paired values, with the interval of Pitman and Morgan.
+
+    Returns
+    -------
+    The ratio and its interval; the limits are nan for fewer than three pairs.
+    """
+    n = len(values)
+    if n < 3:
+        return Interval(nan, nan, nan, n)
+    from scipy.special import stdtrit  # imported here: it makes commands slow to start
+
+    ratio = float(np.var(values, ddof=1) / np.var(reference, ddof=1))
+    correlation = float(np.corrcoef(values, reference)[0, 1])
+    t = float(stdtrit(n - 2, (1 + CONFIDENCE) / 2))
+    k = 1 + 2 * max(0.0, 1 - correlation**2) * t**2 / (n - 2)
+    root = sqrt(k * k - 1)
+    return Interval(sqrt(ratio), sqrt(ratio * (k - root)), sqrt(ratio * (k + root)), n)
+
+
+def improves_more(
+    mixes: Mixes, pick: Pick, better: str, worse: str, what: str, value: float
+) -> Claim:
+    """Claim that one scenario improves something more than another, in points of improvement."""
+    text = f"{paper.names[better]} improves the {what} more than {paper.names[worse]} (points)"
+    return above(text, value, difference(mixes, pick, better, worse))
+
+
+def difference(mixes: Mixes, pick: Pick, better: str, worse: str, base: str = "static") -> Interval:
+    """Improvement of one case over the base minus that of another, in points."""
+    pairs = zip(
+        mixes.improvements(better, pick, base),
+        mixes.improvements(worse, pick, base),
+        strict=True,
+    )
+    return mean_interval([a - b for a, b in pairs])
+
+
+def above(text: str, value: float | None, ours: Interval) -> Claim:
+    """Claim that a number is above 0."""
+    return Claim(text, ours, None if value is None else round(value, 2), by_sign(ours))
+
+
+def within(text: str, value: float | None, ours: Interval) -> Claim:
+    """Claim that a number has the paper's value."""
+    return Claim(text, ours, value, by_coverage(ours, value))
+
+
+def varies_less(text: str, value: float, ratio: Interval) -> Claim:
+    """Claim that a ratio of deviations is below 1."""
+    less = Interval(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low, ratio.n)
+    return Claim(text, ratio, round(value, 2), by_sign(less))

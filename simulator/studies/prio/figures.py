@@ -16,13 +16,11 @@ from matplotlib.figure import Figure
 from reshape.speedup import Prio
 from scheduler.pictures import INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import Interval
-from simulator.studies.prio import paper
 from simulator.studies.prio.claims import COMPLETION, EXECUTION, RESIZED, UTILIZATION, WAIT
-from simulator.studies.prio.mixes import Mixes, Pick, of
+from simulator.studies.prio.runs import SIZES, Mixes, Pick, of, paper
 
 #: One colour per scenario, light to dark in the order of the paper's tables.
 COLOURS = {"static": "#b9bdc2", "fcfs-pr": "#5f9ea0", "max-b-pr": "#c98a4b", "pba-pr": "#4a6fa5"}
-SIZES = ("small", "medium", "large")
 #: Values of one colour, one for each label; None where the paper gives none.
 Series: TypeAlias = Sequence[Interval]
 PaperSeries: TypeAlias = Sequence[float | None]
@@ -31,7 +29,7 @@ PaperSeries: TypeAlias = Sequence[float | None]
 def figures(mixes: Mixes) -> dict[str, bytes]:
     """Draw the figures whose cases were run, as PNG files by name."""
     drawn = {"figure-02.png": _speedup()}
-    if all(name in mixes for name in paper.NAMES):
+    if all(name in mixes for name in paper.names):
         drawn |= _scenarios(mixes)
     shares = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
     if "static" in mixes and all(name in mixes for name in shares.values()):
@@ -60,9 +58,9 @@ def _speedup() -> Figure:
 
 def _scenarios(mixes: Mixes) -> dict[str, Figure]:
     """Draw figures 3 to 8."""
-    names = tuple(paper.NAMES)
-    table = {name: paper.TABLE_1[name] for name in names}
-    waits = [paper.TABLE_2[name][0] for name in names]
+    names = tuple(paper.names)
+    table = {name: paper.table_1[name] for name in names}
+    waits = [paper.table_2[name][0] for name in names]
     gains = [100 * (1 - wait / waits[0]) for wait in waits]
     return {
         "figure-03.png": _absolute_and_gain(
@@ -79,11 +77,11 @@ def _scenarios(mixes: Mixes) -> dict[str, Figure]:
         ),
         "figure-06.png": _utilization(mixes, names),
         "figure-07.png": _by_size(
-            mixes, "Figure 7: queue wait by size of job", "mean_wait_s", paper.WAIT_BY_SIZE
+            mixes, "Figure 7: queue wait by size of job", "mean_wait_s", paper.wait_by_size
         ),
         "figure-08.png": _by_size(
             mixes, "Figure 8: execution by size of job", "mean_execution_s",
-            paper.EXECUTION_BY_SIZE,
+            paper.execution_by_size,
         ),
     }  # fmt: skip
 
@@ -93,11 +91,11 @@ def _absolute_and_gain(
 ) -> Figure:
     figure = new_figure(4.2, title)
     left, right = figure.subplots(1, 2)
-    names = tuple(paper.NAMES)
-    labels = [paper.NAMES[name] for name in names]
+    names = tuple(paper.names)
+    labels = [paper.names[name] for name in names]
     _bars(left, labels, {"ours": [mixes.mean(n, pick) for n in names]}, {"ours": seconds}, names)
     _style(left, "seconds", "s")
-    labels = [paper.NAMES[name] for name in RESIZED]
+    labels = [paper.names[name] for name in RESIZED]
     ours = [mixes.improvement(name, pick) for name in RESIZED]
     _bars(right, labels, {"ours": ours}, {"ours": gains}, RESIZED)
     _style(right, "improvement over static on the same mixes", "%")
@@ -107,8 +105,8 @@ def _absolute_and_gain(
 def _utilization(mixes: Mixes, names: Sequence[str]) -> Figure:
     figure = new_figure(4.2, "Figure 6: utilisation of the system")
     axes = figure.subplots()
-    labels = [paper.NAMES[name] for name in names]
-    theirs = [paper.TABLE_1[name][0] for name in names]
+    labels = [paper.names[name] for name in names]
+    theirs = [paper.table_1[name][0] for name in names]
     _bars(axes, labels, {"ours": [mixes.mean(n, UTILIZATION) for n in names]},
           {"ours": theirs}, names)  # fmt: skip
     axes.set_ylim(70, 100)
@@ -122,9 +120,9 @@ def _by_size(
     figure = new_figure(4.2, title)
     left, right = figure.subplots(1, 2)
     picks = [of(field, size) for size in SIZES]
-    _bars(left, SIZES, {name: [mixes.mean(name, p) for p in picks] for name in paper.NAMES}, {})
+    _bars(left, SIZES, {name: [mixes.mean(name, p) for p in picks] for name in paper.names}, {})
     _style(left, "seconds", "s")
-    gains = {n: [mixes.improvement(n, p) for p in picks] for n in paper.NAMES if n in RESIZED}
+    gains = {n: [mixes.improvement(n, p) for p in picks] for n in paper.names if n in RESIZED}
     _bars(right, SIZES, gains, theirs)
     _style(right, "improvement over static on the same mixes", "%")
     return figure
@@ -136,7 +134,7 @@ def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
     completion = new_figure(4.2, "Figure 9: completion by share of resizable jobs, PBA-PR")
     axes = completion.subplots()
     ours = [mixes.improvement(name, COMPLETION) for name in shares.values()]
-    theirs = [paper.COMPLETION_BY_SHARE[share] for share in shares]
+    theirs = [paper.completion_by_share[share] for share in shares]
     _bars(axes, labels, {"pba-pr": ours}, {"pba-pr": theirs})
     _style(axes, "improvement over static on the same mixes", "%")
 
@@ -144,7 +142,7 @@ def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
     axes = utilization.subplots()
     means = [mixes.mean(name, UTILIZATION) for name in ("static", *shares.values())]
     _bars(axes, ["static", *labels], {"pba-pr": means},
-          {"pba-pr": list(paper.UTILIZATION_BY_SHARE.values())})  # fmt: skip
+          {"pba-pr": list(paper.utilization_by_share.values())})  # fmt: skip
     axes.set_ylim(70, 100)
     _style(axes, "share of processor time held by jobs", "%")
 
@@ -154,7 +152,7 @@ def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
         size: [mixes.improvement(name, of("mean_completion_s", size)) for name in shares.values()]
         for size in SIZES
     }
-    _bars(axes, labels, gains, {"small": [None, None, None, paper.SMALL_AT_100]})
+    _bars(axes, labels, gains, {"small": [None, None, None, paper.small_at_100]})
     _style(axes, "improvement over static on the same mixes", "%")
     return {
         "figure-09.png": completion,
@@ -166,21 +164,21 @@ def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
 def _classes(mixes: Mixes) -> dict[str, Figure]:
     """Draw figures 12 to 14."""
     case, base = "pba-pr with priority", "static with priority"
-    users = tuple(paper.BY_CLASS)
+    users = tuple(paper.by_class)
     by_user = new_figure(4.2, "Figure 12: completion by class of user")
     left, right = by_user.subplots(1, 2)
     picks = [of("mean_completion_s", user=user) for user in users]
     seconds = {name: [mixes.mean(name, pick) for pick in picks] for name in (base, case)}
-    table = {name: paper.TABLE_5[name][1:] for name in (base, case)}
+    table = {name: paper.table_5[name][1:] for name in (base, case)}
     _bars(left, users, seconds, table)
     _style(left, "seconds", "s")
     gains = [mixes.improvement(case, pick, base) for pick in picks]
-    _bars(right, users, {case: gains}, {case: [paper.BY_CLASS[user] for user in users]})
+    _bars(right, users, {case: gains}, {case: [paper.by_class[user] for user in users]})
     _style(right, "improvement over static with priority on the same mixes", "%")
     drawn = {"figure-12.png": by_user}
     for number, field, what, theirs in (
-        (13, "mean_wait_s", "queue wait", paper.GOLD_WAIT),
-        (14, "mean_execution_s", "execution", paper.GOLD_EXECUTION),
+        (13, "mean_wait_s", "queue wait", paper.gold_wait),
+        (14, "mean_execution_s", "execution", paper.gold_execution),
     ):
         figure = new_figure(4.2, f"Figure {number}: {what} of gold jobs by size")
         left, right = figure.subplots(1, 2)
@@ -246,7 +244,8 @@ def _bars(
 
 def _label(name: str) -> str:
     key, _, rest = name.partition(" with")
-    return paper.NAMES.get(key, key) + (" with" + rest if rest else "")
+    shown: str = paper.names.get(key, key)
+    return f"{shown} with{rest}" if rest else shown
 
 
 def _style(axes: Axes, title: str, unit: str) -> None:

@@ -8,12 +8,10 @@ from typing import Any
 
 import msgspec
 
-from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
-from simulator.studies.claims import as_records, as_table
-from simulator.studies.prio import paper
 from simulator.studies.prio.claims import COMPLETION, EXECUTION, UTILIZATION, WAIT, claims
-from simulator.studies.prio.mixes import Mixes, of
+from simulator.studies.prio.runs import Mixes, of, paper
+from simulator.studies.results import reported, titled
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
 
@@ -30,20 +28,17 @@ TABLE_5 = {
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables with ours and the paper's values, claims with their verdicts, and figures."""
     mixes = Mixes(rows)
-    judged = claims(mixes)
     n = len(mixes.seeds)
     parts = [
         f"{n} job mixes; ours as mean ± half of the 95 % interval; improvements over static are"
         " means over the mixes; the paper's values are in brackets",
         *_tables(mixes),
-        f"Claims of section 4\n{as_table(judged)}",
     ]
     data = {
         "mixes": n,
         "scenarios": _scenarios(mixes),
         "resizable": _shares(mixes),
         "priorities": _priorities(mixes),
-        "claims": as_records(judged),
     }
     files: dict[str, bytes] = {}
     if out is not None:
@@ -52,12 +47,13 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         )  # imported here: matplotlib is slow to load
 
         files = figures(mixes)
-    return Report("\n\n".join(parts), msgspec.to_builtins(data), files)
+    plain_data = msgspec.to_builtins(data)
+    return reported(parts, plain_data, claims(mixes), files, "Claims of section 4")
 
 
 def _tables(mixes: Mixes) -> list[str]:
     """Tables 1 to 5, as far as their cases were run."""
-    names = [name for name in paper.NAMES if name in mixes and "static" in mixes]
+    names = [name for name in paper.names if name in mixes and "static" in mixes]
     tables = [_table_1(mixes, names), _table_2(mixes, names), _table_3(mixes, names)]
     shares = {share: name for share, name in SHARES.items() if name in mixes}
     return [*tables, _table_4(mixes, shares), _table_5(mixes)]
@@ -66,63 +62,59 @@ def _tables(mixes: Mixes) -> list[str]:
 def _table_1(mixes: Mixes, names: Sequence[str]) -> str:
     rows = []
     for name in names:
-        theirs = paper.TABLE_1[name]
+        theirs = paper.table_1[name]
         ours = [mixes.mean(name, UTILIZATION)]
         for pick in (COMPLETION, EXECUTION):
             ours += [mixes.mean(name, pick), mixes.improvement(name, pick)]
         cells = [_beside(o, t) if t is not None else "" for o, t in zip(ours, theirs, strict=True)]
         cells[1] = _beside(ours[1], theirs[1])
-        rows.append([paper.NAMES[name], *cells])
+        rows.append([paper.names[name], *cells])
     head = ["SCENARIO", "UTILISATION %", "COMPLETION s", "IMPROV. %", "EXECUTION s", "IMPROV. %"]
-    return _titled("Table 1: completion and execution", head, rows)
+    return titled("Table 1: completion and execution", head, rows)
 
 
 def _table_2(mixes: Mixes, names: Sequence[str]) -> str:
     rows = []
     for name in names:
-        pairs = zip(mixes.spread(name, WAIT), paper.TABLE_2[name], strict=True)
-        rows.append([paper.NAMES[name], *(f"{ours:.1f} ({theirs:.1f})" for ours, theirs in pairs)])
+        pairs = zip(mixes.spread(name, WAIT), paper.table_2[name], strict=True)
+        rows.append([paper.names[name], *(f"{ours:.1f} ({theirs:.1f})" for ours, theirs in pairs)])
     head = ["SCENARIO", "AVERAGE s", "STD. DEV.", "MAX", "MIN", "RANGE"]
-    return _titled("Table 2: queue wait over the mixes", head, rows)
+    return titled("Table 2: queue wait over the mixes", head, rows)
 
 
 def _table_3(mixes: Mixes, names: Sequence[str]) -> str:
     values = {name: mixes.values(name, COMPLETION) for name in names}
     rows = []
-    for i, seed in enumerate(mixes.seeds[: len(paper.TABLE_3["static"])]):
-        row = [f"{values[name][i]:.1f} ({paper.TABLE_3[name][i]:.1f})" for name in names]
+    for i, seed in enumerate(mixes.seeds[: len(paper.table_3["static"])]):
+        row = [f"{values[name][i]:.1f} ({paper.table_3[name][i]:.1f})" for name in names]
         rows.append([f"mix {seed}", *row])
     for label, place in (("mean", 0), ("st. dev.", 1)):
-        theirs = {name: _mean_and_deviation(paper.TABLE_3[name])[place] for name in names}
+        theirs = {name: _mean_and_deviation(paper.table_3[name])[place] for name in names}
         ours = {name: mixes.spread(name, COMPLETION)[place] for name in names}
         rows.append([label, *(f"{ours[name]:.1f} ({theirs[name]:.1f})" for name in names)])
     title = "Table 3: mean completion of each mix, s (mixes are not the paper's)"
-    return _titled(title, ["MIX", *(paper.NAMES[name] for name in names)], rows)
+    return titled(title, ["MIX", *(paper.names[name] for name in names)], rows)
 
 
 def _table_4(mixes: Mixes, shares: dict[int, str]) -> str:
     rows = []
     for share, name in shares.items():
-        pairs = zip(mixes.spread(name, WAIT), paper.TABLE_4[share], strict=True)
+        pairs = zip(mixes.spread(name, WAIT), paper.table_4[share], strict=True)
         label = f"{share} %" if share else "Static"
         rows.append([label, *(f"{ours:.1f} ({theirs:.1f})" for ours, theirs in pairs)])
     head = ["RESIZABLE", "AVERAGE s", "STD. DEV.", "MAX", "MIN", "RANGE"]
-    return _titled("Table 4: queue wait by share of resizable jobs, PBA-PR", head, rows)
+    return titled("Table 4: queue wait by share of resizable jobs, PBA-PR", head, rows)
 
 
 def _table_5(mixes: Mixes) -> str:
     rows = []
     for label, name in TABLE_5.items():
         if name in mixes:
-            picks = [COMPLETION, *(of("mean_completion_s", user=user) for user in paper.BY_CLASS)]
-            pairs = zip(picks, paper.TABLE_5[label], strict=True)
+            picks = [COMPLETION, *(of("mean_completion_s", user=user) for user in paper.by_class)]
+            pairs = zip(picks, paper.table_5[label], strict=True)
             rows.append([label, *(_beside(mixes.mean(name, p), theirs) for p, theirs in pairs)])
     head = ["SCENARIO", "ALL s", "GOLD s", "PLATINUM s"]
-    return _titled("Table 5: completion by class of user, half of the jobs resizable", head, rows)
-
-
-def _titled(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return f"{title}\n{render(Table(head, rows, left=frozenset({head[0]})))}"
+    return titled("Table 5: completion by class of user, half of the jobs resizable", head, rows)
 
 
 def _beside(ours: Interval, theirs: float) -> str:
@@ -146,7 +138,7 @@ def _scenarios(mixes: Mixes) -> dict[str, Any]:
             "mean_wait_s": mixes.mean(name, WAIT),
             "utilization_pct": mixes.mean(name, UTILIZATION),
         }
-        for name in paper.NAMES
+        for name in paper.names
         if name in mixes and "static" in mixes
     }
 
@@ -167,7 +159,7 @@ def _priorities(mixes: Mixes) -> dict[str, Any]:
     return {
         label: {
             user: {"mean_completion_s": mixes.mean(name, of("mean_completion_s", user=user))}
-            for user in paper.BY_CLASS
+            for user in paper.by_class
         }
         for label, name in TABLE_5.items()
         if name in mixes

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from scheduler.pictures import FORMATS, INK, encode, new_figure, reduce_frame
+from scheduler.pictures import INK, encode_all, new_figure, reduce_frame
 from simulator.results.statistics import mean
 from simulator.studies.redir.ratios import MAX, MEAN, TraceRatios
 
@@ -28,7 +28,7 @@ def pictures(traces: Sequence[TraceRatios]) -> dict[str, bytes]:
         "mean": (f"Mean bounded slowdown with redirection over EASY's {MARKS}", _violins),
         "both": (f"Mean and largest bounded slowdown with redirection over EASY's {MARKS}", _boxes),
     }
-    files = {}
+    drawn = {}
     for name, (title, draw) in figures.items():
         columns = max(len(trace.alphas) for trace in traces)
         figure = new_figure(0.8 + ROW * len(traces), title)
@@ -46,9 +46,8 @@ def pictures(traces: Sequence[TraceRatios]) -> dict[str, bytes]:
                 Patch(color=COLOURS[MAX], label="largest"),
             ]
             figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-        for form in FORMATS:
-            files[f"redir-{name}.{form}"] = encode(figure, form)
-    return files
+        drawn[f"redir-{name}"] = figure
+    return encode_all(drawn)
 
 
 def _violins(axes: Axes, trace: TraceRatios, alpha: float) -> None:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scheduler.text.tables import Table, render
 from simulator.results.statistics import mean_interval, quantiles
-from simulator.studies.claims import Claim, as_records, as_table, below_one, by_sign, with_limits
+from simulator.studies.claims import Claim, below_one, by_sign, with_limits
 from simulator.studies.redir.ratios import MAX, MEAN, GridPoint, TraceRatios, price, ratios
+from simulator.studies.results import reported, titled
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
 
@@ -52,12 +52,8 @@ def as_report(rows: Sequence[Row]) -> Report:
     found = [ratios(name, part) for name, part in _by_trace(rows).items()]
     claims = [claim for trace in found for claim in judged(trace)]
     parts = [text for trace in found for text in tables(trace)]
-    parts.append(f"The paper's claims\n{as_table(claims)}")
-    data = {
-        "traces": [_as_data(trace) for trace in found],
-        "claims": as_records(claims),
-    }
-    return Report("\n\n".join(parts), data, pictures(found))
+    data = {"traces": [_as_data(trace) for trace in found]}
+    return reported(parts, data, claims, pictures(found), "The paper's claims")
 
 
 def tables(trace: TraceRatios) -> list[str]:
@@ -73,10 +69,11 @@ def tables(trace: TraceRatios) -> list[str]:
             lines.append(line)
         head = ["THETA"]
         head += [word for alpha in trace.alphas for word in (f"ALPHA {alpha:g}", "MEDIAN")]
-        texts.append(
+        title = (
             f"{trace.name}: ratio of the {words} bounded slowdown to EASY's on as many processors,"
-            f" mean of {trace.weeks} weeks\n{render(Table(head, lines, left=frozenset()))}"
+            f" mean of {trace.weeks} weeks"
         )
+        texts.append(titled(title, head, lines, 0))
     return [*texts, _price_text(trace)]
 
 

@@ -12,15 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+import simulator as sim
 from reshape.errors import ReshapeError
-from scheduler.policies.scenarios import scenario
-from simulator.run import run as simulate
 from simulator.studies.redir.report import as_report
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
-from simulator.traces.normalise import NEEDED, Rules
+from simulator.traces.normalise import NEEDED
 from simulator.traces.swf import Trace
 from simulator.traces.weeks import choose, cut
 
@@ -45,14 +42,19 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     processors: int = parameters["processors"]
     number, week = _week(path, processors, *how, parameters["week"])
     names = ("theta", "alpha", "conflict", "filter", "counts")
-    chosen = scenario("easy", {"redirection": {name: parameters[name] or 0 for name in names}})
-    assert chosen.redirection is not None
+    experiment = sim.Experiment(
+        sim.Jobs(week).with_rules(exact=True, overrun="extend"),
+        processors=processors,
+        scenario={"name": "easy", "redirection": {n: parameters[n] or 0 for n in names}},
+        tau_s=parameters["tau"],
+    )
     if parameters["theta"] is None:
-        processors += chosen.redirection.group_size(processors)
-        chosen = scenario("easy")
-    schedule = simulate(week, processors, chosen, Rules(exact=True, overrun="extend"))
-    numbers = msgspec.structs.asdict(schedule.metrics(parameters["tau"]))
-    return {"number": number} | {name: numbers[name] for name in KEPT}
+        redirection = experiment.chosen.redirection
+        assert redirection is not None
+        processors += redirection.group_size(processors)
+        experiment = experiment.replace(processors=processors, scenario="easy")
+    metrics = experiment.run().metrics
+    return {"number": number} | {name: metrics[name] for name in KEPT}
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:

@@ -11,9 +11,17 @@ from typing import Final
 
 import msgspec
 
+from simulator.results.statistics import mean_interval
 from simulator.studies.claims import OPEN, Claim, by_sign, exactly
-from simulator.studies.rua.paper import TABLES, TEXT
-from simulator.studies.rua.results import RuaResults, centre, interval_of
+from simulator.studies.papers import keyed, paper
+from simulator.studies.results import Key, StudyResults
+from simulator.studies.sharing.report import centre
+
+PAPER: Final = paper("rua")
+#: Our metric -> `number` of the thesis' table, its `title` and its `rows`.
+TABLES: Final = PAPER.tables
+#: (metric, centre, mix) -> numbers that the text gives of figure 7.12, by strategy.
+TEXT: Final = keyed(PAPER.text)
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -91,7 +99,14 @@ STATEMENTS: Final = (
 )  # fmt: skip
 
 
-def judge(results: RuaResults) -> list[Claim]:
+def printed(metric: str, key: Key) -> float | None:
+    """Number of the thesis' table for a trace, mix and strategy; None if it has none."""
+    trace, mix, strategy = key
+    row = TABLES[metric]["rows"].get(f"{centre(trace)} {mix}", ())
+    return dict(zip(PAPER.columns, row, strict=False)).get(strategy)
+
+
+def judge(results: StudyResults) -> list[Claim]:
     """Judge the sentences of GUIM 7.6 for each trace and mix that they speak of.
 
     The remark of a claim is the verdict on the thesis' own numbers.
@@ -100,15 +115,14 @@ def judge(results: RuaResults) -> list[Claim]:
         _claim(results, statement, metric, trace, mix)
         for statement in STATEMENTS
         for metric in statement.metrics
-        for trace in results.traces
-        for mix in results.mixes(trace)
+        for trace in results.parts()
+        for mix in results.parts(trace)
         if not statement.only or (centre(trace), mix) in statement.only
     ]
 
 
-def _claim(results: RuaResults, statement: Statement, metric: str, trace: str, mix: str) -> Claim:
-    number, title, table = TABLES[metric]
-    words = statement.text.format(metric=title)
+def _claim(results: StudyResults, statement: Statement, metric: str, trace: str, mix: str) -> Claim:
+    words = statement.text.format(metric=TABLES[metric]["title"])
     with_rua = "RUA" in words  # figure 7.12 is lost; the text of 7.6.2 has some of its numbers
     text = TEXT.get((metric, centre(trace), mix), {}) if with_rua else {}
 
@@ -116,18 +130,18 @@ def _claim(results: RuaResults, statement: Statement, metric: str, trace: str, m
         pairs = zip(of(statement.more), of(statement.less), strict=False)
         return [statement.amount(more, less) for more, less in pairs]
 
-    def printed(strategy: str) -> list[float]:
-        found = text.get(strategy) if text else table.get((centre(trace), mix, strategy))
+    def thesis(strategy: str) -> list[float]:
+        found = text.get(strategy) if text else printed(metric, (trace, mix, strategy))
         return [] if found is None else [found]
 
-    ours = interval_of(value(lambda strategy: results.values((trace, mix, strategy), metric)))
-    paper = next(iter(value(printed)), None)
+    ours = mean_interval(value(lambda strategy: results.values((trace, mix, strategy), metric)))
+    paper = next(iter(value(thesis)), None)
     return Claim(
         words,
         ours,
         None if paper is None else round(paper, 3),
         by_sign(ours),
-        "GUIM figure 7.12" if with_rua else f"GUIM table {number}",
+        "GUIM figure 7.12" if with_rua else f"GUIM table {TABLES[metric]['number']}",
         f"{trace}, {mix}",
         f"tables: {by_sign(exactly(paper)) if paper else OPEN}",
     )

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from scheduler import pictures as drawing
-from simulator.studies.rua.paper import TABLES
-from simulator.studies.rua.results import RuaResults, centre
+from simulator.studies.results import StudyResults
+from simulator.studies.rua.claims import TABLES
+from simulator.studies.sharing.report import centre
 
 COLOURS = {"low": "#7fb6d9", "med": "#d98c2b", "high": "#b0413e"}
 BARS = {"FF": "#8a8f96", "LC": "#d98c2b", "RUA": "#1f6fb2"}
@@ -22,30 +23,26 @@ SCATTERS = {
 RUA_METRICS = ("bsld_p95", "wait_p95_s", "penalised_p95_pct", "killed")
 
 
-def pictures(results: RuaResults) -> dict[str, bytes]:
+def pictures(results: StudyResults) -> dict[str, bytes]:
     """Draw the figures for which there are runs, as PNG and SVG."""
     figures: dict[str, Figure] = {}
     for (of, metric), name in SCATTERS.items():
-        traces = [trace for trace in results.traces if centre(trace) == of]
+        traces = [trace for trace in results.parts() if centre(trace) == of]
         if traces:
             figures[name] = _scatter(results, traces, metric)
     if any(strategy == "RUA" for _, _, strategy in results):
         figures["figure7-12"] = _bars(results)
-    return {
-        f"{name}.{form}": drawing.encode(figure, form)
-        for name, figure in figures.items()
-        for form in drawing.FORMATS
-    }
+    return drawing.encode_all(figures)
 
 
-def _scatter(results: RuaResults, traces: Sequence[str], metric: str) -> Figure:
+def _scatter(results: StudyResults, traces: Sequence[str], metric: str) -> Figure:
     """Draw figures 7.8 to 7.11: slowdown against a further metric, one panel for each trace."""
-    title = TABLES[metric][1]
+    title = TABLES[metric]["title"]
     figure = drawing.new_figure(4.6, f"Bounded slowdown and {title}")
     panels = figure.subplots(1, len(traces), squeeze=False)[0]
     for axes, trace in zip(panels, traces, strict=True):
-        for mix in results.mixes(trace):
-            strategies = results.strategies(trace, mix)
+        for mix in results.parts(trace):
+            strategies = results.parts(trace, mix)
             keys = [(trace, mix, strategy) for strategy in strategies]
             x = [results.interval(key, metric).mean for key in keys]
             y = [results.interval(key, "bsld_p95").mean for key in keys]
@@ -61,10 +58,10 @@ def _scatter(results: RuaResults, traces: Sequence[str], metric: str) -> Figure:
     return figure
 
 
-def _bars(results: RuaResults) -> Figure:
+def _bars(results: StudyResults) -> Figure:
     """Draw figure 7.12: RUA-Backfilling beside first fit and LessConsume."""
     figure = drawing.new_figure(7.5, "RUA-Backfilling, shortest job first with FF and with LC")
-    places = [(trace, mix) for trace in results.traces for mix in results.mixes(trace)]
+    places = [(trace, mix) for trace in results.parts() for mix in results.parts(trace)]
     width = 0.8 / len(BARS)
     for axes, metric in zip(figure.subplots(2, 2).flat, RUA_METRICS, strict=True):
         for i, (strategy, colour) in enumerate(BARS.items()):
@@ -72,7 +69,7 @@ def _bars(results: RuaResults) -> Figure:
             x = [at + (i - 1) * width for at in range(len(places))]
             axes.bar(x, heights, width * 0.92, color=colour, label=strategy)
         axes.set_xticks(range(len(places)), [f"{t}\n{mix}" for t, mix in places], fontsize=7)
-        axes.set_title(TABLES[metric][1], fontsize=10)
+        axes.set_title(TABLES[metric]["title"], fontsize=10)
         drawing.reduce_frame(axes)
     figure.axes[0].legend(frameon=False)
     return figure

@@ -4,37 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from scheduler.text.tables import Table, render
-from simulator.studies.claims import as_records, as_table, plus_minus
-from simulator.studies.rua.claims import judge
-from simulator.studies.rua.paper import TABLES
+from simulator.studies.results import StudyResults, beside, plain, reported, titled
+from simulator.studies.rua.claims import TABLES, judge, printed
 from simulator.studies.rua.pictures import pictures
-from simulator.studies.rua.results import RuaResults, centre
 from simulator.study.study import Report, Row
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables with the thesis' numbers in brackets, the claims, and the figures."""
-    results = RuaResults(rows)
-    claims = judge(results)
-    text = "\n\n".join([*(_table(results, metric) for metric in TABLES), as_table(claims)])
-    data = {"tables": results.data(), "claims": as_records(claims)}
-    return Report(text, data, pictures(results))
+    results = StudyResults(rows, lambda p: (p["name"], p["mix"], p["strategy"]))
+    tables = [_table(results, metric) for metric in TABLES]
+    return reported(tables, {"tables": _data(results)}, judge(results), pictures(results))
 
 
-def _table(results: RuaResults, metric: str) -> str:
-    number, title, paper = TABLES[metric]
+def _table(results: StudyResults, metric: str) -> str:
     columns = list(dict.fromkeys(strategy for _, _, strategy in results))
     form = ".0f" if metric in ("wait_p95_s", "wait_mean_s", "killed", "cpus_p95") else ".1f"
     lines = []
-    for trace in results.traces:
-        for mix in results.mixes(trace):
-            cells = []
-            for strategy in columns:
-                ours = plus_minus(results.interval((trace, mix, strategy), metric), form)
-                printed = paper.get((centre(trace), mix, strategy))
-                cells.append(ours if printed is None else f"{ours} ({printed:g})")
+    for trace in results.parts():
+        for mix in results.parts(trace):
+            keys = [(trace, mix, strategy) for strategy in columns]
+            cells = (
+                beside(results.interval(key, metric), printed(metric, key), form) for key in keys
+            )
             lines.append([trace, mix, *cells])
-    table = Table(["TRACE", "MIX", *columns], lines, left=frozenset(["TRACE", "MIX"]))
-    return f"Table {number}: {title}; the thesis' in brackets\n{render(table)}"
+    title = f"Table {TABLES[metric]['number']}: {TABLES[metric]['title']}; the thesis' in brackets"
+    return titled(title, ["TRACE", "MIX", *columns], lines, 2)
+
+
+def _data(results: StudyResults) -> list[dict[str, Any]]:
+    """Means with their intervals, and the thesis' numbers, for JSON."""
+    return [
+        {"trace": key[0], "mix": key[1], "strategy": key[2]}
+        | {
+            metric: plain(results.interval(key, metric)) | {"paper": printed(metric, key)}
+            for metric in TABLES
+        }
+        for key in results
+    ]

@@ -6,13 +6,15 @@ F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures", 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simulator.results.schedule import Floats, Schedule
+import simulator as sim
 from simulator.studies.sharing.runs import numbers, simulated
 
+Floats: TypeAlias = NDArray[np.float64]
 HOUR_S = 3600.0
 #: Strategy -> selection and further fields of the scenario. FF is that of chapter 6, whose numbers
 #: tables 7.1 to 7.7 repeat; "LCT=1" is LessConsumeThreshold with a factor of 1.
@@ -48,19 +50,20 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     fields = dict(STRATEGIES[strategy])
     if strategy != "RUA":
         fields["backfill_order"] = "sjf"
-    schedule = simulated(parameters, "rua" if strategy == "RUA" else "easy", fields)
-    used = processors_by_hour(schedule)
-    return {**numbers(schedule), "cpus_p95": float(np.percentile(used, 95))}
+    ran = simulated(parameters, "rua" if strategy == "RUA" else "easy", fields)
+    used = processors_by_hour(ran)
+    return {**numbers(ran), "cpus_p95": float(np.percentile(used, 95))}
 
 
-def processors_by_hour(schedule: Schedule) -> Floats:
+def processors_by_hour(simulated: sim.Simulation) -> Floats:
     """Mean number of processors in use in each hour from the first start on, (hours,) float64.
 
     The last hour, which is not complete, is left out unless it is the only one.
     """
-    ran = ~np.isnan(schedule.ended)
-    started, ended = schedule.started[ran], schedule.ended[ran]
-    processors = schedule.jobs.processors[ran].astype(float)
+    jobs = simulated.jobs
+    ran = ~np.isnan(jobs["end_s"])
+    started, ended = jobs["start_s"][ran], jobs["end_s"][ran]
+    processors = jobs["processors"][ran].astype(float)
     at = np.concatenate([started, ended])
     change = np.concatenate([processors, -processors])
     order = np.argsort(at, kind="stable")

@@ -14,20 +14,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.config.machine_file import flat
-from scheduler.policies.scenarios import scenario
-from simulator.engine.sharing import Sharing
-from simulator.results.metrics import bounded_slowdown
-from simulator.results.penalties import penalised_pct
-from simulator.results.schedule import Schedule
-from simulator.run import run as simulate
+import simulator as sim
 from simulator.study.study import TRACES
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED
 from simulator.workload_models.demands import CAPACITY, MIXES, NAME, Demands
 
 PER_NODE = 4
-TAU_S = 60.0
 
 
 def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -48,7 +41,9 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     return numbers(simulated(parameters, "easy", fields))
 
 
-def simulated(parameters: Mapping[str, Any], policy: str, fields: Mapping[str, Any]) -> Schedule:
+def simulated(
+    parameters: Mapping[str, Any], policy: str, fields: Mapping[str, Any]
+) -> sim.Simulation:
     """Simulate one trace with one mix of demands.
 
     Parameters
@@ -59,46 +54,39 @@ def simulated(parameters: Mapping[str, Any], policy: str, fields: Mapping[str, A
     mix = parameters["mix"]
     path = str(Path(parameters[TRACES]) / parameters["trace"])
     trace = _trace(path, float(parameters["tolerance_s"]))
-    chosen = scenario(policy, dict(fields) | dict(parameters.get("changes") or {}))
+    machine: dict[str, Any] = {
+        "nodes": int(parameters["processors"]) // PER_NODE,
+        "processors_per_node": PER_NODE,
+    }
     sharing = None
     if mix != "none":
         trace = Demands(MIXES[mix]).of(trace, int(parameters["seed"]))
-        sharing = Sharing(
-            PER_NODE,
-            {NAME: CAPACITY},
-            windows=parameters["windows"],
-            penalty=parameters["penalty"],
-        )
-    machine = flat(int(parameters["processors"]))
-    machine = msgspec.structs.replace(
-        machine, leaves=machine.leaves.first(len(machine.leaves) // PER_NODE),
-        processors_per_node=PER_NODE,
-    )  # fmt: skip
-    return simulate(
-        trace,
-        machine,
-        chosen,
-        counted=False,
-        first=int(parameters["jobs"]),
+        machine["shared_per_node"] = {NAME: CAPACITY}
+        sharing = {"windows": parameters["windows"], "penalty": parameters["penalty"]}
+    return sim.simulate(
+        sim.Jobs(trace).first(int(parameters["jobs"])),
+        machine=machine,
+        scenario={"name": policy, **fields, **(parameters.get("changes") or {})},
         sharing=sharing,
     )
 
 
-def numbers(schedule: Schedule) -> dict[str, float]:
+def numbers(ran: sim.Simulation) -> dict[str, float]:
     """Metrics of the jobs that ran to their ends, and the number of those that were killed.
 
     Without sharing a job is killed if its run time is cut at the limit.
     """
-    killed = schedule.killed | schedule.jobs.cut
-    over = ~np.isnan(schedule.ended) & ~killed
-    wait, run_s = schedule.wait[over], schedule.run_s[over]
-    slowdown = bounded_slowdown(wait, run_s, TAU_S)
-    share = penalised_pct(schedule)[over]
-    found = {"killed": float(killed.sum())}
-    for name, values in (("bsld", slowdown), ("wait", wait), ("penalised", share)):
-        unit = {"bsld": "", "wait": "_s", "penalised": "_pct"}[name]
-        found[f"{name}_p95{unit}"] = float(np.percentile(values, 95))
-        found[f"{name}_mean{unit}"] = float(values.mean())
+    jobs = ran.jobs
+    over = jobs["state"] == "completed"
+    share = jobs.get("penalised_pct", np.zeros(jobs.rows))
+    found = {"killed": float((jobs["state"] == "killed").sum())}
+    for name, unit, values in (
+        ("bsld", "", jobs["bounded_slowdown"]),
+        ("wait", "_s", jobs["wait_s"]),
+        ("penalised", "_pct", share),
+    ):
+        found[f"{name}_p95{unit}"] = float(np.percentile(values[over], 95))
+        found[f"{name}_mean{unit}"] = float(values[over].mean())
     return found
 
 

@@ -18,11 +18,12 @@ from simulator.studies.sites.batches import (
     ratio_of_percentiles,
     share,
 )
-from simulator.studies.sites.paper import TABLE_8_2, TABLE_8_5
+from simulator.studies.sites.runs import PAPER
 
 #: (scenario, policy) -> result of a run.
-Results: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
+StudyResults: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
 CTC_SCENARIOS = ("ALL-SJBF", "CTC/4", "CTC-FCFS")
+PREDICTED = ("Scenario-1", "Scenario-2")  #: scenarios of the final proposal
 WAIT = "less-waittime"
 
 
@@ -45,7 +46,7 @@ class RunComparison(NamedTuple):
     metric: str
 
 
-def judge(results: Results) -> list[Claim]:
+def judge(results: StudyResults) -> list[Claim]:
     """Judge all claims; those without their runs are open."""
     first, final = (
         [_compared(claim, results) for claim in claims]
@@ -211,17 +212,17 @@ def _of_waits(name: str) -> Iterator[RunComparison]:
     )
 
 
-def _compared(claim: RunComparison, results: Results) -> Claim:
+def _compared(claim: RunComparison, results: StudyResults) -> Claim:
     """Judge the claim that a ratio is below 1."""
     first, second = results.get(claim.smaller), results.get(claim.larger)
     ours = None if first is None or second is None else ratio(first, second, claim.metric)
     return _judged(claim.subject, claim.text, claim.paper, ours, below=1.0)
 
 
-def _by_origin(results: Results) -> Iterator[Claim]:
+def _by_origin(results: StudyResults) -> Iterator[Claim]:
     """Table 8.2: the jobs of every centre gain, by the ratios of separate centres to ours."""
     separate, together = results.get(("ALL-SJBF", "origin")), results.get(("ALL-SJBF", WAIT))
-    for centre, values in TABLE_8_2.items():
+    for centre, values in PAPER.table_8_2.items():
         for metric, value in zip(("bounded_slowdown", "slowdown", "wait_s"), values, strict=True):
             ours = None
             if separate and together and centre in separate["by_origin"]:
@@ -236,9 +237,9 @@ def _by_origin(results: Results) -> Iterator[Claim]:
             )
 
 
-def _limits(results: Results) -> Iterator[Claim]:
+def _limits(results: StudyResults) -> Iterator[Claim]:
     """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
-    for name in ("Scenario-1", "Scenario-2"):
+    for name in PREDICTED:
         found = results.get((name, "less-cost-sld"))
         within = None if found is None else share(found["batches"], "within_limit", "limited")
         yield _judged(
@@ -250,7 +251,7 @@ def _limits(results: Results) -> Iterator[Claim]:
         )
 
 
-def _predictions(results: Results) -> Iterator[Claim]:
+def _predictions(results: StudyResults) -> Iterator[Claim]:
     """Section 8.6.2: errors of predictions, by their medians (table 8.5, figure 8.14)."""
 
     def medians(scenario: str, policy: str, variable: str) -> list[float] | None:
@@ -264,7 +265,7 @@ def _predictions(results: Results) -> Iterator[Claim]:
         found = None if first is None or not second else _exact(first / second)
         return _judged(id, text, paper, found, below=1.0)
 
-    for name in TABLE_8_5:
+    for name in PREDICTED:
         found = medians(name, "less-waittime-pred", "run_s")
         yield judged(
             f"{name}/prediction/run_s/over-time",
@@ -281,7 +282,7 @@ def _predictions(results: Results) -> Iterator[Claim]:
         "51.56 / 97.20",
         *(each and each[0] for each in pairs),
     )
-    pairs = [medians(name, "less-waittime-pred", "run_s") for name in TABLE_8_5]
+    pairs = [medians(name, "less-waittime-pred", "run_s") for name in PREDICTED]
     yield judged(
         "prediction/run_s/scenarios",
         "median error of predicted run times in Scenario-1 below that in Scenario-2",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from scheduler.text.tables import Table, render
+from simulator.experiment.tables import of_rows
 from simulator.results.statistics import mean
-from simulator.studies.claims import as_records, as_table
+from simulator.studies.papers import keyed
+from simulator.studies.results import reported, titled
 from simulator.studies.sites.claims import judge
-from simulator.studies.sites.paper import SCENARIOS, TABLE_8_1, TABLE_8_3, TABLE_8_5
-from simulator.studies.sites.runs import QUEUE_EVERY_S
+from simulator.studies.sites.runs import PAPER, QUEUE_EVERY_S
 from simulator.study.study import Report, Row
 
 #: Numbers of a policy in the data of the report.
@@ -36,31 +34,29 @@ COLUMNS: Final = {
     "UTIL %": "utilization_pct",
 }
 
+DAY_S = 86400.0
+ROW = 2.4  # inches of a centre in the picture
 #: (scenario, policy) -> numbers, means over the seeds.
 Numbers = dict[tuple[str, str], dict[str, Any]]
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables, claims, and queues over time as CSV and picture."""
-    from simulator.studies.sites.pictures import picture  # imported here: matplotlib loads slowly
-
     numbers = _numbers(rows)
-    claims = judge(numbers)
-    parts = [_table(scenario, numbers) for scenario in SCENARIOS]
+    parts = [_table(scenario, numbers) for scenario in PAPER.scenarios]
     parts += [_errors_table(numbers), _separate_table(numbers), _jobs_table(numbers)]
-    parts.append(f"Claims (ratios of the first to the second)\n{as_table(claims)}")
     files = {
         "queues.csv": _queues_csv(numbers),
         "prediction-errors.csv": _errors_csv(numbers),
-        **{f"queues.{form}": data for form, data in picture(numbers).items()},
+        **_picture(numbers),
     }
     data = {
         "trace": _trace_data(rows[0]),
         "scenarios": _data(numbers),
         "prediction_errors": _errors(numbers),
-        "claims": as_records(claims),
     }
-    return Report("\n\n".join(part for part in parts if part), data, files)
+    title = "Claims (ratios of the first to the second)"
+    return reported(parts, data, judge(numbers), files, title)
 
 
 def _numbers(rows: Sequence[Row]) -> Numbers:
@@ -109,45 +105,37 @@ def _table(scenario: str, found: Numbers) -> str:
             values = [numbers[key] for key in COLUMNS.values()]
             values[6] = None if values[6] is None else values[6] / 1e6
             lines.append([policy, *map(_shown, values)])
-    if not lines:
-        return ""
-    table = render(Table(["POLICY", *COLUMNS], lines, left=frozenset({"POLICY"})))
-    return f"{scenario}\n{table}"
+    return titled(scenario, ["POLICY", *COLUMNS], lines)
 
 
 def _separate_table(found: Numbers) -> str:
     """Table 8.1: the separate centres, the paper's numbers in brackets."""
     lines = []
-    for (centre, scenario), paper in TABLE_8_1.items():
+    for (centre, scenario), paper in keyed(PAPER.table_8_1).items():
         numbers = found.get((scenario, "origin"), {}).get("by_origin", {}).get(centre)
         if numbers is not None:
             names = ("bounded_slowdown", "slowdown", "wait_s")
             ours = [numbers[f"{part}_{name}"] for name in names for part in ("mean", "sd", "p95")]
             pairs = zip(ours, paper, strict=True)
             lines.append([f"{centre} in {scenario}", *(f"{_shown(a)} ({b:g})" for a, b in pairs)])
-    if not lines:
-        return ""
     head = [f"{part}{name}" for name in ("BSLD", "SLD", "WAIT") for part in ("", "SD ", "P95 ")]
-    table = render(Table(["CENTRE", *head], lines, left=frozenset({"CENTRE"})))
-    return f"Table 8.1, separate centres, ours (GUIM)\n{table}"
+    return titled("Table 8.1, separate centres, ours (GUIM)", ["CENTRE", *head], lines)
 
 
 def _jobs_table(found: Numbers) -> str:
     """Table 8.3: jobs by centre in ALL-SJBF, the paper's numbers in brackets."""
-    lines = []
+    lines, centres = [], list[str]()
     for (scenario, policy), numbers in found.items():
         if scenario == "ALL-SJBF":
-            paper = TABLE_8_3.get(policy, {})
+            paper = PAPER.table_8_3.get(policy, {})
             cells = [
                 f"{jobs:g}" + (f" ({paper[centre]})" if centre in paper else "")
                 for centre, jobs in numbers["jobs_by_centre"].items()
             ]
             centres = [*numbers["jobs_by_centre"]]
             lines.append([policy, *cells])
-    if not lines:
-        return ""
-    table = render(Table(["POLICY", *centres], lines, left=frozenset({"POLICY"})))
-    return f"Table 8.3, jobs by centre in ALL-SJBF, ours (GUIM)\n{table}"
+    title = "Table 8.3, jobs by centre in ALL-SJBF, ours (GUIM)"
+    return titled(title, ["POLICY", *centres], lines)
 
 
 def _errors(found: Numbers) -> dict[str, dict[str, Any]]:
@@ -162,48 +150,69 @@ def _errors(found: Numbers) -> dict[str, dict[str, Any]]:
 def _errors_table(found: Numbers) -> str:
     """Table 8.5: errors of predictions in percent, the paper's numbers in brackets."""
     lines, errors = [], _errors(found)
-    for scenario, rows in TABLE_8_5.items():
-        for (policy, variable), paper in rows.items():
-            ours = errors.get(scenario, {}).get(policy, {}).get(variable)
-            if ours is not None:
-                values = [ours[key] for key in ("p95", "median", "iqr")]
-                pairs = zip(values, paper, strict=True)
-                cells = [f"{_shown(a)} ({b:g})" for a, b in pairs]
-                tenths = [_shown(ours["medians"][i]) for i in (0, -1)]
-                lines.append([scenario, policy, variable, *cells, *tenths])
-    if not lines:
-        return ""
+    for (scenario, policy, variable), paper in keyed(PAPER.table_8_5).items():
+        ours = errors.get(scenario, {}).get(policy, {}).get(variable)
+        if ours is not None:
+            values = [ours[key] for key in ("p95", "median", "iqr")]
+            cells = [f"{_shown(a)} ({b:g})" for a, b in zip(values, paper, strict=True)]
+            tenths = [_shown(ours["medians"][i]) for i in (0, -1)]
+            lines.append([scenario, policy, variable, *cells, *tenths])
     head = ["SCENARIO", "POLICY", "VARIABLE", "P95", "MEDIAN", "IQR", "FIRST TENTH", "LAST TENTH"]
-    table = render(Table(head, lines, left=frozenset(head[:3])))
-    return (
+    title = (
         "Table 8.5, errors of predictions in percent, ours (GUIM); medians of the first and the"
-        f" last tenth of the jobs\n{table}"
+        " last tenth of the jobs"
     )
+    return titled(title, head, lines, 3)
 
 
 def _errors_csv(found: Numbers) -> bytes:
     """Medians of the errors over time (figure 8.14), a line for each part of the jobs."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("scenario", "policy", "variable", "part", "median_pct"))
-    for scenario, policies in _errors(found).items():
-        for policy, variables in policies.items():
-            for variable, errors in variables.items():
-                for part, median in enumerate(errors["medians"], 1):
-                    writer.writerow((scenario, policy, variable, part, f"{median:.6g}"))
-    return text.getvalue().encode()
+    lines = (
+        (scenario, policy, variable, part, f"{median:.6g}")
+        for scenario, policies in _errors(found).items()
+        for policy, variables in policies.items()
+        for variable, errors in variables.items()
+        for part, median in enumerate(errors["medians"], 1)
+    )
+    return of_rows(("scenario", "policy", "variable", "part", "median_pct"), lines).csv()
 
 
 def _queues_csv(found: Numbers) -> bytes:
     """Queued jobs over time: one line for each scenario, policy, centre and time."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("scenario", "policy", "centre", "time_s", "queued"))
-    for (scenario, policy), numbers in found.items():
-        for centre, queued in numbers["queues"].items():
-            for i, count in enumerate(queued):
-                writer.writerow((scenario, policy, centre, f"{i * QUEUE_EVERY_S:g}", count))
-    return text.getvalue().encode()
+    lines = (
+        (scenario, policy, centre, f"{i * QUEUE_EVERY_S:g}", count)
+        for (scenario, policy), numbers in found.items()
+        for centre, queued in numbers["queues"].items()
+        for i, count in enumerate(queued)
+    )
+    return of_rows(("scenario", "policy", "centre", "time_s", "queued"), lines).csv()
+
+
+def _picture(found: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:
+    """Draw queued jobs by centre, a line for each policy (figures 8.8 and 8.9), by file name.
+
+    If the scenario was not run, the first one that was is drawn.
+    """
+    from scheduler.pictures import encode_all, new_figure, reduce_frame  # late: loads matplotlib
+
+    names = [name for name, _ in found]
+    chosen = scenario if scenario in names else names[0]
+    policies = {policy: run["queues"] for (name, policy), run in found.items() if name == chosen}
+    centres = [*next(iter(policies.values()))]
+    figure = new_figure(0.8 + ROW * len(centres), f"Queued jobs, {chosen}")
+    grid = figure.subplots(len(centres), 1, squeeze=False, sharex=True)
+    for axes, centre in zip(grid[:, 0], centres, strict=True):
+        for policy, queues in policies.items():
+            days = [i * QUEUE_EVERY_S / DAY_S for i in range(len(queues[centre]))]
+            axes.plot(days, queues[centre], linewidth=0.9, label=policy)
+        axes.set_ylabel(centre)
+        axes.set_yscale("symlog", linthresh=10)
+        axes.set_ylim(bottom=0)
+        reduce_frame(axes)
+    grid[-1, 0].set_xlabel("days")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return encode_all({"queues": figure})
 
 
 def _shown(value: float | None) -> str:

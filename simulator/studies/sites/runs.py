@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+import simulator as sim
 from reshape.errors import ReshapeError, nearest
-from simulator.many_centres.rules import rules_named
-from simulator.many_centres.run import run_centres
+from scheduler.policies.scenarios import scenario
+from simulator.experiment.tables import Columns
+from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
+from simulator.studies.papers import paper
 from simulator.studies.sites.batches import batches
-from simulator.studies.sites.paper import SCENARIOS, centres
 from simulator.study.study import SEED, trace_path
 from simulator.traces import swf
 from simulator.traces.merge import merge
-from simulator.traces.normalise import Rules
 
 Floats: TypeAlias = NDArray[np.float64]
+PAPER: Final = paper("sites")
+#: Rules of a centre -> its scenario.
+RULES: Final[dict[str, Any]] = {
+    "sjbf": {"name": "easy", "backfill_order": "sjf"},
+    "easy": {"name": "easy"},
+    "fcfs": {"name": "fcfs"},
+}
 #: Seconds between two values of a queue over time.
 QUEUE_EVERY_S = 21600.0
 #: Number of parts of the jobs, in the order of their submission, for errors over time.
@@ -43,15 +50,21 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     ReshapeError : there is no such scenario or policy.
     """
     name = parameters["scenario"]
-    if name not in SCENARIOS:
-        raise ReshapeError(f"unknown scenario {name!r}{nearest(name, SCENARIOS)}")
+    if name not in PAPER.scenarios:
+        raise ReshapeError(f"unknown scenario {name!r}{nearest(name, PAPER.scenarios)}")
     files = parameters["merged"].items()
     merged = tuple((centre, trace_path(parameters, file)) for centre, file in files)
     trace = _trace(merged, parameters["days"])
-    options = {"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]}
-    rules = msgspec.structs.replace(rules_named(parameters["policy"], options), keep_quotes=True)
     first = parameters["jobs"] or parameters.get("jobs_of", {}).get(name)
-    found = run_centres(trace, centres(name), rules, Rules(), first=first or None)
+    ran = sim.simulate(
+        sim.Jobs(trace).first(first) if first else sim.Jobs(trace),
+        machine=centres(name),
+        assign=parameters["policy"],
+        dispatch={"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]},
+        quotes={},
+    )
+    found = ran.centres
+    assert found is not None
     return found.numbers() | {
         "moved": found.moved,
         "submitted": len(trace),
@@ -60,10 +73,26 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
             for centre in found.centres
             if found.of_origin(centre.name).any()
         },
-        "prediction_errors": prediction_errors(found),
+        "prediction_errors": prediction_errors(found, ran.quotes),
         "batches": batches(found),
         "queues": found.queues(QUEUE_EVERY_S),
     }
+
+
+def centres(name: str) -> list[CentreDescription]:
+    """Centres of a scenario.
+
+    Raises
+    ------
+    KeyError : there is no such scenario.
+    """
+    made = []
+    for centre, (factor, rules) in PAPER.scenarios[name].items():
+        size, *price = PAPER.centres[centre]
+        fields = dict(RULES[rules])
+        own = scenario(fields.pop("name"), fields)
+        made.append(CentreDescription(centre, size, own, factor, *price))
+    return made
 
 
 @lru_cache(maxsize=2)
@@ -72,7 +101,7 @@ def _trace(merged: tuple[tuple[str, Path], ...], days: float) -> swf.Trace:
     return merge([swf.read(file) for _, file in merged], [centre for centre, _ in merged], days)
 
 
-def prediction_errors(found: CentresSchedule) -> dict[str, dict[str, Any]] | None:
+def prediction_errors(found: CentresSchedule, quotes: Columns) -> dict[str, dict[str, Any]] | None:
     """Compute errors in percent of the true value; None if no quote was kept.
 
     GUIM does not say of what the errors are percentages. Waits and run times below 60 s count as
@@ -83,14 +112,13 @@ def prediction_errors(found: CentresSchedule) -> dict[str, dict[str, Any]] | Non
     variable -> `median`, `iqr` (interquartile range), `p95` and `medians`, those of `PARTS` equal
     parts of the jobs in the order of their submission
     """
-    numbers = [number for number in sorted(found.quotes or ()) if found.ran[number - 1]]
-    if not numbers or found.quotes is None:
+    ran = found.ran[quotes["row"]]
+    if not ran.any():
         return None
-    quoted = np.array([found.quotes[number] for number in numbers])
-    jobs = np.array(numbers) - 1
+    jobs = quotes["row"][ran]
     factors = np.array([centre.cpu_factor for centre in found.centres])[found.ran_at[jobs]]
     wait_s, run_s = found.schedule.wait[jobs], found.schedule.run_s[jobs]
-    quoted_s, expected_s = quoted[:, 0], np.maximum(1.0, quoted[:, 1] * factors)
+    quoted_s, expected_s = quotes["wait_s"][ran], np.maximum(1.0, quotes["run_s"][ran] * factors)
     errors = {
         "wait_s": _percent(quoted_s, wait_s, TAU_S),
         "run_s": _percent(expected_s, run_s, TAU_S),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from one_machine import run
 from paths import SMALL_TRACE
 
 from reshape.errors import ConfigError
@@ -24,7 +25,6 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from scheduler.state.view import Reservation
 from simulator.engine.costs import Contiguity
-from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from one_machine import run
 
 from reshape.errors import ConfigError
 from reshape.speedup import Amdahl
@@ -28,7 +29,6 @@ from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, from_record, scenario, to_data
 from scheduler.text.used_fields import Needs, UnusedFieldError
 from simulator.engine.jobs import SimJob
-from simulator.run import run
 from simulator.workload_models.workload import Workload
 
 #: Fields that no decision of these simulations depends on, and why.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from one_machine import run
 from paths import SMALL_TRACE
 
 from reshape.errors import ConfigError
@@ -20,7 +21,6 @@ from simulator.commands.workload import workload
 from simulator.engine.sharing import Sharing
 from simulator.results.penalties import penalised_s
 from simulator.results.schedule import Schedule
-from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 from simulator.workload_models.demands import Demands

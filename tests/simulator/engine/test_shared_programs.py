@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from one_machine import run
 from paths import SMALL_TRACE
 
 from reshape.errors import ConfigError
@@ -31,7 +32,6 @@ from simulator.engine.jobs import SimJob
 from simulator.engine.sharing import Sharing
 from simulator.results.penalties import penalised_s
 from simulator.results.schedule import Schedule
-from simulator.run import run
 from simulator.workload_models.workload import Workload
 
 SHARING = Sharing(4, {"bandwidth": 100}, windows="changes", overtime="allow")
@@ -260,7 +260,7 @@ def test_jobs_are_killed_at_their_walltimes() -> None:
 
 def test_a_table_of_whole_runs_is_refused() -> None:
     table = Sharing(4, {"bandwidth": 100})
-    with pytest.raises(ConfigError, match="give windows of changes"):
+    with pytest.raises(ConfigError, match='windows "table" does not apply to resizable jobs'):
         simulated("fcfs-pr", resizable(), sharing=table)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,18 @@ from small_experiments import CENTRES, COLUMNS, POOL, SHARED, TREE, trace_text
 
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
+from scheduler.core.core import Core
+from scheduler.model.events import JobSpec
 from scheduler.policies.api import Decision, Job, JobView, QueueOrder, Reason, Stay, View
 from scheduler.policies.queue_orders.basic import Sjf
+from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.pools.options import parse_pool_options
 from scheduler.text.located import Located
 from simulator import Experiment, Jobs, Simulation, simulate
+from simulator.engine.costs import Contiguity
+from simulator.engine.engine import Engine
+from simulator.engine.jobs import SimJob
 from simulator.engine.sharing import Sharing
 from simulator.many_centres.centres_file import described_centres
 from simulator.many_centres.rules import rules_named
@@ -31,11 +38,11 @@ from simulator.many_centres.run import run_centres
 from simulator.pools.run import run_pool
 from simulator.pools.waits import BatchWaits
 from simulator.results.schedule import Schedule
-from simulator.run import rules_of_run, run
 from simulator.traces import swf
-from simulator.traces.normalise import Rules, normalise
+from simulator.traces.normalise import Rules, TraceJobs, normalise
 from simulator.workload_models import advance_reservations
 from simulator.workload_models.resizable_trace import of_trace
+from simulator.workload_models.workload import Workload
 
 RESERVATIONS = [
     {"name": "course", "start": 40, "duration": 30, "processors": 8, "jobs": "7", "requested": 0}
@@ -98,18 +105,36 @@ def platform(fields: dict[str, Any]) -> machine_file.Platform:
     return machine_file.described(Located.of(fields))
 
 
+def by_engine(
+    jobs: TraceJobs | Workload,
+    machine: machine_file.Platform,
+    chosen: Scenario,
+    *,
+    order: Any = "batch",
+    kills: bool = False,
+    **physics: Any,
+) -> Schedule:
+    """Schedule by a core and an engine that are put together here."""
+    (own,) = machine.machines({}, counted=False).values()
+    core = Core(chosen, own, kill_at_walltime=kills, order=order)
+    single = isinstance(jobs, Workload)
+    result = Engine(core, jobs.jobs if single else jobs, **physics).run()
+    return Schedule.of(result, jobs.columns() if single else jobs)
+
+
 @pytest.mark.parametrize("name", ["fcfs", "easy", "conservative", "easy++"])
 @pytest.mark.parametrize("order", ["batch", "sequential"])
 def test_rigid_jobs(name: str, order: Any) -> None:
     ran = simulate(SMALL, processors=64, scenario=name, event_order=order)
-    assert_same(ran, run(swf.read(SMALL), 64, scenario(name), event_order=order))
+    jobs, _ = normalise(swf.read(SMALL), 64, labels=True)
+    assert_same(ran, by_engine(jobs, machine_file.flat(64), scenario(name), order=order))
 
 
 def test_rules_and_first() -> None:
     jobs = Jobs.read(SMALL).with_rules(overrun="keep").first(100)
     ran = simulate(jobs, processors=64, estimates="exact")
-    rules = Rules(overrun="keep", exact=True)
-    assert_same(ran, run(swf.read(SMALL), 64, scenario("easy"), rules, first=100))
+    cleaned, _ = normalise(swf.read(SMALL), 64, Rules(overrun="keep", exact=True))
+    assert_same(ran, by_engine(cleaned.first(100), machine_file.flat(64), scenario("easy")))
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -117,16 +142,69 @@ def test_resizable_jobs(counted: bool) -> None:
     jobs = Jobs.read(SMALL).with_resizable(0.5, "amdahl:serial=0.02")
     fields: dict[str, Any] = {"processors": 64, "scenario": "fcfs-pr", "seed": 3}
     experiment = Experiment(jobs, select=None if counted else "first-fit", **fields)
-    rules, kills = rules_of_run(Rules(), None, contiguous_gain=False)
-    cleaned, _ = normalise(swf.read(SMALL), 64, rules)
+    cleaned, _ = normalise(swf.read(SMALL), 64)
     how = experiment.resizability
     assert how is not None
-    workload = of_trace(cleaned, 64, how, kills=kills)
-    expected = run(workload, 64, scenario("fcfs-pr"), counted=None if counted else False)
+    workload = of_trace(cleaned, 64, how, kills=False)
+    expected = by_engine(workload, machine_file.flat(64), scenario("fcfs-pr"))
     ran = experiment.run()
     assert_same(ran, expected)
     assert ran.schedule.sizes
     assert ran.resizes.rows > 0
+
+
+def test_jobs_in_memory(tmp_path: Path) -> None:
+    """What readers and models return can be simulated, with changed columns if need be."""
+    read = swf.read(SMALL)
+    ran = simulate(Jobs(read).first(100))
+    assert_same(ran, simulate(Jobs.read(SMALL).first(100)).schedule)
+    assert (ran.name, ran.processors) == ("small", 64)
+    halved = read.columns | {"submit": read.columns["submit"] // 2}
+    faster = simulate(msgspec.structs.replace(read, columns=halved))
+    assert faster.metrics["makespan_s"] < simulate(read).metrics["makespan_s"]
+    single = Workload(64, [SimJob(5.0, JobSpec(2, 20.0), 10.0)])
+    assert simulate(single).jobs["end_s"].tolist() == [15]
+    with pytest.raises(ConfigError, match="first: applies to rigid jobs"):
+        Jobs(single).first(3)
+    for jobs in (read, single):
+        with pytest.raises(ConfigError, match="jobs: jobs in memory have no path; write them"):
+            Experiment(jobs).save(tmp_path / "e.yaml")
+
+
+def test_a_watch_sees_the_decisions(trace: Path) -> None:
+    seen: list[float] = []
+    ran = Experiment(trace).run(watch=lambda now, events, orders: seen.extend([now] * len(orders)))
+    assert set(ran.jobs["start_s"].tolist()) <= set(seen)
+    with pytest.raises(ConfigError, match="watch: applies to one machine"):
+        Experiment(COLUMNS, machine=CENTRES).run(watch=lambda *_: None)
+
+
+def test_quotes_of_starts() -> None:
+    """FCFS starts jobs when exact run times say; estimates are later."""
+    jobs = Jobs.read(SMALL).first(300)
+    exact = simulate(jobs, scenario="fcfs", quotes={"run_times": "exact"})
+    rows = exact.quotes["row"]
+    assert exact.quotes["expected_start_s"].tolist() == exact.jobs["start_s"][rows].tolist()
+    assert exact.quotes["job"].tolist() == exact.jobs["job"][rows].tolist()
+    assert (exact.jobs["wait_s"] > 0).sum() == exact.quotes.rows > 30
+    assert_same(exact, simulate(jobs, scenario="fcfs").schedule)
+    third = simulate(jobs, scenario="fcfs", quotes={"every": 3, "futures": 2}, seed=1)
+    assert third.tables["quotes"]["row"].tolist() == rows[2::3].tolist()
+    expected = third.quotes["expected_start_s"]
+    assert (expected >= third.jobs["start_s"][third.quotes["row"]]).all()
+    levels = [third.quotes[f"raw_{level}_start_s"] for level in ("p10", "p50", "p90")]
+    assert all((low <= high).all() for low, high in pairwise(levels))
+    assert (third.quotes["p90_start_s"] != levels[2]).any(), "calibrated by earlier outcomes"
+    names, *rows = third.files()["quotes.csv"].decode().splitlines()
+    assert names.startswith("job,row,expected_start_s,p10_start_s")
+    assert len(rows) == third.quotes.rows
+    assert simulate(COLUMNS).quotes.rows == 0
+
+
+def test_quotes_of_centres() -> None:
+    ran = simulate(COLUMNS, machine=CENTRES, quotes={})
+    assert ran.quotes["row"].tolist() == [*range(ran.jobs.rows)]
+    assert (ran.quotes["run_s"] > 0).all()
 
 
 def test_a_pool() -> None:
@@ -160,31 +238,28 @@ def test_sharing(tmp_path: Path) -> None:
     lines = trace_text().splitlines()
     lines[0] += "\n; Shared: bandwidth=10"
     assert SHARED["nodes"] == 2
-    machine = platform(SHARED)
     ran = simulate(COLUMNS, machine=SHARED, sharing={"windows": "changes", "overtime": "allow"})
     sharing = Sharing(4, {"bandwidth": 10}, windows="changes", overtime="allow")
-    trace = swf_of(COLUMNS)
-    assert_same(ran, run(trace, machine, scenario("easy"), sharing=sharing, counted=False))
-    assert "penalised_s" in ran.metrics or ran.schedule.penalties is not None
+    jobs, _ = normalise(swf_of(COLUMNS), 8)
+    assert_same(ran, by_engine(jobs, platform(SHARED), scenario("easy"), sharing=sharing))
+    assert ran.metrics["mean_penalised_s"] == ran.jobs["penalised_s"].mean()
 
 
 def test_advance_reservations(trace: Path) -> None:
     ran = simulate(trace, advance_reservations=RESERVATIONS)
     planned = advance_reservations.described(Located.of({"reservations": RESERVATIONS}))
-    expected = run(swf.read(trace), 8, scenario("easy"), advance=planned, counted=False)
-    assert_same(ran, expected)
     assert ran.reservations["name"].tolist() == ["course"]
     assert ran.reservations["begin_s"].tolist() == [40]
-    assert_same(simulate(trace, advance_reservations=planned), expected)
+    assert_same(simulate(trace, advance_reservations=planned), ran.schedule)
 
 
 def test_contiguity(trace: Path) -> None:
     ran = simulate(trace, machine=TREE, select="tree", contiguity=0.5, dispersal=True)
     easy = scenario("easy", {"selection": "tree"})
-    expected = run(
-        swf.read(trace), platform(TREE), easy,
-        contiguity_speedup=0.5, dispersal=True, counted=False,
-    )  # fmt: skip
+    machine = platform(TREE)
+    jobs, _ = normalise(swf.read(trace), machine.processors, Rules(overrun="keep"))
+    gain = Contiguity(0.5, machine.network)
+    expected = by_engine(jobs, machine, easy, kills=True, contiguity=gain, allocations=True)
     assert_same(ran, expected)
     assert ran.schedule.dispersal is not None
     assert (
@@ -354,7 +429,7 @@ def test_paths_are_relative_to_the_file(
     assert "machine: ../elsewhere/machine.yaml" in text
     monkeypatch.chdir("/")
     again = Experiment.from_file(inside / "experiment.yaml")
-    assert_same(again.run(), run(swf.read(trace), 8, scenario("easy")))
+    assert_same(again.run(), simulate(trace).schedule)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_speedup_as_object_and_a_cost_as_text_or_mapping() -> None:
         (lambda: Jobs.of(JobFields()), "jobs: jobs have no source; give one of trace, workload"),
         (lambda: Jobs.of(JobFields(trace="a", model="b")), "jobs: jobs have trace and model"),
         (lambda: Jobs.of(JobFields(model="lublin", lenient=True)), "lenient: applies to a trace"),
-        (lambda: Experiment(5), "jobs: must be Jobs, the path of a file, a mapping or a"),
+        (lambda: Experiment(5), "jobs: must be Jobs, the path of a file, a mapping, a"),
         (lambda: Experiment({"trac": "a"}), "jobs.trac: unknown field; did you mean trace"),
         (lambda: Experiment({"submit_s": [1]}), "processors: is missing; jobs need submit_s"),
     ],

@@ -19,7 +19,7 @@ FIELDS = (
     "jobs", "processors", "machine", "partition_field", "scenario", "queue_order",
     "backfill_order", "estimates", "select", "event_order", "feedback", "contiguity", "dispersal",
     "sharing", "advance_reservations", "assign", "dispatch", "pool", "pool_wait", "load", "seed",
-    "tau_s", "warm_up_s", "cool_down_s", "sample_s", "price",
+    "tau_s", "warm_up_s", "cool_down_s", "sample_s", "price", "quotes",
 )  # fmt: skip
 MEMBERS: dict[type, set[str]] = {
     Experiment: {"from_file", "of_tree", "replace", "run", "save", "data"},
@@ -28,14 +28,14 @@ MEMBERS: dict[type, set[str]] = {
         "with_resizable", "with_rules",
     },
     Simulation: {
-        "allocations", "files", "gantt", "jobs", "metrics", "notes", "plot", "reservations",
-        "resizes", "summary", "swf", "tables", "values", "write",
+        "allocations", "files", "gantt", "jobs", "metrics", "notes", "plot", "quotes",
+        "reservations", "resizes", "summary", "swf", "tables", "values", "write",
     },
     SweepTable: {"axes", "compare", "mean"},
 }  # fmt: skip
 COLUMNS = (
     "job", "user", "submit_s", "processors", "walltime_s", "expected_s", "start_s", "end_s",
-    "wait_s", "run_s", "turnaround_s", "bounded_slowdown", "state",
+    "wait_s", "run_s", "turnaround_s", "bounded_slowdown", "state", "nominal_run_s",
 )  # fmt: skip
 
 

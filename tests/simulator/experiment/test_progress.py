@@ -16,6 +16,7 @@ import simulator as sim
 from scheduler.policies.api import QueueOrder
 from simulator.experiment import running
 from simulator.experiment.progress import SimulationProgress
+from simulator.study.runner import compute
 
 
 def seconds() -> Callable[[], float]:
@@ -53,6 +54,22 @@ def test_short_simulations_show_nothing() -> None:
         for at in range(10):
             shows.tick(float(at))
     assert file.getvalue() == ""
+
+
+def shown_in_a_study(parameters: dict[str, object]) -> dict[str, str]:
+    """The function of a study: a simulation that would show its progress."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True)
+    with SimulationProgress("name", 0.0, 9.0, console=console, clock=seconds()) as shows:
+        for at in range(10):
+            shows.tick(float(at))
+    return {"shown": file.getvalue()}
+
+
+def test_a_run_of_a_study_shows_nothing() -> None:
+    """The study shows the progress of all runs; a run again by itself shows its own."""
+    assert compute(f"{__name__}:shown_in_a_study", "", {}) == b'{"shown":""}'
+    assert "name" in shown_in_a_study({})["shown"]
 
 
 class Interrupts(QueueOrder, msgspec.Struct, frozen=True):

@@ -16,7 +16,11 @@ from simulator.predictions.fake import (
     FakePredictor,
     JobBounds,
 )
-from simulator.studies.fmodels.paper import BOUNDS, deviation_of, deviation_of_percentage
+from simulator.studies.fmodels.runs import (
+    deviation_of,
+    deviation_of_percentage,
+    printed_bounds,
+)
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
 
@@ -138,6 +142,8 @@ def test_deviations_belong_to_the_printed_errors() -> None:
 def test_the_bounds_of_run_times_are_those_of_table_5_1(file: str, name: str) -> None:
     trace = swf.read(TRACES / file, fields=NEEDED)
     jobs, _ = normalise(trace, machine_size(trace), Rules(overrun="keep"))
-    found, printed = Bounds.of(jobs.run), BOUNDS[name].run
+    bounds = printed_bounds(name)
+    assert bounds is not None
+    found, printed = Bounds.of(jobs.run), bounds.run
     assert found.upper == pytest.approx(printed.upper, rel=0.01)
     assert found.lower == pytest.approx(printed.lower, rel=0.01)

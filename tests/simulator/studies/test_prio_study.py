@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
-from simulator.studies.prio import paper as prio_paper
 from simulator.studies.prio import runs as prio
-from simulator.studies.prio.mixes import Mixes, deviation_ratio, name_of, of
+from simulator.studies.prio.claims import deviation_ratio
 from simulator.studies.prio.report import report
+from simulator.studies.prio.runs import Mixes, name_of, of
+from simulator.studies.prio.runs import paper as prio_paper
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
@@ -56,7 +57,7 @@ def test_a_run_gives_means_overall_and_by_group() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"workload": {"job": 3}}, "workload.job: unknown field; did you mean jobs"),
+        ({"workload": {"job": 3}}, "prio.job: unknown field; did you mean jobs"),
         ({"workload": {"speedup": {"reading": "loud"}}}, "speedup.reading: must be sweet-spot or"),
         ({"set": {"resizing.harvst": "useful"}}, "resizing.harvst: unknown field"),
         ({"scenario": "pba-rp"}, "unknown scenario 'pba-rp'; did you mean"),
@@ -80,7 +81,7 @@ def test_the_study_file_runs_all_cases_of_the_paper(rows: list[Row]) -> None:
     mixes = Mixes(rows)
     assert mixes.seeds == [1, 2, 3]
     assert set(mixes.cases) == {
-        *prio_paper.NAMES,
+        *prio_paper.names,
         *(f"pba-pr {share} %" for share in (25, 50, 75)),
         *("static with priority", "pba-pr with priority"),
     }
@@ -108,7 +109,7 @@ def test_the_report(rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert f"Table {number}: " in made.text
     assert "140 (141.7)" in made.text, "all mixes are equal; the paper's value is in brackets"
     static = made.data["scenarios"]["static"]
-    assert set(made.data["scenarios"]) == set(prio_paper.NAMES)
+    assert set(made.data["scenarios"]) == set(prio_paper.names)
     assert {"mean", "low", "high", "n"} == set(static["mean_completion_s"])
     names = "mean_completion_s completion_improvement_pct mean_execution_s mean_wait_s"
     assert {*names.split(), "utilization_pct"} <= set(static)
@@ -161,9 +162,9 @@ def test_pitman_morgan_intervals_have_their_nominal_coverage() -> None:
 
 
 def test_the_tables_of_the_paper_are_consistent() -> None:
-    for name, runs in prio_paper.TABLE_3.items():
+    for name, runs in prio_paper.table_3.items():
         tolerance = 3.1 if name == "pba-pr" else 0.2  # table 1 says 572.2, table 3's mean is 575.2
-        assert np.mean(runs) == pytest.approx(prio_paper.TABLE_1[name][1], abs=tolerance)
-    static = prio_paper.TABLE_1["static"][1]
-    for _, completion, gain, _, _ in list(prio_paper.TABLE_1.values())[1:]:
+        assert np.mean(runs) == pytest.approx(prio_paper.table_1[name][1], abs=tolerance)
+    static = prio_paper.table_1["static"][1]
+    for _, completion, gain, _, _ in list(prio_paper.table_1.values())[1:]:
         assert 100 * (1 - completion / static) == pytest.approx(gain, abs=0.5)

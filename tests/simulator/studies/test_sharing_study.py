@@ -11,7 +11,7 @@ from paths import SMALL_TRACE
 
 from simulator.studies.sharing import report as sharing_report
 from simulator.studies.sharing import runs as sharing
-from simulator.studies.sharing.paper import MEAN, P95
+from simulator.studies.sharing.report import MEAN, P95
 from simulator.study.study import Row, read_study, shipped_studies
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise

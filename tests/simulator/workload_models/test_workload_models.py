@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from numpy.typing import NDArray
+from one_machine import run as simulate
 from paths import SHARED
 from scipy import stats
 
@@ -20,7 +21,6 @@ from scheduler.policies.scenarios import scenario
 from simulator.commands.workload import workload
 from simulator.engine.costs import ResizeCost
 from simulator.results.schedule import Schedule
-from simulator.run import run as simulate
 from simulator.study.study import SHIPPED
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, machine_size, normalise

@@ -1,0 +1,252 @@
+"""Jobs and machine of an experiment as an engine takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.errors import ConfigError, ReshapeError
+from scheduler.config import machine_file
+from scheduler.config.machine_file import Platform
+from scheduler.model.selection import Selection
+from scheduler.policies.scenarios import predicts
+from simulator.engine.costs import ResizeCost
+from simulator.engine.jobs import JobList, Submissions
+from simulator.engine.sharing import Sharing
+from simulator.experiment.jobs import processors_of
+from simulator.experiment.settings import Settings
+from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, machine_size, normalise
+from simulator.traces.partitions import TracePartitions
+from simulator.traces.scaling import scaled
+from simulator.traces.swf import Trace
+from simulator.workload_models.advance_reservations import in_list, in_trace
+from simulator.workload_models.resizable_trace import of_trace
+from simulator.workload_models.workload import Workload
+
+
+class Source(NamedTuple):
+    """Jobs of a simulation and the machine for them.
+
+    Parameters
+    ----------
+    jobs : as columns.
+    submissions : the same jobs as an engine takes them.
+    requested : (n,) int64, processors that users requested.
+    resources : further ones, by the header of a trace.
+    counted : count processors instead of numbering them.
+    keeps_places : keep the processors of each job.
+    kill : kill jobs at their walltimes; False if the rules have decided about their run times.
+    start_s, end_s : see `Workload`.
+    """
+
+    jobs: TraceJobs
+    submissions: Submissions
+    machine: Platform
+    requested: NDArray[np.int64]
+    sharing: Sharing | None
+    resources: Mapping[str, int] = {}
+    counted: bool = False
+    keeps_places: bool = False
+    kill: bool = False
+    cost: ResizeCost | None = None
+    start_s: float = 0.0
+    end_s: float = 0.0
+    report: CleaningReport | None = None
+
+    @property
+    def single(self) -> bool:
+        """Whether the jobs have programs of their own."""
+        return isinstance(self.submissions, JobList)
+
+    @property
+    def rigid(self) -> bool:
+        """Whether no job can be resized."""
+        given = self.submissions
+        return not (isinstance(given, JobList) and any(job.spec.resizable for job in given.jobs))
+
+
+def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -> Source:
+    """Jobs of an experiment on one machine, ready to run.
+
+    Raises
+    ------
+    ReshapeError : no job can run by the rules, or a rule refuses one; a job does not go with the
+        machine.
+    """
+    amounts = loaded.shared_capacities() if isinstance(loaded, Trace) else {}
+    sharing = settings.sharing_on(machine, amounts)
+    if sharing is not None:
+        machine = msgspec.structs.replace(
+            machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
+        )
+    rules, kills = _rules_of_run(settings, sharing)
+    if isinstance(loaded, Workload):
+        source = _single_jobs(settings, loaded, machine, sharing)
+    elif settings.resizability is not None:
+        jobs, report = cleaned(settings, loaded, machine.processors, rules)
+        size, limits = machine.processors, machine.limits
+        workload = of_trace(jobs, size, settings.resizability, kills=kills, limits=limits)
+        source = _single_jobs(settings, workload, machine, sharing)._replace(report=report)
+    else:
+        source = _columns(settings, loaded, machine, sharing, rules)._replace(kill=kills)
+    planned = settings.reservations
+    if not planned:
+        return source
+    per_node, given = machine.processors_per_node, source.submissions
+    if isinstance(given, JobList):
+        return source._replace(submissions=JobList(in_list(given.jobs, planned, per_node)))
+    return source._replace(submissions=in_trace(source.jobs, planned, per_node))
+
+
+def _columns(
+    settings: Settings, trace: Trace, machine: Platform, sharing: Sharing | None, rules: Rules
+) -> Source:
+    """Rigid jobs of a trace, as columns."""
+    trace = _with_resources_of(machine, trace)
+    jobs, report = cleaned(settings, trace, machine.processors, rules)
+    requested, jobs = jobs.processors, _whole_nodes(jobs, machine, settings.chosen.selection)
+    if sharing is None and not machine.shared_per_node:
+        shared = trace.shared_capacities()
+        machine = msgspec.structs.replace(machine, shared_per_node=shared)
+    amounts, counted = trace.capacities(), settings.counted
+    _check_resources(machine, amounts)
+    return Source(
+        jobs, jobs, machine, requested, sharing, amounts, counted, not counted, report=report
+    )
+
+
+def _single_jobs(
+    settings: Settings, workload: Workload, machine: Platform, sharing: Sharing | None
+) -> Source:
+    """Jobs that may be resizable, each with a program."""
+    workload = _in_partitions(workload, machine)
+    columns = workload.columns()
+    return Source(
+        columns,
+        JobList(workload.jobs),
+        machine,
+        columns.processors,
+        sharing,
+        keeps_places=settings.individual,
+        kill=workload.kills or (sharing is not None and sharing.overtime == "kill"),
+        cost=workload.cost,
+        start_s=workload.start_s,
+        end_s=workload.end_s,
+    )
+
+
+def _rules_of_run(settings: Settings, sharing: Sharing | None) -> tuple[Rules, bool]:
+    """Rules of cleaning, and whether the core kills jobs at their walltimes.
+
+    Neighbours and places change run times, so that these rules do not cut them beforehand.
+    """
+    rules, kills = settings.rules, sharing is not None and sharing.overtime == "kill"
+    if rules.overrun == "cut" and (kills or settings.gain is not None):
+        return msgspec.structs.replace(rules, overrun="keep"), True
+    return rules, kills
+
+
+def machine_for(settings: Settings, loaded: Trace | Workload) -> Platform:
+    """Machine of an experiment, or one of as many processors as it or its jobs name.
+
+    Raises
+    ------
+    ReshapeError : neither names any.
+    """
+    if settings.platform is not None:
+        return settings.platform
+    size = settings.processors or processors_of(loaded)
+    if size is None and isinstance(loaded, Trace):
+        size = machine_size(loaded)  # its error names the largest job
+    if size is None:
+        raise ConfigError(
+            f"{settings.source} names no processors; give their number", field="processors"
+        )
+    return machine_file.flat(size)
+
+
+def with_load(settings: Settings, trace: Trace, processors: int) -> Trace:
+    """Trace with the wanted offered load, by the jobs that run."""
+    if settings.load is None:
+        return trace
+    jobs, _ = cleaned(settings, trace, processors, settings.rules)
+    return scaled(trace, jobs, processors, settings.load)
+
+
+def cleaned(
+    settings: Settings, trace: Trace, processors: int, rules: Rules
+) -> tuple[TraceJobs, CleaningReport]:
+    """Jobs of a trace that the rules keep and the experiment takes."""
+    limits = None if settings.platform is None else settings.platform.limits
+    parts = None
+    if limits is not None:
+        parts = TracePartitions.of(trace, limits, settings.partition_field)
+    jobs, report = normalise(
+        trace, processors, rules, labels=predicts(settings.chosen), partitions=parts
+    )
+    first = settings.jobs.fields.first
+    return jobs if first is None else jobs.first(first), report
+
+
+def _check_resources(machine: Platform, resources: Mapping[str, int]) -> None:
+    """Check that all further resources belong to nodes, if partitions divide these."""
+    of_none = [name for name in resources if name not in machine.resources_per_node]
+    if machine.partitions and of_none:
+        raise ConfigError(
+            f"the trace declares {of_none[0]}, of which no partition has its own: name it in the"
+            " resources_per_node of the machine file",
+            field="partitions",
+        )
+
+
+def _in_partitions(workload: Workload, machine: Platform) -> Workload:
+    """Workload whose jobs name their partitions, if the machine has any.
+
+    Raises
+    ------
+    ReshapeError : a job names a partition that there is not, or is beyond its limits.
+    """
+    limits = machine.limits
+    jobs = []
+    for number, job in enumerate(workload.jobs, 1):
+        spec, name = job.spec, ""
+        if limits is not None:
+            largest = spec.max_processors or spec.processors
+            try:
+                name = limits.check(spec.partition, spec.processors, largest, spec.walltime_s)
+            except ReshapeError as error:
+                raise ReshapeError(f"job {number}: {error}") from None
+        elif spec.partition:
+            raise ReshapeError(
+                f"job {number} names partition {spec.partition!r}, and the machine has none: give a"
+                " machine with partitions"
+            )
+        own = spec if limits is None else msgspec.structs.replace(spec, partition=name)
+        jobs.append(msgspec.structs.replace(job, spec=own))
+    return workload if limits is None else msgspec.structs.replace(workload, jobs=jobs)
+
+
+def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
+    """Trace whose header names the further resources of the machine in place of its own."""
+    declared = trace.capacities()
+    named = {name: machine.resources[name] for name in declared if name in machine.resources}
+    amounts = declared | named
+    if amounts == declared:
+        return trace
+    line = "; Resources: " + " ".join(f"{name}={amount}" for name, amount in amounts.items())
+    return msgspec.structs.replace(trace, header=[line, *trace.header])
+
+
+def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> TraceJobs:
+    """Round requests up to what the selection holds for them, if nodes are exclusive."""
+    if not machine.exclusive:
+        return jobs
+    per_node, network = machine.processors_per_node, machine.network
+    sizes, place = np.unique(jobs.processors, return_inverse=True)
+    held = [selection.held(size, per_node, network) for size in sizes.tolist()]
+    whole = np.array(held, dtype=np.int64)
+    return msgspec.structs.replace(jobs, processors=whole[place])
