@@ -38,14 +38,35 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Contract, Expand, Order, Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
+from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
+from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.few_nodes import FewNodes
 from scheduler.state.view import View
 
 NODES = {"n1": 4, "n2": 3, "n3": 5}
 MEMORY = {"n2": {"memory": 6}, "n3": {"memory": 4, "disk": 1}}
+
+
+class ChaoticPass(msgspec.Struct, frozen=True):
+    """Starts any jobs and reserves for any, in any order; the same at the same time."""
+
+    seed: int = 0
+
+    def schedule(self, current: CurrentPass) -> None:
+        dice = random.Random(f"{self.seed} {current.now}")
+        jobs = list(current.queue)
+        dice.shuffle(jobs)
+        for job in jobs:
+            choice = dice.randrange(4)
+            if choice == 0:
+                at = current.earliest(job)
+                assert current.now <= at == current.reserve(job)
+            elif choice < 3 and not current.start(job) and dice.random() < 0.5:
+                current.reserve(job)
 
 
 class Chaos(msgspec.Struct, frozen=True):
@@ -92,6 +113,9 @@ SCENARIOS = [
     scenario("easy++"),
     scenario("fcfs-pr", {"estimates": "iterations", "estimates.fallback": "statistical"}),
     scenario("conservative", {"estimates": "constant", "estimates.run_s": 3, "resizing": "pba-pr"}),
+    Scenario("own pass", scheduling=ChaoticPass(), resizing=Chaos()),
+    Scenario("own pass by place", scheduling=ChaoticPass(1), selection=Contiguous()),
+    Scenario("own pass, few jobs", scheduling=ChaoticPass(2), backfill=Backfill(max_jobs=2)),
 ]
 
 
@@ -357,7 +381,7 @@ class AnyLife(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
         for partition in self.partitions:
-            head = partition.state.head
+            head = partition.state.head if partition.scenario.scheduling is None else None
             kept = (
                 ProcSet()
                 if head is None

@@ -24,7 +24,7 @@ def runs() -> dict[str, Simulation]:
         "resizable with places": simulate(resizable, select="first-fit", **growing),
         "centres": simulate(COLUMNS, machine=CENTRES),
         "pool": simulate(COLUMNS, pool=POOL),
-        "too large": simulate(COLUMNS, processors=4),
+        "too large": simulate(Jobs(COLUMNS).with_rules(larger="drop"), processors=4),
     }
 
 
