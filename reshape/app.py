@@ -47,11 +47,12 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     Notes
     -----
     The data that a program registers follows the job through resizes: the arrays of
-    `Application.block_cyclic`, `Application.rows` and `Application.replicated`, and the values in
-    `Application.state`. **All other data belongs to one process**: a variable computed before a
-    resize does not exist in the processes that join. Derive such values from `app.comm` in each
-    iteration, or keep them in `app.state`. Communicators derived from `app.comm` must be freed
-    before the iteration ends. After a resize, operations on MPI.COMM_WORLD raise an error. Every
+    `Application.block_cyclic`, `Application.blocks`, `Application.rows` and
+    `Application.replicated`, and the values in `Application.state`. **All other data belongs to one
+    process**: a variable computed before a resize does not exist in the processes that join. Derive
+    such values from `app.comm` in each iteration, or keep them in `app.state`. Communicators
+    derived from `app.comm` must be freed before the iteration ends, or by a function of
+    `Application.after_resize`. After a resize, operations on MPI.COMM_WORLD raise an error. Every
     process must make the same registrations in the same order before it calls `app.iterations()`.
     """
     if isinstance(topology, str):
