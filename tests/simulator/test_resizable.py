@@ -245,7 +245,7 @@ def test_the_head_of_the_module_is_an_example(tmp_path: Path) -> None:
     path.write_text(
         "".join(line[4:] + "\n" for line in text.splitlines() if "prio:" not in line[:9])
     )
-    assert len(workload_file.read(path).jobs) == 2
+    assert len(workload_file.read(path).jobs) == 3
 
 
 def test_a_performance_model_of_a_job_decides_how_far_it_expands(tmp_path: Path) -> None:
