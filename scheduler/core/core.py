@@ -314,7 +314,7 @@ class Core:
         }
         while entered := [each for each in self.partitions if each.has_entered]:
             for partition in entered:
-                decided.setdefault(partition.name, []).extend(partition.handle([]))
+                decided.setdefault(partition.name, []).extend(partition.handle_entered())
         for redirector in self.redirectors:
             name = redirector.principal.name
             if name in decided:

@@ -173,6 +173,11 @@ class Partition:
         """Whether jobs have become eligible since the last pass, which one is due for."""
         return self._handlers.eligibility.has_entered
 
+    def handle_entered(self) -> list[Order]:
+        """Run a pass for the jobs that have become eligible, unless they have left again."""
+        self._handlers.eligibility.has_entered = False
+        return self.handle([])
+
     @property
     def wakes_from(self) -> float:
         """Time (s) from which on a `Wakeup` is for this partition."""
@@ -301,7 +306,7 @@ class Partition:
             for number in began:
                 if number in awaited.starts:
                     note_change(awaited, number, state.now, state.orders)
-            if not self.has_entered:
+            if not (self.has_entered and state.queue.jobs):
                 return
 
     def _comes_first(self, point: ResizePoint) -> bool:

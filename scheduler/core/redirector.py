@@ -108,11 +108,12 @@ class Redirector:
     def _waits(self, job: Job) -> bool:
         """Whether a job that just arrived waits, or started by passing a queued job."""
         if job.state is S.PENDING:
-            return True
-        first = next(iter(self.principal.queue.jobs.values()), None)
-        if first is None or job.id not in self.principal.live:
+            return job.id in self.principal.queue  # a job that is not eligible waits for no other
+        if job.id not in self.principal.live:
             return False
-        return (first.queued_at, first.id) < (job.queued_at, job.id)
+        came = job.queued_at, job.id
+        queued = self.principal.queue.jobs.values()
+        return any((other.queued_at, other.id) < came for other in queued)
 
     def _redirect(self, over: list[Counted]) -> None:
         """End one of the jobs whose counts exceed theta, if any of them is still running."""

@@ -18,11 +18,14 @@ from scheduler.model.events import (
     DepthChanged,
     DrainChanged,
     Event,
+    HoldChanged,
     JobCancelled,
     JobEnded,
+    JobRequeued,
     JobSpec,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
     NodeJoined,
     NodeLost,
     NodeRemoved,
@@ -37,6 +40,8 @@ from scheduler.model.job import FINAL, TRANSITIONS, Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Contract, Expand, Order, Reason, Start
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.resources import Quantity
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import CurrentPass
@@ -67,6 +72,22 @@ class ChaoticPass(msgspec.Struct, frozen=True):
                 assert current.now <= at == current.reserve(job)
             elif choice < 3 and not current.start(job) and dice.random() < 0.5:
                 current.reserve(job)
+
+
+#: Nothing, a hold, a begin time, or a dependency on one of the first jobs.
+CONDITIONS = st.one_of(
+    st.none(),
+    st.none(),
+    st.just(Conditions("user")),
+    st.builds(Conditions, begin=st.sampled_from([1.0, 5.0, 20.0])),
+    st.builds(
+        Conditions,
+        dependency=st.sampled_from(
+            ["after:1", "afterany:1,afterok:2", "afterok:1?afternotok:3", "singleton", "after:2:3"]
+        ).map(Dependency.parse),
+        kill_on_invalid=st.booleans(),
+    ),
+)
 
 
 class Chaos(msgspec.Struct, frozen=True):
@@ -135,6 +156,7 @@ class AnyLife(RuleBasedStateMachine):
         self.partitions = partitions
         self.time = 0.0
         self.submitted: set[int] = set()
+        self.last = 0  # number of a job or a task
         self.before: dict[int, JobState] = {}
         self.waiting: list[Event] = []
 
@@ -151,6 +173,8 @@ class AnyLife(RuleBasedStateMachine):
         resources=st.sampled_from([{}, {}, {"memory": 3}, {"memory": 6, "disk": 1}]),
         requeue=st.booleans(),
         reservation=st.sampled_from(["", "", "", "r", "s"]),
+        conditions=CONDITIONS,
+        array=st.sampled_from(["", "", "", "", "0-5", "0-3%1", "2,4-6:2%2"]),
     )
     def submit(
         self,
@@ -161,8 +185,11 @@ class AnyLife(RuleBasedStateMachine):
         resources: dict[str, int],
         requeue: bool,
         reservation: str,
+        conditions: Conditions | None,
+        array: str,
     ) -> None:
-        job = len(self.submitted) + 1
+        tasks = TaskArray.parse(array) if array else None
+        job, self.last = self.last + 1, self.last + 1 + (0 if tasks is None else tasks.count)
         self.submitted.add(job)
         most = processors + more
         spec = JobSpec(
@@ -173,8 +200,43 @@ class AnyLife(RuleBasedStateMachine):
             resources=resources,
             requeue=requeue,
             reservation=reservation,
+            conditions=conditions,
+            array=tasks,
         )
         self.waiting.append(JobSubmitted(self.time, job, spec))
+
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["hold", "release", "requeue", "update"]),
+        processors=st.integers(1, 6),
+        walltime_s=st.sampled_from([1.0, 5.0, 100.0]),
+        conditions=CONDITIONS,
+    )
+    def change(
+        self,
+        data: st.DataObject,
+        what: str,
+        processors: int,
+        walltime_s: float,
+        conditions: Conditions | None,
+    ) -> None:
+        """A user changes a job, or an administrator does."""
+        self.deliver()
+        number = data.draw(st.integers(0, self.last + 1), label="job")
+        job = self.core.jobs.get(number)
+        if what == "requeue":
+            self.waiting.append(JobRequeued(self.time, number))
+        elif what != "update":
+            self.waiting.append(HoldChanged(self.time, number, "user" if what == "hold" else ""))
+        elif job is not None and not job.tasks_queued:
+            spec = msgspec.structs.replace(job.spec, walltime_s=walltime_s)
+            if job.state is JobState.PENDING:
+                most = processors + 2 if job.spec.resizable else None
+                spec = msgspec.structs.replace(
+                    spec, processors=processors, max_processors=most, conditions=conditions
+                )
+            self.waiting.append(JobUpdated(self.time, number, spec))
+        self.deliver()
 
     @rule(data=st.data(), several=st.booleans())
     def ordinary_life(self, data: st.DataObject, several: bool) -> None:
@@ -216,7 +278,7 @@ class AnyLife(RuleBasedStateMachine):
     @rule(data=st.data())
     def nonsense(self, data: st.DataObject) -> None:
         """An event of any job, in whatever state, or of none."""
-        job = data.draw(st.integers(0, len(self.submitted) + 1), label="job")
+        job = data.draw(st.integers(0, self.last + 1), label="job")
         serial = data.draw(st.integers(0, 3), label="serial")
         events = [
             JobStarted(self.time, job),
@@ -332,13 +394,19 @@ class AnyLife(RuleBasedStateMachine):
     @invariant()
     def every_job_in_one_place(self) -> None:
         known = self.submitted - {e.job for e in self.waiting if isinstance(e, JobSubmitted)}
-        assert set(self.core.jobs) == known
+        assert {job.id for job in self.core.jobs.values() if job.spec.task_of is None} == known
         for job in self.core.jobs.values():
             queued = [job.id in partition.queue for partition in self.partitions]
             live = [job.id in partition.live for partition in self.partitions]
-            places = [*queued, *live, job.state in FINAL]
+            apart = [job.id in partition.waiting for partition in self.partitions]
+            is_open = job.state is JobState.PENDING and job.conditions is None
+            is_array = job.spec.array is not None and is_open
+            places = [*queued, *live, *apart, is_array, job.state in FINAL]
             assert sum(places) == 1, f"job {job.id} {job.state.name}: {places}"
-            assert any(queued) == (job.state is JobState.PENDING)
+            assert any([*queued, *apart, is_array]) == (job.state is JobState.PENDING)
+            assert any(apart) == (job.conditions is not None)
+            if any(apart) or is_array:
+                assert str(self.core.reason_pending(job.id))
             assert bool(job.groups) == any(live)
             assert (job.ended_at is not None) == (job.state in FINAL)
         for queue in [partition.queue for partition in self.partitions]:
@@ -437,9 +505,9 @@ class AnyLife(RuleBasedStateMachine):
         if not hasattr(self, "core"):  # no machine was drawn
             return
         self.deliver()
-        while self.core.live or any(len(partition.queue) for partition in self.partitions):
+        while any(job.state not in FINAL for job in self.core.jobs.values()):
             self.time += 1
-            queued = [job for partition in self.partitions for job in partition.queue]
+            queued = [job for job in self.core.jobs.values() if job.state is JobState.PENDING]
             self.waiting = [JobCancelled(self.time, job.id) for job in queued]
             self.waiting += [JobEnded(self.time, job) for job in self.core.live]
             self.deliver()
