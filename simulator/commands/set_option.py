@@ -20,6 +20,7 @@ from simulator.engine.costs import ResizeCost
 from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment.jobs import JobFields, Resizable
 from simulator.experiment.settings import Settings
+from simulator.predictions.quote_rules import QuoteRules
 from simulator.traces.normalise import Rules
 
 #: Field that has fields of its own -> their type.
@@ -30,6 +31,7 @@ _BELOW: dict[str, Any] = {
     "jobs.resizable.cost": ResizeCost,
     "contiguity": ContiguityGain,
     "sharing": SharingRules,
+    "quotes": QuoteRules,
     "dispatch": DispatchRules,
     "backfill": Backfill,
     "redirection": Redirection,
