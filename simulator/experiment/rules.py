@@ -134,7 +134,7 @@ REFUSALS = (
     Refusal("feedback", _at_centres, "jobs at centres are not submitted after others yet; leave one"
             " out"),
     Refusal("feedback", lambda own: (
-        own.jobs.fields.workload is not None or own.jobs.fields.model is not None),
+        own.jobs.single or own.jobs.fields.model is not None),
         "only jobs of a trace or of columns name preceding jobs; leave it out"),
     Refusal("feedback", lambda own: own.load is not None, "the times between submissions follow"
             " from the ends of jobs, so that they cannot be stretched to a load; leave one out"),
