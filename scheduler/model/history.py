@@ -131,7 +131,7 @@ class History(msgspec.Struct, eq=False):
     performance: str = ""
     _timings: dict[int, Timing] = {}
     _typical_s: dict[int, float] = {}
-    _predicted_s: dict[int, float] = {}  # on other sizes, since the last measurement or resize
+    _predicted_s: dict[int, float] = {}  # on other sizes, since the last measurement
     _potential: float | None = None
     _potential_window: int = -1  # for which `_potential` is valid; -1: none
 
@@ -154,6 +154,7 @@ class History(msgspec.Struct, eq=False):
         self._typical_s[size] = timing.typical_s
         self.settled += 1
         self.points += 1
+        self._predicted_s.clear()
         self._look_ahead(at)
 
     def failed(self, size: int, at: float, why: str) -> None:
@@ -319,9 +320,8 @@ class History(msgspec.Struct, eq=False):
         return everybody.pause_s(self.data_bytes) if pause_s is None else pause_s
 
     def _look_ahead(self, at: float) -> None:
-        """Update the expected next resize point; forget what follows from the measurements."""
+        """Update the expected next resize point; forget the potential."""
         self._potential_window = -1
-        self._predicted_s.clear()
         iteration_s = self.predict_s(self.visits[-1])
         self.next_point_at = -inf if iteration_s is None else at + iteration_s
 

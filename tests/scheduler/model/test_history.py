@@ -100,6 +100,15 @@ def test_a_job_that_returns_to_a_size_is_measured_again() -> None:
     assert history.expanded_from() == 2
 
 
+def test_a_prediction_lasts_over_a_resize_and_follows_the_next_measurement() -> None:
+    history = ran((4, [10.0, 10.0]))
+    assert history.predict_s(16) == 2.5, "by perfect scaling"
+    history.configured(8, 0.0)
+    assert history.predict_s(16) == 2.5
+    history.record(10.0, 10.0)
+    assert history.predict_s(16) == 10.0, "as twice the processors brought nothing"
+
+
 noise = st.lists(st.floats(1.0, 1.05), min_size=5, max_size=12)
 
 
