@@ -9,6 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from reshape.errors import nearest
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 #: Options with a value -> option of submit that takes the same value.
 _SAME = {
     "ntasks": "-n",
@@ -25,72 +30,30 @@ _SAME = {
 }
 #: Options without a value -> option of submit.
 _FLAGS = {"hold": "--hold", "requeue": "--requeue"}
-_SHORT = {
-    **{"n": "ntasks", "J": "job-name", "o": "output", "t": "time", "p": "partition"},
-    **{"d": "dependency", "D": "chdir", "b": "begin", "H": "hold", "a": "array", "A": "account"},
-    **{"c": "cpus-per-task", "C": "constraint", "e": "error", "i": "input", "L": "licenses"},
-    **{"N": "nodes", "q": "qos", "w": "nodelist", "x": "exclude", "s": "oversubscribe"},
-    **{
-        "k": "no-kill",
-        "W": "wait",
-        "Q": "quiet",
-        "v": "verbose",
-        "M": "clusters",
-        "S": "core-spec",
-    },
-    **{
-        "B": "extra-node-info",
-        "F": "nodefile",
-        "G": "gpus",
-        "m": "distribution",
-        "O": "overcommit",
-    },
-}
+_SHORT = dict(
+    pair.split(":")
+    for pair in _words("""
+    n:ntasks J:job-name o:output t:time p:partition d:dependency D:chdir b:begin H:hold a:array
+    A:account c:cpus-per-task C:constraint e:error i:input L:licenses N:nodes q:qos w:nodelist
+    x:exclude s:oversubscribe k:no-kill W:wait Q:quiet v:verbose M:clusters S:core-spec
+    B:extra-node-info F:nodefile G:gpus m:distribution O:overcommit
+    """)
+)
 #: Further options without a value.
-_PLAIN = frozenset(
-    {
-        "hold",
-        "requeue",
-        "no-requeue",
-        "exclusive",
-        "no-kill",
-        "wait",
-        "quiet",
-        "verbose",
-        "contiguous",
-    }
-    | {
-        "oversubscribe",
-        "overcommit",
-        "parsable",
-        "reboot",
-        "spread-job",
-        "use-min-nodes",
-        "get-user-env",
-    }
-    | {"ignore-pbs", "test-only"}
-)
-_WITHOUT_MEANING = frozenset(
-    {"account", "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "clusters", "comment"}
-    | {"constraint", "container", "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu"}
-    | {"cpus-per-task", "deadline", "delay-boot", "distribution", "error", "exclude", "export"}
-    | {"export-file", "extra", "extra-node-info", "gid", "gpu-bind", "gpu-freq", "gpus", "gres"}
-    | {"gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres-flags", "hint", "input"}
-    | {"licenses", "mail-type", "mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu"}
-    | {"mem-per-gpu", "mincpus", "network", "nice", "nodefile", "nodelist", "nodes"}
-    | {"ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket", "power"}
-    | {"priority", "profile", "propagate", "qos", "signal", "sockets-per-node", "switches"}
-    | {
-        "thread-spec",
-        "threads-per-core",
-        "time-min",
-        "tmp",
-        "tres-per-task",
-        "uid",
-        "wait-all-nodes",
-    }
-    | {"wckey", "prefer"}
-)
+_PLAIN = _words("""
+    contiguous exclusive get-user-env hold ignore-pbs no-kill no-requeue overcommit oversubscribe
+    parsable quiet reboot requeue spread-job test-only use-min-nodes verbose wait
+    """)
+_WITHOUT_MEANING = _words("""
+    account acctg-freq batch bb bbf cluster-constraint clusters comment constraint container
+    core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot distribution
+    error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus
+    gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input licenses mail-type
+    mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice nodefile nodelist
+    nodes ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket power prefer priority
+    profile propagate qos signal sockets-per-node switches thread-spec threads-per-core time-min
+    tmp tres-per-task uid wait-all-nodes wckey
+    """)
 
 
 def translated(words: Sequence[str]) -> tuple[list[str], list[str]]:

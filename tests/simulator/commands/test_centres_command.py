@@ -63,7 +63,7 @@ def test_a_share_of_the_jobs_is_resizable_at_the_centres_that_resize(tmp_path: P
         "jobs.resizable.performance=amdahl:serial=0.01",
     ]
     found = json.loads(
-        invoke("simulate", SYNTHETIC_TRACE, *words, "--resizable", 0.5, "--seed", 2, *model).stdout
+        invoke("simulate", SYNTHETIC_TRACE, *words, "--resizable", 0.5, "--seed", 3, *model).stdout
     )
     rigid = json.loads(invoke("simulate", SYNTHETIC_TRACE, *words).stdout)
     assert found["jobs"] == rigid["jobs"] == 100
