@@ -261,7 +261,8 @@ class JobInfo(msgspec.Struct):
         if there are none.
     partition : name of its partition; "" if the service has none.
     iterations : number of all iterations, as far as it is known; 0 if it is not.
-    label : how users write it: the number, 17_4 of a task, 17_[5-9] of an array with tasks to come.
+    label : how users write a task, 17_4, and an array with tasks to come, 17_[5-9]; "" for others,
+        which are written as their number.
     """
 
     job: int

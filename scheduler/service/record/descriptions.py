@@ -135,15 +135,13 @@ def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Sub
 
 
 def label_of(job: Job) -> str:
-    """How users write a job: 17, 17_4 if it is a task, 17_[5-9] if it is an array."""
+    """How users write a task, 17_4, and an array with tasks to come, 17_[5-9]; "" for others."""
     if job.spec.task_of is not None:
         return str(job.spec.task_of)
-    rest = (
-        ""
-        if job.spec.array is None or job.state in FINAL
-        else job.spec.array.rest(job.tasks_queued)
-    )
-    return f"{job.id}_[{rest}]" if rest else str(job.id)
+    if job.spec.array is None or job.state in FINAL:
+        return ""
+    rest = job.spec.array.rest(job.tasks_queued)
+    return f"{job.id}_[{rest}]" if rest else ""
 
 
 def processor_seconds(
