@@ -364,6 +364,7 @@ class EventHandlers:
         if job.conditions is not None:
             job.queued_at = self.state.now
         job.change_request(spec)
+        self.state.allocation_changed()  # a pass may hold a reservation for the former request
         self.admit(job)
         if job.state is not S.PENDING:
             self._note_end(job)
