@@ -15,12 +15,8 @@ from math import inf
 from typing import Any
 
 from reshape.topology import SizeBounds
-from scheduler.core.eligibility import Awaited
-from scheduler.core.event_order import instant_order
 from scheduler.core.joint_machine import JointMachine
-from scheduler.core.partition import EventOrder, Partition
 from scheduler.core.redirector import redirectors
-from scheduler.core.resizing import PolicyErrorHandler
 from scheduler.core.routing import Router, divided_node
 from scheduler.model.events import (
     Event,
@@ -34,6 +30,10 @@ from scheduler.model.events import (
 from scheduler.model.job import PENDING, Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
+from scheduler.partition.eligibility import Awaited
+from scheduler.partition.event_order import instant_order
+from scheduler.partition.partition import EventOrder, Partition
+from scheduler.partition.resizing import PolicyErrorHandler
 from scheduler.policies.containment import (
     ContainedScheduling,
     ContainedSelection,

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from scheduler.core.partition import Partition
 from scheduler.model.events import REDIRECTION, Event, JobCancelled, JobEnded, JobEvent
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Order, Reason, Requeue, Start
+from scheduler.partition.partition import Partition
 from scheduler.policies.redirection import Counted, Counters, Redirection
 from scheduler.text.formats import noun
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scheduler.core.partition import Partition
 from scheduler.model.events import (
     REDIRECTION,
     ClockSet,
@@ -23,6 +22,7 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.job import Job
+from scheduler.partition.partition import Partition
 
 
 class Router:

@@ -14,7 +14,6 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
-from scheduler.core.partition import EventOrder
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.history import History
 from scheduler.model.job import FINAL, PENDING, Job
@@ -22,6 +21,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity
+from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario

@@ -17,9 +17,9 @@ from math import inf
 
 import msgspec
 
-from scheduler.core.partition import Partition
 from scheduler.model.job import Job, JobState
 from scheduler.model.procset import ProcSet
+from scheduler.partition.partition import Partition
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.policy import PoolPolicy
 from scheduler.pools.view import (

@@ -105,7 +105,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Parameters
     ----------
-    name : as of `scheduler.core.partition.Partition`.
+    name : as of `scheduler.partition.partition.Partition`.
     nodes : in the order of their first joining, with the processor numbers they have had.
     resize_costs : costs of the latest resizes of all jobs.
     reservations : start times of queued jobs, by job number, seconds.

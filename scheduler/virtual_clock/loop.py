@@ -15,7 +15,6 @@ from collections.abc import Callable
 from math import inf, isnan, nan
 from typing import Final, TypeAlias
 
-from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.orders import (
     Continue,
@@ -30,6 +29,7 @@ from scheduler.model.orders import (
     WakeAt,
 )
 from scheduler.model.procset import ProcSet
+from scheduler.partition.event_order import instant_order
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.driven import Driven
 

@@ -14,12 +14,12 @@ from math import inf, isnan
 
 import msgspec
 
-from scheduler.core.eligibility import Awaited
-from scheduler.core.partition import Partition
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.model.events import JobSpec, Wakeup
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
+from scheduler.partition.eligibility import Awaited
+from scheduler.partition.partition import Partition
 from scheduler.predictions.estimates import UserEstimates
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.virtual_clock.agenda import Agenda

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.partition import Partition
 from scheduler.model.events import Event
 from scheduler.model.orders import Order
+from scheduler.partition.partition import Partition
 from simulator.results.schedule import Fragmentation, Schedule
 
 

@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.core.partition import Partition
 from scheduler.model.events import (
     ClockSet,
     DepthChanged,
@@ -43,6 +42,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.resources import Quantity
+from scheduler.partition.partition import Partition
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay

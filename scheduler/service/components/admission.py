@@ -17,14 +17,14 @@ from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
 from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
-from scheduler.core.eligibility import outcome
-from scheduler.core.partition import Partition
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests.conditions import Conditions, Dependency, Term
 from scheduler.model.requests.task_array import TaskArray
+from scheduler.partition.eligibility import outcome
+from scheduler.partition.partition import Partition
 from scheduler.policies.containment import Report
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.protocol.messages import Submission

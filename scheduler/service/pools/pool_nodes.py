@@ -7,8 +7,8 @@ from collections.abc import Callable
 from math import isfinite
 
 from scheduler.config.settings import NodeConfig
-from scheduler.core.partition import Partition
 from scheduler.model.events import DrainChanged, Event, NodeLost
+from scheduler.partition.partition import Partition
 from scheduler.pools.pool import PoolAllocation
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
 from scheduler.core.core import Core
-from scheduler.core.event_order import instant_order
 from scheduler.model.events import (
     Event,
     JobSubmitted,
@@ -18,6 +17,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Kill, Order, Requeue, Start
+from scheduler.partition.event_order import instant_order
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.scenarios import scenario
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from scheduler.core.core import Core
-from scheduler.core.partition import Partition
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Amounts, Quantity
+from scheduler.partition.partition import Partition
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
-from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine
 from scheduler.model.mesh.mesh import Mesh
@@ -21,6 +20,7 @@ from scheduler.model.orders import Kill, Start, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
+from scheduler.partition.event_order import instant_order
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.basic import Lxwf, Sjf
 from scheduler.policies.scenario import Scenario

@@ -2,8 +2,9 @@
 
 ``partition.handle(events)`` changes the state for each event, runs one scheduling pass (the
 scenario's backfilling), then asks the scenario's resizing policy at the resize points.
-`EventHandlers` has one method for each type of event. An event that does not fit the state of its
-job (a repetition, or one of a job that has ended) changes nothing, so drivers may repeat events.
+`JobEvents` and `MachineEvents` have one method for each type of event. An event that does not fit
+the state of its job (a repetition, or one of a job that has ended) changes nothing, so drivers may
+repeat events.
 """
 
 from __future__ import annotations
@@ -12,13 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from reshape.topology import SizeBounds
-from scheduler.core.alarms import Alarms
-from scheduler.core.eligibility import Awaited, note_change
-from scheduler.core.event_handlers import HANDLERS, EventHandlers
-from scheduler.core.event_order import by_start, divide_for_passes, instant_order
-from scheduler.core.passes import Passes
-from scheduler.core.pending import reason_pending
-from scheduler.core.resizing import PolicyErrorHandler, Resizes, note_progress
 from scheduler.model.events import (
     Event,
     JobEnded,
@@ -31,6 +25,15 @@ from scheduler.model.job import ACTIVE, PENDING, Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason, Start
 from scheduler.model.priority import Prioritised
+from scheduler.partition.alarms import Alarms
+from scheduler.partition.eligibility import Awaited, note_change
+from scheduler.partition.event_order import by_start, divide_for_passes, instant_order
+from scheduler.partition.job_events import JobEvents
+from scheduler.partition.machine_events import MachineEvents
+from scheduler.partition.passes import Passes
+from scheduler.partition.pending import reason_pending
+from scheduler.partition.queueing import Queueing
+from scheduler.partition.resizing import PolicyErrorHandler, Resizes, note_progress
 from scheduler.policies.backfill.own_pass import title
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
@@ -102,16 +105,20 @@ class Partition:
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
         self._resizes = Resizes(scenario, self.state, self.view, on_policy_error)
-        self._handlers = EventHandlers(
+        self._queueing = Queueing(self.state, self._alarms, self._passes, awaited)
+        self._machine = MachineEvents(
+            self.state, self._alarms, self._resizes, self._passes, self._queueing
+        )
+        self._jobs = JobEvents(
             self.state,
             self._alarms,
             self._resizes,
-            self._passes,
-            max_jobs=backfill.max_jobs,
+            self._queueing,
+            self._machine,
             learns_at_once=order == "batch",
             keep_ended=keep_ended,
-            awaited=awaited,
         )
+        self._handlers = self._jobs.handlers() | self._machine.handlers()
         self._awaited = awaited
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._decides_first = any(map(_precedes_pass, policies))
@@ -161,21 +168,21 @@ class Partition:
     @property
     def depth_limit(self) -> int | None:
         """Depth of passes to which the driver has limited this partition; None: no limit."""
-        return self._handlers.depth_limit
+        return self._passes.depth_limit
 
     @property
     def waiting(self) -> dict[int, Job]:
         """Queued jobs that are not eligible, by number."""
-        return self._handlers.eligibility.waiting
+        return self._queueing.eligibility.waiting
 
     @property
     def has_entered(self) -> bool:
         """Whether jobs have become eligible since the last pass, which one is due for."""
-        return self._handlers.eligibility.has_entered
+        return self._queueing.eligibility.has_entered
 
     def handle_entered(self) -> list[Order]:
         """Run a pass for the jobs that have become eligible, unless they have left again."""
-        self._handlers.eligibility.has_entered = False
+        self._queueing.eligibility.has_entered = False
         return self.handle([])
 
     @property
@@ -199,7 +206,7 @@ class Partition:
             if event.at > state.now:
                 state.now = event.at
             state.orders = orders
-            self._handlers.on_job_ended(event)
+            self._jobs.on_job_ended(event)
         elif type(event) is JobSubmitted:
             if event.at > state.now:
                 state.now = event.at
@@ -207,8 +214,8 @@ class Partition:
             self._on_single_submission(event)
         else:
             return self._handle_general(events)
-        if state.pass_due and self._handlers.arrays.open:
-            self._handlers.queue_tasks()
+        if state.pass_due and self._queueing.arrays.open:
+            self._queueing.queue_tasks()
         if state.pass_due and state.queue.jobs:
             self._run_pass()
         return orders
@@ -223,7 +230,7 @@ class Partition:
             if at > state.now:
                 state.now = at
         if state.excluding:
-            self._handlers.advance_exclusions()
+            self._machine.advance_exclusions()
         if self._backfills_on_contact:
             state.backfill_allowed = any(type(event) in _CONTACTS for event in events)
             if state.backfill_allowed:
@@ -233,7 +240,7 @@ class Partition:
         else:
             self._handle_sequential(events)
         if self.order != "batch":
-            self._handlers.train_predictor()
+            self._jobs.train_predictor()
         return orders
 
     def _handle_sequential(self, events: Sequence[Event]) -> None:
@@ -254,7 +261,7 @@ class Partition:
             compression_due = False
             for event in known:
                 before = state.compression_due
-                HANDLERS[type(event)](self._handlers, event)
+                self._handlers[type(event)](event)
                 if type(event) is JobEnded:
                     compression_due = compression_due or state.compression_due
                     state.compression_due = before
@@ -269,7 +276,7 @@ class Partition:
                     self._handle_batch([event])
         # The predictor learns ends of one instant in the order in which the jobs started.
         places = {event.job: i for i, event in enumerate(events) if type(event) is JobEnded}
-        self._handlers.sort_ended(places)
+        self._jobs.sort_ended(places)
 
     def _handle_batch(self, events: Sequence[Event]) -> None:
         """Change the state, run one pass, then decide at the resize points."""
@@ -279,25 +286,25 @@ class Partition:
             if type(event) is ResizePoint:
                 points.append(event)
             else:
-                HANDLERS[type(event)](self._handlers, event)
+                self._handlers[type(event)](event)
         if points and self._decides_first:
             first = [point for point in points if self._comes_first(point)]
             points = [point for point in points if point not in first]
             for point in first:
-                self._handlers.on_resize_point(point)
-        if state.pass_due and self._handlers.arrays.open:
-            self._handlers.queue_tasks()
+                self._jobs.on_resize_point(point)
+        if state.pass_due and self._queueing.arrays.open:
+            self._queueing.queue_tasks()
         if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
             self._run_pass()
         for point in points:
-            self._handlers.on_resize_point(point)
+            self._jobs.on_resize_point(point)
 
     def _run_pass(self) -> None:
         """Run a scheduling pass, and another one if starts have made jobs eligible."""
         state, awaited = self.state, self._awaited
         seen = 0
         while True:
-            self._handlers.eligibility.has_entered = False
+            self._queueing.eligibility.has_entered = False
             self._passes.run()
             if not awaited.starts:
                 return
@@ -322,12 +329,12 @@ class Partition:
         ------
         KeyError : no job of this number is queued.
         """
-        waiting = self._handlers.eligibility.waiting.get(job)
+        waiting = self._queueing.eligibility.waiting.get(job)
         if waiting is not None:
-            return self._handlers.eligibility.reason(waiting)
+            return self._queueing.eligibility.reason(waiting)
         known = self.state.jobs.get(job)
         if known is not None and known.spec.array is not None and known.state is PENDING:
-            return self._handlers.arrays.reason(known)
+            return self._queueing.arrays.reason(known)
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.scheduling
@@ -340,15 +347,15 @@ class Partition:
 
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""
-        self._handlers.admit(job)
+        self._queueing.admit(job)
 
     def withdraw(self, job: Job) -> None:
         """Give up a queued job that another partition gets."""
-        self._handlers.withdraw(job)
+        self._queueing.withdraw(job)
 
     def take_over(self, job: Job, spec: JobSpec) -> None:
         """Queue a job that another partition has given up, with a request for this one."""
-        self._handlers.requested_anew(job, spec)
+        self._queueing.change_request(job, spec)
 
     def forget(self, job: int) -> None:
         """Drop the record of an ended job; see `SchedulerState.forget`."""
@@ -391,7 +398,7 @@ class Partition:
         """
         state, predictor = self.state, self.predictor
         state.queue.sorted_at = record.sorted_at
-        self._handlers.limit_depth(record.depth)
+        self._passes.limit_depth(record.depth)
         self._alarms.restored()
         recorded = list(jobs)
         for job in recorded:
@@ -400,9 +407,9 @@ class Partition:
         state.restore(now, record.nodes, recorded)
         for job in recorded:
             if job.conditions is not None and job.state is PENDING:
-                self._handlers.eligibility.restore(job)
+                self._queueing.eligibility.restore(job)
             elif job.spec.array is not None and job.state is PENDING:
-                self._handlers.arrays.add(job)
+                self._queueing.arrays.add(job)
         for point in points:
             live = state.live.get(point.job)
             if live is not None and live.state in ACTIVE:
@@ -425,14 +432,14 @@ class Partition:
         job = jobs[number] = Job(number, event.spec, event.at)
         if event.spec.conditions is not None or event.spec.array is not None:
             job.conditions = event.spec.conditions
-            self._handlers.admit(job)
+            self._queueing.admit(job)
             return
         passes = self._passes
         if not self.state.queue.jobs and passes.current.can_start_unqueued:
-            self._handlers.set_demand(job)
+            self._queueing.set_demand(job)
             if passes.current.can_start_unqueued and passes.current.start_first(job):
                 return
-        self._handlers.admit(job)
+        self._queueing.admit(job)
 
 
 #: Events by which a user or a job contacts the scheduler.

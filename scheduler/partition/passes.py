@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from scheduler.core.alarms import Alarms
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
+from scheduler.partition.alarms import Alarms
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass
 from scheduler.policies.scenario import Scenario
 from scheduler.state.scheduler_state import SchedulerState
@@ -26,6 +26,7 @@ class Passes:
     ----------
     current : the pass for the present kinds of resources and exclusions; see `select`.
     follow_events : whether passes follow from events alone, not from the time.
+    depth_limit : depth of passes to which the driver has limited the partition; None: no limit.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Passes:
         self._predicts = predicts
         self._start_job = self._start  # one bound method for all passes
         self.select()
+        self.limit_depth(None)
 
     def select(self) -> None:
         """Make the pass anew: a resource was named for the first time, or exclusions changed."""
@@ -43,6 +45,17 @@ class Passes:
         self.current: SchedulingPass = self._scenario.new_pass(state, self._start_job)
         time_matters = self._predicts or state.queue.ages or state.excluding
         self.follow_events = not time_matters and backfill.moments == "always"
+
+    def exclusions_changed(self) -> None:
+        """Schedule by other exclusions, and ask for a wake-up at their next change."""
+        self._alarms.wake_for_exclusions()
+        self.select()
+
+    def limit_depth(self, limit: int | None) -> None:
+        """Let passes examine at most this many jobs, or fewer if the scenario demands it."""
+        self.depth_limit: int | None = limit
+        depths = [depth for depth in (limit, self._scenario.backfill.max_jobs) if depth is not None]
+        self._state.depth = min(depths, default=None)
 
     def run(self) -> None:
         """Start the jobs that backfilling selects. Precondition: the queue is not empty."""

@@ -1,0 +1,298 @@
+"""What each event of a job changes: its submission, its beginning, its resizes and its end.
+
+There is one method for each type of event. It changes the state and adds orders; scheduling passes
+follow in `scheduler.partition.partition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reshape.topology import SizeBounds
+from scheduler.model.events import (
+    Event,
+    HoldChanged,
+    JobCancelled,
+    JobEnded,
+    JobRequeued,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    JobUpdated,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    SizesRequested,
+)
+from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
+from scheduler.model.orders import Await, Drop, Kill, Reason, Requeue
+from scheduler.model.procset import ProcSet
+from scheduler.partition.alarms import Alarms
+from scheduler.partition.machine_events import MachineEvents
+from scheduler.partition.queueing import Queueing
+from scheduler.partition.requeueing import HOLD_S, reason_of_death, reason_to_requeue
+from scheduler.partition.resizing import Resizes
+from scheduler.state.exclusions import Exclusion, hold_of
+from scheduler.state.scheduler_state import SchedulerState
+
+S = JobState
+
+
+class JobEvents:
+    """The changes by events of jobs.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    alarms : wake-ups of the partition.
+    resizes : decides on resizes.
+    queueing : the queued jobs.
+    machine : excludes the processors of nodes on which jobs could not start.
+    learns_at_once : whether the predictor learns each end before the next event; otherwise when
+        `train_predictor` is called.
+    keep_ended : keep the records of ended jobs.
+    """
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        alarms: Alarms,
+        resizes: Resizes,
+        queueing: Queueing,
+        machine: MachineEvents,
+        *,
+        learns_at_once: bool,
+        keep_ended: bool,
+    ) -> None:
+        self._state, self._alarms, self._resizes = state, alarms, resizes
+        self._queueing, self._machine = queueing, machine
+        self._learns_at_once, self._keep_ended = learns_at_once, keep_ended
+        self._predictor = alarms.predictor
+        self._ended: list[Job] = []  # jobs from which the predictor is still to learn
+
+    def handlers(self) -> dict[type[Event], Callable[[Any], None]]:
+        """Return the method for each type of event but resize points, which follow the pass."""
+        return {
+            HoldChanged: self.on_hold_changed,
+            JobCancelled: self.on_job_cancelled,
+            JobEnded: self.on_job_ended,
+            JobRequeued: self.on_job_requeued,
+            JobStarted: self.on_job_started,
+            JobSubmitted: self.on_job_submitted,
+            JobUpdated: self.on_job_updated,
+            ResizeDone: self.on_resize_done,
+            ResizeFailed: self.on_resize_failed,
+            SizesRequested: self.on_sizes_requested,
+        }
+
+    def finish(self, job: Job, final: JobState) -> None:
+        """Release everything that a live job holds and record its end."""
+        state = self._state
+        state.vacate(job)
+        job.state = final  # a legal transition from any state of a live job
+        job.ended_at = state.now
+        if self._predictor is not None:
+            self._ended.append(job)
+            if self._learns_at_once:
+                self.train_predictor()
+        if state.demands is not None:
+            state.demands.forget(job.id)
+        self._queueing.note_end(job)
+        if not self._keep_ended:
+            del state.jobs[job.id]
+
+    def sort_ended(self, places: dict[int, int]) -> None:
+        """Let the predictor learn the ends of this instant in the order of the starts.
+
+        Parameters
+        ----------
+        places : job number -> place of its end among the events, for jobs that started together.
+        """
+        self._ended.sort(key=lambda job: (job.started_at or 0.0, places.get(job.id, len(places))))
+
+    def train_predictor(self) -> None:
+        """Give the predictor the jobs that ended."""
+        if self._predictor is not None:
+            for job in self._ended:
+                self._predictor.ended(job)
+        self._ended.clear()
+
+    # One method for each type of event.
+
+    def on_job_submitted(self, event: JobSubmitted) -> None:
+        """Queue a job; a number that is known already is a repetition."""
+        jobs = self._state.jobs
+        if event.job not in jobs:
+            job = jobs[event.job] = Job(event.job, event.spec, event.at)
+            job.conditions = event.spec.conditions
+            self._queueing.admit(job)
+
+    def on_job_started(self, event: JobStarted) -> None:
+        """Set a job RUNNING; a restarted job keeps its size."""
+        job = self._state.jobs.get(event.job)
+        if job is None or job.state is not S.STARTING:
+            return
+        job.become(S.RUNNING)
+        if job.spec.resizable:
+            job.history.configured(job.size, event.at)
+
+    def on_resize_point(self, event: ResizePoint) -> None:
+        """Record the performance and decide: expand, contract or continue (PRIO 2)."""
+        job = self._state.jobs.get(event.job)
+        self._state.orders.append(self._resizes.decide(job, event))
+        if self._predictor is not None and job is not None and job.state in ACTIVE:
+            self._alarms.progressed(job, event, self._predictor)
+        demands = self._state.demands
+        if (
+            demands is not None
+            and job is not None
+            and job.state in ACTIVE
+            and demands.observe(job, self._state.live, event.iteration_s)
+        ):
+            self._state.allocation_changed()
+            self._state.request_pass()
+
+    def on_sizes_requested(self, event: SizesRequested) -> None:
+        """Take over the bounds that a program requests on its size, or decline them."""
+        job = self._state.jobs.get(event.job)
+        if job is not None and job.state in ACTIVE:
+            bounds = SizeBounds(event.minimum, event.maximum)
+            self._state.orders.append(self._resizes.answer_request(job, bounds))
+
+    def on_resize_done(self, event: ResizeDone) -> None:
+        """Commit a resize; groups that left release their processors."""
+        job = self._state.jobs.get(event.job)
+        if job is not None and _is_under_way(job, event.serial):
+            self._resizes.commit(job, event)
+
+    def on_resize_failed(self, event: ResizeFailed) -> None:
+        """Roll back a resize; a job whose processes are gone is restarted or fails."""
+        job = self._state.jobs.get(event.job)
+        if job is not None and _is_under_way(job, event.serial):
+            order = self._resizes.roll_back(job, event)
+            if isinstance(order, Kill):
+                most, why = self._resizes.scenario.max_restarts, order.reason.sentence
+                reason = reason_of_death(job, why, 0, most) if job.spec.requeue else None
+                if reason is not None:
+                    self._requeue(job, reason)
+                    return
+                self.finish(job, S.FAILED)
+            if order is not None:
+                self._state.orders.append(order)
+
+    def on_job_ended(self, event: JobEnded) -> None:
+        """Release the processors of a job for the pass to use (PRIO 2, System Monitor)."""
+        job = self._state.live.get(event.job)
+        if job is None:
+            return
+        if job.requeue_asked and (event.exit_code or event.signal):
+            self._requeue(job, Reason("requeue", "{why}", {"why": job.why}))
+            return
+        if event.died or not event.began:  # most jobs end well
+            reason = reason_to_requeue(job, event, self._resizes.scenario.max_restarts)
+            if reason is not None:
+                self._requeue(job, reason)
+                if event.at_fault:
+                    self._hold(event.at_fault)
+                return
+        final = COMPLETED
+        if event.exit_code or event.signal:
+            job.exit_code, job.signal = event.exit_code, event.signal
+            final = S.FAILED
+        if event.why and not job.why:
+            job.why = event.why
+        if job.requeue_asked:  # it completed before it was ended
+            job.requeue_asked, job.cause, job.why = False, None, ""
+        self.finish(job, job.cause or final)
+
+    def _requeue(self, job: Job, reason: Reason) -> None:
+        """Queue a job again, where it keeps its place."""
+        state = self._state
+        state.vacate(job)
+        job.requeue(state.now, reason.sentence)
+        self._queueing.set_demand(job)
+        state.queue.add_again(job, state.now)
+        state.request_pass()
+        state.orders.append(Requeue(job.id, reason))
+
+    def _hold(self, name: str) -> None:
+        """Start nothing for some time on the free processors of a node that failed to start a job.
+
+        Otherwise the job would be started there again at once. Jobs that run there stay.
+        """
+        node = self._state.machine.nodes.get(name)
+        free = ProcSet() if node is None else node.processors & self._state.machine.free
+        if free:
+            now = self._state.now
+            self._machine.exclude(Exclusion(hold_of(name), free, now, now + HOLD_S))
+
+    def on_job_cancelled(self, event: JobCancelled) -> None:
+        """Remove a queued job; end a live one."""
+        state = self._state
+        job = state.jobs.get(event.job)
+        if job is None:
+            return
+        if job.state is S.PENDING and job.tasks_queued:
+            self._cancel_array(job, event)
+        elif job.state is S.PENDING:
+            self._queueing.withdraw(job)
+            job.become(S.CANCELLED)
+            job.conditions, job.why, job.ended_at = None, event.why, state.now
+            self._queueing.note_end(job)
+        elif job.requeue_asked:
+            job.requeue_asked, job.cause, job.why = False, S.CANCELLED, event.why
+        elif job.id in state.live and job.state is not S.COMPLETING:
+            state.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
+
+    def on_hold_changed(self, event: HoldChanged) -> None:
+        """Hold a queued job, or release it."""
+        job = self._state.jobs.get(event.job)
+        if job is not None and job.state is S.PENDING:
+            self._queueing.set_hold(job, event.hold)
+
+    def on_job_requeued(self, event: JobRequeued) -> None:
+        """End a live job in order to queue it again."""
+        job = self._state.live.get(event.job)
+        if job is not None and job.state is not S.COMPLETING:
+            reason = Reason("requeue", "{why}", {"why": event.why})
+            self._state.kill(job, S.PENDING, reason)
+            job.requeue_asked = True
+
+    def on_job_updated(self, event: JobUpdated) -> None:
+        """Change the request of a job."""
+        job = self._state.jobs.get(event.job)
+        if job is not None and job.state is S.PENDING:
+            self._queueing.withdraw(job)
+            self._queueing.change_request(job, event.spec)
+        elif job is not None and job.id in self._state.live and job.state is not S.COMPLETING:
+            self._change_limits(job, event.spec)
+
+    def _cancel_array(self, array: Job, event: JobCancelled) -> None:
+        """Cancel the tasks of an array that have not ended; further ones do not come."""
+        state = self._state
+        self._queueing.withdraw(array)
+        array.conditions, array.cause, array.why = None, S.CANCELLED, event.why
+        state.orders.append(Await(array.id, self._queueing.arrays.reason(array)))
+        for task in self._queueing.arrays.tasks(array):
+            if task.state is S.PENDING:
+                state.orders.append(Drop(task.id, Reason("cancelled", event.why)))
+            self.on_job_cancelled(JobCancelled(event.at, task.id, event.why))
+        if array.state is S.PENDING and self._queueing.arrays.end(array, state.now, state.orders):
+            self._queueing.note_end(array)
+
+    def _change_limits(self, job: Job, spec: JobSpec) -> None:
+        """Change the walltime, the largest size and the labels of a live job."""
+        state = self._state
+        job.spec = spec
+        if self._predictor is None:
+            job.estimate_s = job.walltime_s
+        self._alarms.limit(job)
+        state.expect(job)
+        state.compression_due = True
+        state.request_pass()
+        self._alarms.wake_by(max(job.estimated_end, state.now))
+
+
+def _is_under_way(job: Job, serial: int) -> bool:
+    return job.resize is not None and job.resize.serial == serial

@@ -1,0 +1,152 @@
+"""How jobs enter and leave the queue of a partition.
+
+A queued job is in one of three places: in the queue, among the jobs that are not eligible, or, as
+an array, among the arrays whose tasks come to the queue one after the other.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler.model.events import JobSpec
+from scheduler.model.job import PENDING, Job
+from scheduler.model.orders import Await
+from scheduler.model.requests.conditions import Conditions, Hold
+from scheduler.partition.alarms import Alarms
+from scheduler.partition.eligibility import Awaited, Eligibility, note_change
+from scheduler.partition.passes import Passes
+from scheduler.state.arrays import Arrays
+from scheduler.state.scheduler_state import SchedulerState
+
+
+class Queueing:
+    """The queued jobs of a partition, wherever they wait.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    alarms : wake-ups of the partition.
+    passes : selected again when further resources are named for the first time.
+    awaited : what the jobs of all partitions wait for.
+
+    Attributes
+    ----------
+    eligibility : the queued jobs that are not eligible.
+    arrays : the arrays that are eligible.
+    """
+
+    def __init__(
+        self, state: SchedulerState, alarms: Alarms, passes: Passes, awaited: Awaited
+    ) -> None:
+        self._state, self._alarms, self._passes, self._awaited = state, alarms, passes, awaited
+        self.eligibility = Eligibility(state.jobs, awaited, self._enqueue)
+        self.arrays = Arrays(state.jobs, awaited.tasks)
+
+    def admit(self, job: Job) -> None:
+        """Queue a job: a new one, or one that was redirected from another partition."""
+        if job.conditions is None:
+            self._enqueue(job)
+            return
+        state = self._state
+        self.eligibility.admit(job, state.now, state.orders)
+        self._alarms.wake_by(self.eligibility.next_begin)
+
+    def _enqueue(self, job: Job) -> None:
+        """Add an eligible job to the queue."""
+        if job.spec.array is not None:
+            self.arrays.add(job)
+            self._state.request_pass()
+            return
+        self.set_demand(job)
+        queue = self._state.queue
+        if queue.withdrawn and job.id in queue.withdrawn:
+            queue.add_again(job, self._state.now)
+        else:
+            queue.add(job, self._state.now)
+        self._state.request_pass()
+
+    def queue_tasks(self) -> None:
+        """Queue the tasks of arrays that could start now."""
+        state = self._state
+        for task in self.arrays.due(state.machine.free_count, state.orders):
+            self._enqueue(task)
+
+    def set_demand(self, job: Job) -> None:
+        """Set a job's estimate and its demand."""
+        state, spec = self._state, job.spec
+        if self._alarms.predictor is not None:
+            self._alarms.predict(job, self._alarms.predictor)
+        if spec.resources:
+            is_new = state.machine.pools.register(spec.resources)
+            if is_new or not state.multi_resource:
+                self.count_resources()
+        if spec.reservation and not state.excluding:
+            state.excluding = True
+            state.discard_reservations()
+            self._passes.exclusions_changed()
+        if state.multi_resource:
+            job.demand = state.quantity(job.processors, job)
+        else:
+            job.demand = job.processors
+
+    def count_resources(self) -> None:
+        """Count all resources that were named so far, and schedule by them."""
+        self._state.count_resources()
+        self._passes.select()
+
+    def withdraw(self, job: Job) -> None:
+        """Take a PENDING job out of the queue, or from the jobs that are not eligible."""
+        if job.conditions is not None:
+            self.eligibility.remove(job)
+            return
+        if job.spec.array is not None:
+            self.arrays.close(job)
+            return
+        self._state.queue.withdraw(job)
+        self._state.cancel_reservation(job)
+
+    def change_request(self, job: Job, spec: JobSpec) -> None:
+        """Queue a job again with another request."""
+        if job.conditions is not None:
+            job.queued_at = self._state.now
+        job.change_request(spec)
+        self._state.allocation_changed()  # a pass may hold a reservation for the former request
+        self.admit(job)
+        if job.state is not PENDING:
+            self.note_end(job)
+
+    def note_end(self, job: Job) -> None:
+        """Let the jobs go on that wait for one that has ended, and end its array with it."""
+        state = self._state
+        if self._awaited.jobs:
+            note_change(self._awaited, job.id, state.now, state.orders)
+        if job.spec.task_of is not None:
+            state.request_pass()
+            array = self.arrays.note_end(job, state.now, state.orders)
+            if array is not None:
+                self.note_end(array)
+
+    def set_hold(self, job: Job, hold: Hold) -> None:
+        """Hold a queued job, or release it; the tasks of an array that are queued, too."""
+        state = self._state
+        for task in self.arrays.tasks(job) if job.tasks_queued else ():
+            if task.state is PENDING:
+                self.set_hold(task, hold)
+        if job.conditions is not None:
+            conditions = msgspec.structs.replace(job.conditions, hold=hold)
+            self.eligibility.set_hold(job, conditions, state.now, state.orders)
+        elif hold:
+            self.withdraw(job)
+            job.conditions = Conditions(hold=hold)
+            self.eligibility.admit(job, state.now, state.orders)
+            state.orders.append(Await(job.id, self.eligibility.reason(job)))
+
+    def move_begins(self, by_s: float) -> None:
+        """Move the begin times, which are those of the wall clock, on the driver's clock."""
+        self.eligibility.move_begins(by_s, self._state.orders)
+        self.advance()
+
+    def advance(self) -> None:
+        """Queue the jobs whose begin time has come, and ask for a wake-up at the next one."""
+        self.eligibility.advance(self._state.now, self._state.orders)
+        self._alarms.wake_by(self.eligibility.next_begin)
