@@ -31,7 +31,7 @@ from scheduler.model.job import PENDING, Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
 from scheduler.partition.eligibility import Awaited
-from scheduler.partition.event_order import instant_order
+from scheduler.partition.event_order import instant_order, kind_order
 from scheduler.partition.partition import EventOrder, Partition
 from scheduler.partition.resizing import PolicyErrorHandler
 from scheduler.policies.containment import (
@@ -292,7 +292,8 @@ class Core:
         routed: dict[str, list[Event]] = {partition.name: [] for partition in self.partitions}
         new: dict[int, str] = {}  # number of a new job -> name of its partition
         changed: list[Partition] = []  # between which a job was moved
-        for event in events if len(events) == 1 else sorted(events, key=instant_order):
+        sort_key = instant_order if self.order == "batch" else kind_order
+        for event in events if len(events) == 1 else sorted(events, key=sort_key):
             if isinstance(event, JobSubmitted) and event.job not in self.jobs:
                 new[event.job] = self._router.of_job(event).name
             if isinstance(event, JobUpdated) and self._moves(event):

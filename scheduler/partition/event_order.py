@@ -73,6 +73,11 @@ _KNOWN = (
 )
 
 
+def kind_order(event: Event) -> int:
+    """Sort key of the events of one instant: kind alone, so that equal ones stay as they came."""
+    return _RANK[type(event)]
+
+
 def instant_order(event: Event) -> tuple[int, int]:
     """Sort key of the events of one instant: kind, then job number."""
     return _RANK[type(event)], getattr(event, "job", 0)
@@ -104,7 +109,7 @@ def divide_for_passes(
     known: list[Event] = []
     submissions: list[JobSubmitted] = []
     others: list[Event | None] = []
-    for event in sorted(events, key=lambda event: _RANK[type(event)]):
+    for event in sorted(events, key=kind_order):
         job = live.get(event.job) if isinstance(event, JobEnded) else None
         if isinstance(event, _KNOWN):
             known.append(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from core_life import MEMORY, NODES, SCENARIOS, AnyLife
 from example_counts import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
@@ -116,6 +116,13 @@ def simulated(core: Core, jobs: list[SimJob]) -> Result:
     chosen=st.tuples(st.sampled_from(ALONE), st.sampled_from(ALONE)),
     order=st.sampled_from(["batch", "sequential"]),
     kill=st.booleans(),
+)
+@example(  # the resize points of one instant stay in the order in which they came
+    jobs=[(at, "", 1, 0, 1, 1) for at in (0, 0, 0, 0)]
+    + [(4, "", 2, 0, 1, 1), (4, "", 3, 0, 37, 36), (5, "", 2, 2, 1, 3), (41, "", 1, 2, 1, 2)],
+    chosen=(ALONE[4], ALONE[0]),
+    order="sequential",
+    kill=False,
 )
 @examples(300)
 def test_each_partition_decides_as_if_it_were_alone(
