@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import traceback
 from concurrent.futures import Executor
@@ -152,18 +151,12 @@ def _run_missing(
     call = partial(compute, chosen.run, chosen.folder)
     before, failed = len(chosen.runs) - len(missing), []
     with StudyProgress(Console(stderr=True), chosen.title, before, len(chosen.runs)) as progress:
-        try:
-            for run, outcome in outcomes(missing, call, pool, width, processes):
-                if isinstance(outcome, RunFailure):
-                    failed.append((run, outcome))
-                else:
-                    record.add(run, outcome)
-                    progress.step()
-        except BaseException:  # do not wait for the runs under way
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                child.terminate()
-            raise
+        for run, outcome in outcomes(missing, call, pool, width, processes):
+            if isinstance(outcome, RunFailure):
+                failed.append((run, outcome))
+            else:
+                record.add(run, outcome)
+                progress.step()
     if failed:
         failed.sort(key=lambda pair: missing.index(pair[0]))  # in the order of the study
         raise ReshapeError(_failures_text(failed, len(missing), kept))

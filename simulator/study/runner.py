@@ -97,15 +97,25 @@ class InlineExecutor(Executor):
         return future
 
 
+class _Processes(ProcessPoolExecutor):
+    """Pool whose processes end at once when its block ends with an exception."""
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        """Wait for the runs under way, or end them after an exception."""
+        for process in list((self._processes or {}).values()) if kind is not None else ():
+            process.terminate()
+        super().__exit__(kind, *error)
+
+
 def processes(workers: int, start: str = "spawn") -> Executor:
-    """Pool of processes that end when this one ends.
+    """Pool of processes that end when this one ends, or when its block ends with an exception.
 
     Parameters
     ----------
     start : "spawn", or "fork", by which they have everything that this process has defined.
     """
     context = multiprocessing.get_context(start)
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    return _Processes(workers, mp_context=context, initializer=_begin_worker)
 
 
 def _begin_worker() -> None:
