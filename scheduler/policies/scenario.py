@@ -75,7 +75,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     field_needs: ClassVar[Mapping[str, Needs]] = {
         **{
-            f"backfill.{field}": Needs(_backfills, "without a scheduling pass of one's own")
+            f"backfill.{field}": Needs(_backfills, "without a user-defined scheduling pass")
             for field in Backfill.__struct_fields__
             if field != "max_jobs"
         },

@@ -51,7 +51,34 @@ class QueuedJobs:
         return list(self._queue)[index]
 
 
-class View:
+class MachineNow:
+    """Time and processors of the present instant, for reading.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
+
+    @property
+    def now(self) -> float:
+        """Time of the events that are being handled, s."""
+        return self._state.now
+
+    @property
+    def free(self) -> int:
+        """Free processors; at a resize point those that the scheduling pass has left idle."""
+        return self._state.machine.free_count
+
+    @property
+    def installed(self) -> int:
+        """Processors of all known nodes, up or down."""
+        return self._state.machine.installed
+
+
+class View(MachineNow):
     """Scheduler state at one instant, for reading.
 
     It gives out jobs as `JobView`, whose members cannot be assigned.
@@ -66,19 +93,9 @@ class View:
     def __init__(
         self, state: SchedulerState, retry_after: int, prioritised: Prioritised | None
     ) -> None:
-        self._state = state
+        super().__init__(state)
         self._retry_after = retry_after
         self._prioritised = prioritised
-
-    @property
-    def now(self) -> float:
-        """Time of the events that are being handled, s."""
-        return self._state.now
-
-    @property
-    def free(self) -> int:
-        """Free processors; at a resize point those that the scheduling pass has left idle."""
-        return self._state.machine.free_count
 
     def free_for(self, job: JobView) -> int:
         """Free processors that exclusions do not keep from a job; see `kept_from` of the state."""
@@ -113,11 +130,6 @@ class View:
     def freeing(self) -> int:
         """Processors that contractions under way will release."""
         return self._state.freeing
-
-    @property
-    def installed(self) -> int:
-        """Processors of all known nodes, up or down."""
-        return self._state.machine.installed
 
     @property
     def queue(self) -> QueuedJobs:

@@ -266,13 +266,8 @@ def normalise(
     rules = Rules() if rules is None else rules
     column = {name: _column(trace, name) for name in NEEDED}
     sizes = _sizes(column, rules)
-    requested, run = column["requested_time"], np.maximum(column["run"], 0.0)
-    most, too_long = np.full(len(trace), float(processors)), np.zeros(len(trace), np.bool_)
-    if partitions is not None:
-        most = partitions.most
-        requested = np.where(requested > 0, requested, partitions.usual_s)
-        too_long = requested > partitions.longest_s
-        requested = np.minimum(requested, partitions.longest_s)
+    run = np.maximum(column["run"], 0.0)
+    requested, most, too_long = _limited(column["requested_time"], processors, partitions)
     names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
     shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
     found = {
@@ -315,6 +310,23 @@ def normalise(
         partitions=() if partitions is None else partitions.names,
     )
     return jobs, _report(trace, found, len(lines))
+
+
+def _limited(
+    requested: Floats, processors: int, partitions: TracePartitions | None
+) -> tuple[Floats, Floats, Bools]:
+    """Requested times (s) within the limits of partitions, which fill in missing ones.
+
+    Returns
+    -------
+    the times; the most processors of each job; whether it requested more than its partition allows.
+    """
+    if partitions is None:
+        jobs = len(requested)
+        return requested, np.full(jobs, float(processors)), np.zeros(jobs, np.bool_)
+    requested = np.where(requested > 0, requested, partitions.usual_s)
+    within = np.minimum(requested, partitions.longest_s)
+    return within, partitions.most, requested > partitions.longest_s
 
 
 def _labels(trace: Trace, lines: Ints) -> dict[str, Ints]:

@@ -25,6 +25,7 @@ from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.state.profile import Availability
 from scheduler.state.reservation_table import TableSelection
 from scheduler.state.scheduler_state import SchedulerState
+from scheduler.state.view import MachineNow
 
 FITS = "{needed} of {free} free{unit} for {walltime} s delay no reservation of this pass"
 
@@ -69,7 +70,7 @@ class Room(Protocol):
         """Reserve for a job at its earliest start, and return that time (s)."""
 
 
-class CurrentPass:
+class CurrentPass(MachineNow):
     """One scheduling pass: what is queued and free, and what may be done about it.
 
     Parameters
@@ -86,28 +87,14 @@ class CurrentPass:
     """
 
     def __init__(self, state: SchedulerState, room: Room, name: str) -> None:
-        self._state, self._room, self._name = state, room, name
+        super().__init__(state)
+        self._room, self._name = room, name
         examined = state.queue if state.window is None else state.window
         queue: list[JobView] = [job for job in examined if state.can_run(job)]
         self.queue = queue
         self.reserved: dict[int, float] = {}
         state.examined += len(queue)
         room.begin()
-
-    @property
-    def now(self) -> float:
-        """Time of the pass, s."""
-        return self._state.now
-
-    @property
-    def free(self) -> int:
-        """Processors that no job holds now."""
-        return self._state.machine.free_count
-
-    @property
-    def installed(self) -> int:
-        """Processors of all known nodes, up or down."""
-        return self._state.machine.installed
 
     @property
     def running(self) -> list[JobView]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import invoke
 from process_words import words_of
 from told import end_file
 from waiting import LIMIT_S, wait_until
@@ -44,6 +45,15 @@ class Served:
         self.endpoint = self.place.endpoint
         if earlier is not None:  # it has ended, but perhaps not been waited for
             earlier.wait()
+
+    def command(self, name: str, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a command of `reshape` for this service, which ends with this exit code."""
+        return invoke(*name.split(), "--dir", self.directory, *words, code=code, cwd=self.work)
+
+    def answer(self, name: str, *words: object, code: int = 0) -> str:
+        """What `command` prints."""
+        done = self.command(name, *words, code=code)
+        return done.stdout + done.stderr
 
     def kill(self) -> None:
         """Kill the service."""

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from command_line import invoke
 from waiting import wait_until
 
 SHELL = "echo $RESHAPE_ARRAY_TASK_ID >>all; until test -e go; do sleep 0.05; done"
@@ -15,12 +14,7 @@ SHELL = "echo $RESHAPE_ARRAY_TASK_ID >>all; until test -e go; do sleep 0.05; don
 @pytest.fixture
 def command(served: Any) -> Any:
     served.start("--processors", "3", "--scenario", "easy")
-
-    def command(name: str, *words: object, code: int = 0) -> str:
-        done = invoke(*name.split(), "--dir", served.directory, *words, code=code, cwd=served.work)
-        return done.stdout + done.stderr
-
-    return command
+    return served.answer
 
 
 def test_each_task_of_an_array_runs_once(served: Any, command: Any) -> None:

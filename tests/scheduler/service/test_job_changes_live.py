@@ -6,19 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from command_line import invoke
 from told import WAITS
 
 
 @pytest.fixture
 def command(served: Any) -> Any:
     served.start("--processors", "2", "--scenario", "easy")
-
-    def command(name: str, *words: object, code: int = 0) -> str:
-        done = invoke(*name.split(), "--dir", served.directory, *words, code=code, cwd=served.work)
-        return done.stdout + done.stderr
-
-    return command
+    return served.answer
 
 
 def test_jobs_that_are_held_changed_and_requeued(served: Any, command: Any) -> None:

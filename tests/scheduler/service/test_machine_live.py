@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,11 +45,6 @@ def waits(served: Any, until: str, processors: int, **more: object) -> int:
     return number
 
 
-def command(served: Any, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    name, *rest = words
-    return invoke(name, "--dir", served.directory, *rest, code=code, cwd=served.work)
-
-
 def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) -> None:
     """Three processors are free and no switch has three; so a job of three waits for two more."""
     two, three = waits(placing, "one", 2), waits(placing, "other", 3)
@@ -79,7 +73,7 @@ def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) ->
     assert (job.processors, job.nodes) == ("0-2", "a,b")
     with pytest.raises(ReshapeError, match="the job asks for 9 processors, the machine has 8"):
         placing.submit(["true"], 9)
-    command(placing, "cancel", str(three), str(waiting))
+    placing.command("cancel", str(three), str(waiting))
     assert placing.wait(three).state == "CANCELLED"
     again = invoke("replay", placing.directory)
     assert "decisions identical, 0 resizes among them" in again.stdout, again.stdout + again.stderr
@@ -106,7 +100,7 @@ def test_further_resources(served: Any, machine: Path) -> None:
 
     def submit(memory_gib: int, until: str) -> int:
         words = "submit", "-n", "2", "--resources", f"memory_gib={memory_gib}", "--json", "--"
-        done = command(served, *words, sys.executable, "-c", WAITER, until)
+        done = served.command(*words, sys.executable, "-c", WAITER, until)
         number: int = json.loads(done.stdout)["job"]
         return number
 
@@ -114,11 +108,11 @@ def test_further_resources(served: Any, machine: Path) -> None:
     served.until(first, "RUNNING")
     assert served.job(second).state == "PENDING", "processors enough, but no memory"
     assert "40 memory_gib wanted" in served.job(second).reason
-    info = json.loads(command(served, "info", "--json").stdout)
+    info = json.loads(served.command("info", "--json").stdout)
     assert (info["free"], info["resources"]) == (6, {"memory_gib": [64, 34]})
-    assert "Resources:   memory_gib 64, 34 free" in command(served, "info").stdout
-    assert "Resources:  memory_gib=40" in command(served, "info", str(second)).stdout
-    assert "2 processors, 40 memory_gib, 3600 s" in command(served, "explain", str(second)).stdout
+    assert "Resources:   memory_gib 64, 34 free" in served.command("info").stdout
+    assert "Resources:  memory_gib=40" in served.command("info", str(second)).stdout
+    assert "2 processors, 40 memory_gib, 3600 s" in served.command("explain", str(second)).stdout
     long = waits(served, "b", 2, resources={"memory_gib": 34}, walltime_s=1e5)
     assert "[Priority]" in served.until(long, "PENDING").reason, "it would delay job 2"
     assert served.free() == 6
@@ -129,10 +123,10 @@ def test_further_resources(served: Any, machine: Path) -> None:
         ("memry=1", "there is no resource 'memry'; did you mean memory_gib"),
         ("memory_gib=65", "asks for 65 memory_gib, the machine has 64"),
     ):
-        done = command(served, "submit", "-n", "1", "--resources", words, "--", "true", code=1)
+        done = served.command("submit", "-n", "1", "--resources", words, "--", "true", code=1)
         assert says in done.stderr
     for words in ("memory_gib", "memory_gib=-1", "memory_gib=1,memory_gib=2", "processors=1"):
-        command(served, "submit", "-n", "1", "--resources", words, "--", "true", code=2)
+        served.command("submit", "-n", "1", "--resources", words, "--", "true", code=2)
     (served.work / "b").touch()
     assert served.wait(long).state == served.wait(second).state == "COMPLETED"
 
@@ -161,7 +155,7 @@ def test_places_in_a_torus_across_a_restart(served: Any, tmp_path: Path) -> None
     assert served.job(four).nodes == "b,c,e,f"
     (served.work / "one").touch()
     assert served.until(waiting, "RUNNING").nodes == "a,d"
-    command(served, "cancel", str(four), str(waiting))
+    served.command("cancel", str(four), str(waiting))
     assert served.wait(four).state == "CANCELLED"
     again = invoke("replay", served.directory)
     assert "decisions identical" in again.stdout, again.stdout + again.stderr

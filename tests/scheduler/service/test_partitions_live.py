@@ -38,13 +38,8 @@ def partitioned(served: Any, tmp_path: Any) -> Any:
     return served
 
 
-def command(served: Any, name: str, *words: object, code: int = 0) -> str:
-    done = invoke(*name.split(), "--dir", served.directory, *words, code=code, cwd=served.work)
-    return done.stdout + done.stderr
-
-
 def submit(served: Any, options: list[str], program: list[str]) -> int:
-    number: int = json.loads(command(served, "submit", *options, "--json", "--", *program))["job"]
+    number: int = json.loads(served.answer("submit", *options, "--json", "--", *program))["job"]
     return number
 
 
@@ -63,29 +58,29 @@ def test_a_job_grows_inside_its_partition(partitioned: Any) -> None:
 
     partitioned.kill()
     partitioned.start(*partitioned.options)
-    info = json.loads(command(partitioned, "info", "--json"))["partitions"]
+    info = json.loads(partitioned.answer("info", "--json"))["partitions"]
     shown = [(p["name"], p["processors"], p["queued"], p["running"]) for p in info]
     assert shown == [("batch", 2, 1, 1), ("grow", 3, 0, 1)]
     assert info[0]["free"] == 0
-    assert "grow       fcfs-pr" in command(partitioned, "info")
-    rows = [line.split()[:2] for line in command(partitioned, "queue").splitlines()]
+    assert "grow       fcfs-pr" in partitioned.answer("info")
+    rows = [line.split()[:2] for line in partitioned.answer("queue").splitlines()]
     assert rows[:1] == [["JOBID", "PARTITION"]]
     assert [str(growing), "grow"] in rows
-    nodes = command(partitioned, "node list").splitlines()
+    nodes = partitioned.answer("node list").splitlines()
     assert [line.split()[:2] for line in nodes[1:3]] == [["a", "batch"], ["b", "grow"]]
-    assert "Partition:  grow" in command(partitioned, "info", growing)
-    quote = json.loads(command(partitioned, "quote", "-n", 3, "-p", "grow", "--json"))
+    assert "Partition:  grow" in partitioned.answer("info", growing)
+    quote = json.loads(partitioned.answer("quote", "-n", 3, "-p", "grow", "--json"))
     assert quote["processors"] == "2-4", "when the job that grew has ended"
 
     with pytest.raises(ReshapeError, match="name a partition that accepts it: grow"):
         partitioned.submit(["true"], 3)
     later = ["--start", "now+2:00:00", "--duration", "10:00", "--name", "r"]
-    words = command(partitioned, "reserve create", *later, "--nodes", "a,b", code=1)
+    words = partitioned.answer("reserve create", *later, "--nodes", "a,b", code=1)
     assert "the nodes a, b are not all in one partition" in words
-    command(partitioned, "reserve create", *later, "--processors", "1", "-p", "grow")
-    (reserved,) = json.loads(command(partitioned, "reserve list", "--json"))
+    partitioned.answer("reserve create", *later, "--processors", "1", "-p", "grow")
+    (reserved,) = json.loads(partitioned.answer("reserve list", "--json"))
     assert (reserved["partition"], reserved["nodes"]) == ("grow", ["b"])
-    words = command(partitioned, "submit", "-n", 1, "--reservation", "r", "--", "true", code=1)
+    words = partitioned.answer("submit", "-n", 1, "--reservation", "r", "--", "true", code=1)
     assert "reservation r is in partition grow, the job in batch" in words
     partitioned.kill()
     options = partitioned.options
@@ -98,7 +93,7 @@ def test_a_job_grows_inside_its_partition(partitioned: Any) -> None:
     for number in (other, waiting):
         assert partitioned.finish(number).state == "COMPLETED"
     assert partitioned.finish(growing).state == "COMPLETED", partitioned.output(growing)
-    history = json.loads(command(partitioned, "history", "--json"))["jobs"]
+    history = json.loads(partitioned.answer("history", "--json"))["jobs"]
     assert {job["job"]: job["partition"] for job in history} == {
         growing: "grow",
         other: "batch",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import invoke
 from told import WAITS
 from waiting import wait_until
 
@@ -33,11 +32,7 @@ exit 3
 @pytest.fixture
 def command(served: Any) -> Any:
     served.start("--processors", "2", "--scenario", "easy")
-
-    def command(name: str, *words: object, code: int = 0) -> Any:
-        return invoke(*name.split(), "--dir", served.directory, *words, code=code, cwd=served.work)
-
-    return command
+    return served.command
 
 
 def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: Any) -> None:

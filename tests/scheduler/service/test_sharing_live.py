@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import Any
 
@@ -19,14 +18,9 @@ shared_per_node: {memory_bandwidth: 100}
 WAITER = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"
 
 
-def command(served: Any, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    name, *rest = words
-    return invoke(name, "--dir", served.directory, *rest, code=code, cwd=served.work)
-
-
 def submit(served: Any, demand: int, until: str) -> int:
     words = "submit", "-n", "1", "--demand", f"memory_bandwidth={demand}", "--json", "--"
-    done = command(served, *words, sys.executable, "-c", WAITER, until)
+    done = served.command(*words, sys.executable, "-c", WAITER, until)
     number: int = json.loads(done.stdout)["job"]
     return number
 
@@ -39,18 +33,18 @@ def test_jobs_avoid_the_node_on_which_they_would_be_penalised(served: Any, tmp_p
     first, second = submit(served, 90, "one"), submit(served, 60, "two")
     assert served.until(first, "RUNNING").nodes == "a"
     assert served.until(second, "RUNNING").nodes == "b"
-    info = json.loads(command(served, "info", "--json").stdout)
+    info = json.loads(served.command("info", "--json").stdout)
     assert info["shared"] == {"memory_bandwidth": 100}
-    assert "Shared:      memory_bandwidth=100 a node" in command(served, "info").stdout
-    shown = command(served, "info", str(first)).stdout
+    assert "Shared:      memory_bandwidth=100 a node" in served.command("info").stdout
+    shown = served.command("info", str(first)).stdout
     assert "Demand:     memory_bandwidth=90 a process" in shown
-    assert "DEMAND" in command(served, "queue").stdout
-    listed = json.loads(command(served, "queue", "--json").stdout)["jobs"]
+    assert "DEMAND" in served.command("queue").stdout
+    listed = json.loads(served.command("queue", "--json").stdout)["jobs"]
     assert [job["shared"] for job in listed] == [
         {"memory_bandwidth": 90},
         {"memory_bandwidth": 60},
     ]
-    story = command(served, "explain", str(second)).stdout
+    story = served.command("explain", str(second)).stdout
     assert "1 processor, 60 memory_bandwidth a process, 3600 s" in story
     assert "with a penalty factor of 1" in story
     served.kill()
@@ -58,14 +52,14 @@ def test_jobs_avoid_the_node_on_which_they_would_be_penalised(served: Any, tmp_p
     assert served.job(first).shared == {"memory_bandwidth": 90}
     third = submit(served, 30, "two")
     assert served.until(third, "RUNNING").nodes == "b", "the demand of job 1 was recovered"
-    tested = command(served, "submit", "-n", "1", "--test-only", "--", "true").stdout
+    tested = served.command("submit", "-n", "1", "--test-only", "--", "true").stdout
     assert "a" in tested
     for words, says in (
         ("memory_bandwith=1", "there is no shared resource 'memory_bandwith'; did you mean"),
         ("memory_bandwidth.read=1", ""),
     ):
-        done = command(
-            served, "submit", "-n", "1", "--demand", words, "--", "true", code=1 if says else 0
+        done = served.command(
+            "submit", "-n", "1", "--demand", words, "--", "true", code=1 if says else 0
         )
         assert says in done.stderr
     for name in ("one", "two"):
