@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -25,7 +24,7 @@ TRIED = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)
 
 
 def fitted(
-    assignment: Assignment,
+    assignment: Sita,
     jobs: TraceJobs,
     processors: Sequence[int],
     simulated: Callable[[Assignment], CentresSchedule],
@@ -34,21 +33,20 @@ def fitted(
 
     Parameters
     ----------
-    assignment : a `Sita` policy without cut-offs.
+    assignment : policy without cut-offs.
     jobs : of the past.
     processors : of the sites.
     simulated : simulates the past jobs under a policy.
     """
-    policy = cast(Sita, assignment)
-    if policy.fit == "equal-load":
-        return msgspec.structs.replace(policy, cutoffs_s=equal_load(jobs, processors))
+    if assignment.fit == "equal-load":
+        return msgspec.structs.replace(assignment, cutoffs_s=equal_load(jobs, processors))
     quantiles = np.unique(np.quantile(jobs.estimate, TRIED)).tolist()
     count = min(len(processors) - 1, len(quantiles))
     tried = [
-        msgspec.structs.replace(policy, cutoffs_s=cutoffs)
+        msgspec.structs.replace(assignment, cutoffs_s=cutoffs)
         for cutoffs in combinations(quantiles, count)
     ]
-    return min(tried, key=lambda each: _loss(simulated(each), policy.fit == "fairness"))
+    return min(tried, key=lambda each: _loss(simulated(each), assignment.fit == "fairness"))
 
 
 def equal_load(jobs: TraceJobs, processors: Sequence[int]) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
+from scheduler.policies.assignment.by_length import Sita
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.virtual_clock.agenda import Agenda
@@ -91,7 +92,7 @@ def simulate_jobs(
         site = GridBackfilling(centres, rules.grid)
         result = _run_rigid(site, jobs, tick)
     else:
-        if getattr(assignment, "cutoffs_s", None) == ():
+        if isinstance(assignment, Sita) and not assignment.cutoffs_s:
             assignment = _fitted(assignment, jobs, origins, centres, rules)
         site = Centres(
             centres,
@@ -153,7 +154,7 @@ def cost_limits(
 
 
 def _fitted(
-    assignment: Assignment,
+    assignment: Sita,
     jobs: TraceJobs,
     origins: Sequence[str],
     centres: Sequence[CentreDescription],

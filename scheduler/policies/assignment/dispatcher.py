@@ -19,6 +19,8 @@ from scheduler.policies.assignment.interface import (
     AskedSite,
     Assignment,
     Choice,
+    Predicting,
+    Pulling,
     SiteRequest,
     run_s,
 )
@@ -79,7 +81,8 @@ class Dispatcher:
         self._rules = DispatchRules() if rules is None else rules
         self._generator = random.Random(self._rules.seed)
         self._predictor: Predictor | None = None
-        if getattr(assignment, "predicts", False) and estimates is not None:
+        predicts = isinstance(assignment, Predicting) and assignment.predicts
+        if predicts and estimates is not None:
             self._predictor = estimates.predictor()
         self._running: dict[int, tuple[Job, float]] = {}  # predicted jobs, CPU factors
         self._old: dict[str, OldAnswers] = {}
@@ -87,8 +90,8 @@ class Dispatcher:
 
     @property
     def pulls(self) -> bool:
-        """Whether jobs wait in a queue of the dispatcher; see `Assignment`."""
-        return bool(getattr(self._assignment, "pulls", False))
+        """Whether jobs wait in a queue of the dispatcher; see `Pulling`."""
+        return isinstance(self._assignment, Pulling) and self._assignment.pulls
 
     def expected_s(self, job: Job) -> float:
         """Run time to expect of a job that is being submitted, on CPU factor 1, s."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -46,6 +46,32 @@ class Seeded(Protocol):
     """
 
     seed: int
+
+
+@runtime_checkable
+class Predicting(Protocol):
+    """Task assignment policy that asks the sites by predicted run times (GUIM 8.3).
+
+    Attributes
+    ----------
+    predicts : whether a prediction replaces the user's estimate in `SiteRequest.run_s`, so in all
+        questions to the sites; the job that is then submitted has the user's estimate.
+    """
+
+    predicts: ClassVar[bool]
+
+
+@runtime_checkable
+class Pulling(Protocol):
+    """Task assignment policy of a centralised model.
+
+    Attributes
+    ----------
+    pulls : whether jobs wait in one queue of the dispatcher: in its order, a job is assigned when
+        it would start at once, to one of the sites where no earlier job waits.
+    """
+
+    pulls: ClassVar[bool]
 
 
 class AskedSite(Protocol):
@@ -102,11 +128,7 @@ Choice: TypeAlias = AskedSite | Sequence[AskedSite]
 class Assignment(Protocol):
     """Task assignment policy: a class with typed parameters, registered under a name.
 
-    An attribute `predicts` that is true replaces the user's estimate by a prediction in
-    `SiteRequest.run_s`, so in all questions to the sites; the job that is then submitted has the
-    user's estimate (GUIM 8.3). With an attribute `pulls` that is true, jobs wait in one queue of
-    the dispatcher: in its order, a job is assigned when it would start at once, to one of the sites
-    where no earlier job waits (centralised models alone).
+    It may be `Predicting`, `Pulling` or `Seeded`.
     """
 
     def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
