@@ -98,22 +98,24 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.max_processors is not None and self.max_processors > self.processors
 
 
-class JobSubmitted(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A job enters the queue. The driver numbers jobs in ascending order."""
+class JobEvent(msgspec.Struct, frozen=True, gc=False):
+    """What happens to one job, at a time in seconds."""
 
     at: float
     job: int
+
+
+class JobSubmitted(JobEvent, frozen=True, tag=True, gc=False):
+    """A job enters the queue. The driver numbers jobs in ascending order."""
+
     spec: JobSpec
 
 
-class JobStarted(msgspec.Struct, frozen=True, tag=True, gc=False):
+class JobStarted(JobEvent, frozen=True, tag=True, gc=False):
     """The first group of a job has started (after `Start`, also after a restart)."""
 
-    at: float
-    job: int
 
-
-class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
+class ResizePoint(JobEvent, frozen=True, tag=True, gc=False):
     """A job is between two iterations and reports the last one.
 
     `iteration` is the number of iterations finished so far, `iteration_s` the time of the last one,
@@ -125,8 +127,6 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     again. The job then continues, and the policy is not called.
     """
 
-    at: float
-    job: int
     iteration: int
     iteration_s: float
     topology: Topology | None = None
@@ -135,42 +135,36 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     iterations: int = 0
 
 
-class SizesRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
+class SizesRequested(JobEvent, frozen=True, tag=True, gc=False):
     """The program of a job requests bounds on its size from now on; 0: no bound.
 
     Its resize points meet them when there are processors; `AnswerRequest` says whether they apply.
     """
 
-    at: float
-    job: int
     minimum: int = 0
     maximum: int = 0
 
 
-class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):
+class ResizeDone(JobEvent, frozen=True, tag=True, gc=False):
     """A resize is committed, and the leaving processes have ended."""
 
-    at: float
-    job: int
     serial: int
     times: ResizeTimes = ResizeTimes()
 
 
-class ResizeFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
+class ResizeFailed(JobEvent, frozen=True, tag=True, gc=False):
     """A resize was rolled back: the job keeps its old configuration.
 
     With `restart` its processes have ended too, and it must be started again, on its old
     processors, from the state at the resize point.
     """
 
-    at: float
-    job: int
     serial: int
     why: str
     restart: bool = False
 
 
-class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
+class JobEnded(JobEvent, frozen=True, tag=True, gc=False):
     """All processes of a job have ended, by `signal` if it is not 0 (Slurm's code:signal).
 
     `died` says that they did not end by themselves: a signal ended one of them, or a node was lost.
@@ -180,8 +174,6 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     on which a program that has not begun could not be started; "": its agent was lost or ended.
     """
 
-    at: float
-    job: int
     exit_code: int = 0
     signal: int = 0
     why: str = ""
@@ -192,39 +184,31 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     at_fault: str = ""
 
 
-class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
+class JobCancelled(JobEvent, frozen=True, tag=True, gc=False):
     """A user cancels a job, queued or running."""
 
-    at: float
-    job: int
     why: str = "cancelled by its user"
 
 
-class HoldChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
+class HoldChanged(JobEvent, frozen=True, tag=True, gc=False):
     """A queued job is held, or released if `hold` is empty."""
 
-    at: float
-    job: int
     hold: Hold
 
 
-class JobRequeued(msgspec.Struct, frozen=True, tag=True, gc=False):
+class JobRequeued(JobEvent, frozen=True, tag=True, gc=False):
     """A user lets a job that holds processors end and be queued again, for the reason `why`."""
 
-    at: float
-    job: int
     why: str = "requeued by its user"
 
 
-class JobUpdated(msgspec.Struct, frozen=True, tag=True, gc=False):
+class JobUpdated(JobEvent, frozen=True, tag=True, gc=False):
     """The request of a job that has not ended is `spec` from now on.
 
     A queued job may get any other request. Of a job that holds processors only the limits, labels
     and the priority may change; it remains in its partition, and rigid or resizable as it is.
     """
 
-    at: float
-    job: int
     spec: JobSpec
 
 
@@ -346,8 +330,7 @@ class ReservationCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
     name: str
 
 
-#: Events of one job.
-JobEvent: TypeAlias = (
+Event: TypeAlias = (
     JobSubmitted
     | JobStarted
     | ResizePoint
@@ -359,9 +342,6 @@ JobEvent: TypeAlias = (
     | HoldChanged
     | JobRequeued
     | JobUpdated
-)
-Event: TypeAlias = (
-    JobEvent
     | NodeJoined
     | NodeLost
     | Wakeup

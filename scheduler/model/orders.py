@@ -79,7 +79,19 @@ class Resize(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.new > self.old
 
 
-class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
+class JobOrder(msgspec.Struct, frozen=True, gc=False):
+    """What is decided about one job."""
+
+    job: int
+
+
+class _JobOrderAlone(JobOrder, frozen=True, gc=False):
+    """Order that has only its reason besides the job."""
+
+    reason: Reason
+
+
+class Start(JobOrder, frozen=True, tag=True, gc=False):
     """Start a job on these processors as one group, or restart it with the groups that it had.
 
     Parameters
@@ -89,7 +101,6 @@ class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
     groups : all groups of a restart with their processors, if there are several.
     """
 
-    job: int
     group: int
     processors: ProcSet
     reason: Reason
@@ -97,13 +108,12 @@ class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
     groups: dict[int, ProcSet] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Expand(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Expand(JobOrder, frozen=True, tag=True, gc=False):
     """Start `group` on `processors` and join it to the job, which then has `to` processors.
 
     `serial` numbers the resizes of a job from 1.
     """
 
-    job: int
     serial: int
     to: int
     group: int
@@ -111,69 +121,46 @@ class Expand(msgspec.Struct, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
-class Contract(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Contract(JobOrder, frozen=True, tag=True, gc=False):
     """Let these groups of the job leave, so that it keeps `to` processors."""
 
-    job: int
     serial: int
     to: int
     groups: tuple[int, ...]
     reason: Reason
 
 
-class Continue(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Continue(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """Continue with the next iteration on the present configuration."""
 
-    job: int
-    reason: Reason
 
-
-class Kill(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Kill(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """End every process of the job; `JobEnded` follows when they are gone."""
 
-    job: int
-    reason: Reason
 
-
-class Requeue(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Requeue(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """The job went back to the queue; its processors are free."""
 
-    job: int
-    reason: Reason
 
-
-class Await(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Await(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """A queued job is not eligible, or waits for something else than before."""
 
-    job: int
-    reason: Reason
 
-
-class Enqueue(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Enqueue(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """A job that was not eligible is in the queue from now on."""
 
-    job: int
-    reason: Reason
 
-
-class Drop(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Drop(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """A job that holds no processors has ended: it was not eligible, or is an array."""
 
-    job: int
-    reason: Reason
 
-
-class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
+class GiveUp(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """No further expansion, or no further contraction, of the job is tried: too many failed."""
 
-    job: int
-    reason: Reason
 
-
-class AnswerRequest(msgspec.Struct, frozen=True, tag=True, gc=False):
+class AnswerRequest(JobOrder, frozen=True, tag=True, gc=False):
     """The bounds that a program requested on the size of its job apply, or are declined."""
 
-    job: int
     accepted: bool
     reason: Reason
 

@@ -19,6 +19,7 @@ from scheduler.model.events import (
     HoldChanged,
     JobCancelled,
     JobEnded,
+    JobEvent,
     JobRequeued,
     JobStarted,
     JobSubmitted,
@@ -80,7 +81,7 @@ def kind_order(event: Event) -> int:
 
 def instant_order(event: Event) -> tuple[int, int]:
     """Sort key of the events of one instant: kind, then job number."""
-    return _RANK[type(event)], getattr(event, "job", 0)
+    return _RANK[type(event)], event.job if isinstance(event, JobEvent) else 0
 
 
 def by_start(events: Sequence[Event], live: Mapping[int, Job]) -> Sequence[Event]:

@@ -19,6 +19,7 @@ from scheduler.model.events import (
     Event,
     HoldChanged,
     JobCancelled,
+    JobEvent,
     JobRequeued,
     JobSubmitted,
     JobUpdated,
@@ -32,7 +33,16 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.job import FINAL
-from scheduler.model.orders import Continue, Enqueue, Order, Refuse, Requeue, Reserve, WakeAt
+from scheduler.model.orders import (
+    Continue,
+    Enqueue,
+    JobOrder,
+    Order,
+    Refuse,
+    Requeue,
+    Reserve,
+    WakeAt,
+)
 from scheduler.service.assembly import Components
 from scheduler.service.components.pass_depth import PassDepth
 
@@ -197,10 +207,11 @@ class Driver:
         recovery takes those that no record holds from the events.
         """
         jobs = self._core.jobs
-        numbers = [getattr(change, "job", None) for change in (*events, *orders)]
-        routine = all(isinstance(change, ROUTINE) for change in (*events, *orders))
+        changes = (*events, *orders)
+        numbers = [change.job for change in changes if isinstance(change, JobEvent | JobOrder)]
+        routine = all(isinstance(change, ROUTINE) for change in changes)
         for number in dict.fromkeys(numbers):
-            job = None if number is None else jobs.get(number)
+            job = jobs.get(number)
             if job is None:
                 continue
             history = job.recorded_history  # None until a job is measured, for most jobs always

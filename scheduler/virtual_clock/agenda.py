@@ -8,6 +8,7 @@ from math import inf
 from scheduler.model.events import (
     Event,
     JobEnded,
+    JobEvent,
     JobStarted,
     ResizeDone,
     ResizePoint,
@@ -76,5 +77,5 @@ class Agenda:
 
     def _is_current(self, event: Event) -> bool:
         """Whether an event has not been replaced; a request of a program is none of these."""
-        next_one = self.next.get(getattr(event, "job", 0), event)
+        next_one = self.next.get(event.job, event) if isinstance(event, JobEvent) else event
         return next_one is event or type(event) is SizesRequested

@@ -22,9 +22,9 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.model.events import Event
+from scheduler.model.events import Event, JobEvent
 from scheduler.model.job import Job
-from scheduler.model.orders import Order
+from scheduler.model.orders import JobOrder, Order
 from scheduler.protocol.messages import Submission
 from scheduler.replay.journal_format import (
     IDENTITY,
@@ -204,11 +204,11 @@ class Journal(JournalReader):
         self.batch += 1
         self._durable |= durable
         for event, blob in zip(events, encoded, strict=True):
-            job = getattr(event, "job", None)
+            job = event.job if isinstance(event, JobEvent) else None
             self._note(_EVENT, self.batch, job, type(event).__name__, blob)
         at = events[-1].at
         for order in orders:
-            job = getattr(order, "job", None)
+            job = order.job if isinstance(order, JobOrder) else None
             self._note(_ORDER, self.batch, job, type(order).__name__, at, encode_order(order))
 
     def add_job(self, job: int, token: str, submission: Submission) -> None:
