@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -72,11 +72,15 @@ def save(
         try:
             with durable_file(Path(path)) as file:
                 _begin(file, layout.shape, local.dtype, order)
-                for slab in slabs(layout.shape[part.axes], local.dtype.itemsize):
+                cuts = list(slabs(layout.shape[part.axes], local.dtype.itemsize))
+                buffers = part.buffers(cuts)  # no rank may send what rank 0 has no memory for
+                for slab in cuts:
                     comm.bcast(slab, root=0)
-                    file.write(part.received(slab).data)
-        except (OSError, ValueError, MemoryError) as error:
-            why = getattr(error, "strerror", None) or str(error)
+                    file.write(part.received(slab, buffers).data)
+        except (ValueError, MemoryError) as error:
+            why = str(error)
+        except OSError as error:
+            why = error.strerror or str(error)
         comm.bcast(None, root=0)
     else:
         while (slab := comm.bcast(None, root=0)) is not None:
@@ -157,19 +161,34 @@ class _Part(NamedTuple):
             if own.size:
                 self.comm.Send(_bytes(own), 0, _TAG)
 
-    def received(self, slab: Slab) -> NDArray[Any]:
-        """Put a slab together from the elements of all ranks, on rank 0."""
-        contents = np.empty([last - first for first, last in slab], self.local.dtype)
+    def buffers(self, cuts: Sequence[Slab]) -> NDArray[Any]:
+        """Memory on rank 0 for the largest of these slabs, and for one that is received."""
+        largest = max((math.prod(_extents(slab)) for slab in cuts), default=0)
+        return np.empty((2, largest), self.local.dtype)
+
+    def received(self, slab: Slab, buffers: NDArray[Any]) -> NDArray[Any]:
+        """Put a slab together from the elements of all ranks, on rank 0, in these buffers."""
+        contents = _shaped(buffers[0], _extents(slab))
         for process in range(self.holders):
             local, places = self.share(process, slab)
             shape = tuple(map(len, places))
             if 0 in shape:
                 continue
-            elements = self.local[local] if process == 0 else np.empty(shape, self.local.dtype)
+            elements = self.local[local] if process == 0 else _shaped(buffers[1], shape)
             if process != 0:
                 self.comm.Recv(_bytes(elements), process, _TAG)
             contents[_box(places)] = elements
         return contents
+
+
+def _extents(slab: Slab) -> tuple[int, ...]:
+    """Shape of a slab."""
+    return tuple(last - first for first, last in slab)
+
+
+def _shaped(buffer: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Begin of a buffer as a contiguous array of a shape."""
+    return buffer[: math.prod(shape)].reshape(shape)
 
 
 def _box(places: tuple[Indices, ...]) -> tuple[Any, ...]:
