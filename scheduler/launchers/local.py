@@ -1,4 +1,4 @@
-"""Groups of processes, each under one mpiexec that dies with its starter.
+"""Groups of processes, each under one mpiexec that dies with its agent.
 
 On one host mpiexec forks the processes. On several hosts it waits for a proxy on each of them,
 which the agents start (:mod:`scheduler.launchers.spanning`).
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
-from scheduler.launchers.prctl import die_with_parent
 from scheduler.launchers.rank_reports import RankReports
+from scheduler.launchers.starter_process import StarterProcess
 
-_STARTER = str(Path(__file__).with_name("starter.py"))
+if TYPE_CHECKING:
+    from scheduler.launchers.starter import StartRequest
+
 _SPANNING = str(Path(__file__).with_name("spanning.py"))
 _RANK = str(Path(__file__).with_name("rank.py"))
 
@@ -35,11 +36,6 @@ class OutputFile(NamedTuple):
     path: str
     truncate: bool = False
 
-    @property
-    def mode(self) -> str:
-        """The argument MODE of `starter.py`."""
-        return "truncate" if self.truncate else "append"
-
 
 def rank_command(argv: Sequence[str]) -> list[str]:
     """Return the command by which hydra runs a program as a rank, bound and with a report."""
@@ -51,13 +47,14 @@ class MpiexecStart:
 
     Attributes
     ----------
-    process : becomes mpiexec when its output is open and its working directory is entered.
+    pid : number of the process that becomes mpiexec when its output is open and its working
+        directory is entered; a child of this process.
     ranks : what its ranks on this host report.
     proxies_end : file descriptor from which the commands of proxies on other hosts are read.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], status: int, ranks: RankReports) -> None:
-        self.process = process
+    def __init__(self, pid: int, status: int, ranks: RankReports) -> None:
+        self.pid = pid
         self.ranks = ranks
         self.proxies_end: int | None = None
         self._status = status
@@ -115,112 +112,171 @@ class MpiexecStart:
             os.close(self._status)
 
 
-def start_mpiexec(
-    environment: Mapping[str, str],
-    size: int,
-    argv: Sequence[str],
-    *,
-    cwd: str = "",
-    output: OutputFile | None = None,
-) -> MpiexecStart:
-    """Start `size` processes of a program under one mpiexec, which dies with this process.
+class LocalLauncher:
+    """Starts the processes of groups, which are children of this process and die with it.
 
-    This function never waits for a file system of the job: a process of its own opens the output
-    and enters the working directory.
-
-    Parameters
-    ----------
-    environment : environment of the processes. Variables that tie this process to an mpiexec of
-        its own are removed from it.
-    size : number of processes, >= 1.
-    argv : program and arguments.
-    cwd : working directory; that of this process if empty.
-    output : file for standard output and error; None: those of this process.
+    This process never waits for a file system of a job: a process of its own opens the output and
+    enters the working directory.
 
     Raises
     ------
-    OSError : no process can be started.
-    ValueError : an argument or a variable contains a null character, or the name of a variable
-        contains "=".
+    OSError : this process cannot become the parent of the processes.
     """
-    command = [_mpiexec(), "-launcher", "fork", "-n", str(size), *rank_command(argv)]
-    return _start(clean_environment(environment), cwd, output, command, size)
 
+    def __init__(self) -> None:
+        self._starter = StarterProcess()
 
-def start_script(
-    environment: Mapping[str, str],
-    argv: Sequence[str],
-    *,
-    cwd: str = "",
-    output: OutputFile | None = None,
-) -> MpiexecStart:
-    """Start a program once, without an mpiexec, so that it may call mpiexec itself.
+    def close(self) -> None:
+        """End the process that starts others; those that it has started continue."""
+        self._starter.close()
 
-    The process that would be mpiexec is the parent of the program. Parameters and errors are those
-    of `start_mpiexec`.
-    """
-    return _start(clean_environment(environment), cwd, output, rank_command(argv), 1)
+    def start_mpiexec(
+        self,
+        environment: Mapping[str, str],
+        size: int,
+        argv: Sequence[str],
+        *,
+        cwd: str = "",
+        output: OutputFile | None = None,
+    ) -> MpiexecStart:
+        """Start `size` processes of a program under one mpiexec.
 
+        Parameters
+        ----------
+        environment : environment of the processes. Variables that tie this process to an mpiexec
+            of its own are removed from it.
+        size : number of processes, >= 1.
+        argv : program and arguments.
+        cwd : working directory; that of this process if empty.
+        output : file for standard output and error; None: those of this process.
 
-def start_spanning_mpiexec(
-    environment: Mapping[str, str],
-    hosts: Sequence[str],
-    rank_hosts: Sequence[int],
-    address: str,
-    argv: Sequence[str],
-    *,
-    cwd: str = "",
-    output: OutputFile | None = None,
-) -> MpiexecStart:
-    """Start the mpiexec of a group on several hosts, and the processes on this host, host 0.
+        Raises
+        ------
+        OSError : no process can be started.
+        """
+        command = [_mpiexec(), "-launcher", "fork", "-n", str(size), *rank_command(argv)]
+        return self._start(clean_environment(environment), command, size, cwd, output)
 
-    Its `proxies` are the commands for the hosts 1, 2 and so on. The other parameters and the errors
-    are those of `start_mpiexec`.
+    def start_script(
+        self,
+        environment: Mapping[str, str],
+        argv: Sequence[str],
+        *,
+        cwd: str = "",
+        output: OutputFile | None = None,
+    ) -> MpiexecStart:
+        """Start a program once, without an mpiexec, so that it may call mpiexec itself.
 
-    Parameters
-    ----------
-    hosts : names of the hosts, which hydra does not look up.
-    rank_hosts : number of the host of each rank; each host has at least one.
-    address : address under which the other hosts reach this one.
-    """
-    counts = [f"{name}:{rank_hosts.count(host)}" for host, name in enumerate(hosts)]
-    command = [_mpiexec(), "-launcher", "manual", "-localhost", address]
-    command += ["-hosts", ",".join(counts), "-rankmap", ",".join(map(str, rank_hosts))]
-    command += ["-n", str(len(rank_hosts)), *rank_command(argv)]
-    size = rank_hosts.count(0)
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    variables = clean_environment(environment)
-    try:
-        command = [str(write), *command]
-        start = _start(variables, cwd, output, command, size, write, script=_SPANNING)
-    except BaseException:
-        os.close(read)
-        raise
-    finally:
-        os.close(write)
-    start.proxies_end = read
-    return start
+        The process that would be mpiexec is the program. Parameters and errors are those of
+        `start_mpiexec`.
+        """
+        variables = clean_environment(environment)
+        return self._start(variables, list(argv), 1, cwd, output, is_program=True)
 
+    def start_spanning_mpiexec(
+        self,
+        environment: Mapping[str, str],
+        hosts: Sequence[str],
+        rank_hosts: Sequence[int],
+        address: str,
+        argv: Sequence[str],
+        *,
+        cwd: str = "",
+        output: OutputFile | None = None,
+    ) -> MpiexecStart:
+        """Start the mpiexec of a group on several hosts, and the processes on this host, host 0.
 
-def start_proxy(
-    environment: Mapping[str, str], size: int, command: Sequence[str], *, cwd: str = ""
-) -> MpiexecStart:
-    """Start the proxy of a group whose mpiexec is on another host; it dies with this process.
+        Its `proxies` are the commands for the hosts 1, 2 and so on. The other parameters and the
+        errors are those of `start_mpiexec`.
 
-    Parameters
-    ----------
-    environment : variables for the processes of this host alone.
-    size : number of processes on this host.
-    command : one of `MpiexecStart.proxies`.
-    cwd : working directory of the processes, which must exist here.
+        Parameters
+        ----------
+        hosts : names of the hosts, which hydra does not look up.
+        rank_hosts : number of the host of each rank; each host has at least one.
+        address : address under which the other hosts reach this one.
+        """
+        counts = [f"{name}:{rank_hosts.count(host)}" for host, name in enumerate(hosts)]
+        command = [sys.executable, "-I", "-S", _SPANNING]
+        command += [_mpiexec(), "-launcher", "manual", "-localhost", address]
+        command += ["-hosts", ",".join(counts), "-rankmap", ",".join(map(str, rank_hosts))]
+        command += ["-n", str(len(rank_hosts)), *rank_command(argv)]
+        size = rank_hosts.count(0)
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        variables = clean_environment(environment)
+        try:
+            start = self._start(variables, command, size, cwd, output, proxies=write)
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+        start.proxies_end = read
+        return start
 
-    Raises
-    ------
-    OSError : no process can be started.
-    """
-    variables = clean_environment(os.environ) | dict(environment)
-    return _start(variables, cwd, None, list(command), size)
+    def start_proxy(
+        self, environment: Mapping[str, str], size: int, command: Sequence[str], *, cwd: str = ""
+    ) -> MpiexecStart:
+        """Start the proxy of a group whose mpiexec is on another host.
+
+        Parameters
+        ----------
+        environment : variables for the processes of this host alone.
+        size : number of processes on this host.
+        command : one of `MpiexecStart.proxies`.
+        cwd : working directory of the processes, which must exist here.
+
+        Raises
+        ------
+        OSError : no process can be started.
+        """
+        variables = clean_environment(os.environ) | dict(environment)
+        return self._start(variables, list(command), size, cwd, None)
+
+    def _start(
+        self,
+        environment: dict[str, str],
+        command: list[str],
+        size: int,
+        cwd: str,
+        output: OutputFile | None,
+        *,
+        is_program: bool = False,
+        proxies: int | None = None,
+    ) -> MpiexecStart:
+        """Start a command for so many ranks.
+
+        Parameters
+        ----------
+        proxies : file descriptor to which it writes the commands of proxies on other hosts.
+        """
+        ranks: RankReports | None = None
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        try:
+            ranks = RankReports(size)
+            descriptors = [write, ranks.writer, *([] if proxies is None else [proxies])]
+            spanning = ["RESHAPE_STATUS", "RESHAPE_REPORT", "RESHAPE_PROXIES"]
+            request: StartRequest = {
+                "command": command,
+                "is_program": is_program,
+                "environment": environment,
+                "cwd": cwd,
+                "output": "" if output is None else output.path,
+                "truncate": output is not None and output.truncate,
+                "inherited": ["", "RESHAPE_REPORT"] if proxies is None else spanning,
+            }
+            pid = self._starter.start(request, descriptors)
+        except BaseException:
+            os.close(read)
+            if ranks is not None:
+                ranks.close()
+            raise
+        finally:
+            os.close(write)
+            if ranks is not None:
+                ranks.was_inherited()
+        return MpiexecStart(pid, read, ranks)
 
 
 def _mpiexec() -> str:
@@ -228,39 +284,3 @@ def _mpiexec() -> str:
         return str(mpiexec_path({}))
     except ReshapeError:
         return "mpiexec"  # searched on the PATH of the job, by the new process
-
-
-def _start(
-    environment: dict[str, str],
-    cwd: str,
-    output: OutputFile | None,
-    command: list[str],
-    size: int,
-    *inherited: int,
-    script: str = _STARTER,
-) -> MpiexecStart:
-    """Start a command by a script, for so many ranks; it inherits these file descriptors."""
-    ranks: RankReports | None = None
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    path, mode = ("", "append") if output is None else (output.path, output.mode)
-    try:
-        ranks = RankReports(size)
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", script, str(write), cwd, mode, path, *command],
-            env=environment | ranks.variables,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[write, ranks.writer, *inherited],
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
-        )
-    except BaseException:
-        os.close(read)
-        if ranks is not None:
-            ranks.close()
-        raise
-    finally:
-        os.close(write)
-        if ranks is not None:
-            ranks.was_inherited()
-    return MpiexecStart(process, read, ranks)

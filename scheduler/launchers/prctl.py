@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:  # the starter imports this file, and each start copies what it imports
+    import _signal as signal
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -49,10 +49,8 @@ def main() -> None:
     rank = environment.get(b"PMI_RANK", b"0").decode()
     report = int(environment.pop(_REPORT))
     posix.set_inheritable(report, False)
-    for part in environment.pop(_CPUS, b"").decode().split():
-        number, _, cpus = part.partition(":")
-        if number == rank:
-            bind({int(cpu) for cpu in cpus.split(",")})
+    if cpus := cpus_of(rank, environment.pop(_CPUS, b"").decode()):
+        bind(cpus)
     # From here on, a signal to the process group ends the program, and not this process.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -66,6 +64,12 @@ def main() -> None:
     _, status = posix.waitpid(pid, 0)
     tell(report, f"{rank} ended {status}")
     end_like(status)
+
+
+def cpus_of(rank: str, text: str) -> set[int]:
+    """Return the CPUs of a rank in the text of RESHAPE_CPUS; empty: it is not to be bound."""
+    by_rank = dict(part.split(":", 1) for part in text.split())
+    return {int(cpu) for cpu in by_rank[rank].split(",")} if rank in by_rank else set()
 
 
 def bind(cpus: set[int]) -> None:

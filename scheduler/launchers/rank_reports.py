@@ -36,15 +36,14 @@ class RankReports:
     failure : the rank that failed first.
     ended_at : monotonic time at which the end of the last rank of this host was read; None: some
         have not ended.
-    variables : by which the ranks know where to report.
-    writer : file descriptor that the ranks have to inherit.
+    writer : file descriptor that the ranks have to inherit; its number is in their variable
+        RESHAPE_REPORT.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._reader, self.writer = os.pipe()
         os.set_blocking(self._reader, False)
-        self.variables = {"RESHAPE_REPORT": str(self.writer)}
         self.begun: dict[int, int] = {}
         self.failure: RankFailure | None = None
         self.ended_at: float | None = None
@@ -78,6 +77,11 @@ class RankReports:
         if self._is_open:
             self._is_open = False
             os.close(self._reader)
+
+    def note_end(self, status: int) -> None:
+        """Note the wait status of a program whose parent is this process, as rank 0."""
+        self.read()
+        self._note("0", "ended", str(status))
 
     def _note(self, rank: str, what: str, number: str, program: str = "") -> None:
         if what == "begun":

@@ -1,13 +1,15 @@
 """Run one mpiexec whose processes are on several hosts: the part on the host of mpiexec.
 
-This file is executed as a script. The first arguments are those of
-:mod:`scheduler.launchers.starter`, whose work it does first: a further process would take 10 ms.
+This file is executed as a script, by :mod:`scheduler.launchers.starter`.
 
-    python -I -S spanning.py STATUS CWD MODE OUTPUT PROXIES MPIEXEC [ARGUMENT]...
+    python -I -S spanning.py MPIEXEC [ARGUMENT]...
+
+The variables RESHAPE_STATUS and RESHAPE_PROXIES have the numbers of file descriptors: that of the
+start, which is used as in the starter, and the one named below.
 
 ``mpiexec -launcher manual`` prints one command for each host, which starts the proxy of the host,
 and waits until all proxies have connected. This process starts the first proxy and writes the
-commands of the others to the file descriptor PROXIES, as a JSON list of lists; agents start those
+commands of the others to RESHAPE_PROXIES, as a JSON list of lists; agents start those
 on their hosts. From then on it copies what mpiexec prints, which is the output of the job, and ends
 as mpiexec does.
 
@@ -30,10 +32,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from scheduler.launchers.starter import fail, prepare
+    from scheduler.launchers.starter import fail
 else:  # importing the package takes longer than all that is done here
     sys.path.append(os.path.dirname(__file__))
-    from starter import fail, prepare
+    from starter import fail
 
 _OF_HOST = ("RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT")
 _LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
@@ -43,8 +45,10 @@ _PROXY_S = 5.0
 
 def main() -> None:
     """Run mpiexec as the arguments say."""
-    status, (proxies, *command) = prepare()
-    os.set_inheritable(int(proxies), False)
+    command = sys.argv[1:]
+    status, proxies = (int(os.environ.pop(name)) for name in ("RESHAPE_STATUS", "RESHAPE_PROXIES"))
+    os.set_inheritable(status, False)
+    os.set_inheritable(proxies, False)
     environment = {name: value for name, value in os.environ.items() if name not in _OF_HOST}
     try:
         mpiexec = subprocess.Popen(
@@ -59,8 +63,8 @@ def main() -> None:
     os.close(status)
     _forward_signals(mpiexec)
     commands = _proxy_commands(mpiexec)
-    os.write(int(proxies), json.dumps(commands[1:]).encode())
-    os.close(int(proxies))
+    os.write(proxies, json.dumps(commands[1:]).encode())
+    os.close(proxies)
     proxy = _start_proxy(commands[0]) if commands else None
     _copy_output(mpiexec)
     code = mpiexec.wait()

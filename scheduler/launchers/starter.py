@@ -1,39 +1,76 @@
-"""Start one command in a process of its own: open its output, change directory, execute it.
+"""Start processes for an agent: open their output, change directory, execute a command.
 
-This file is executed as a script. A file system that does not respond, or a named pipe without a
-reader, therefore blocks only this process and never the agent that started it.
+This file is executed as a script, as one small process beside the agent:
 
-    python -I -S starter.py STATUS CWD MODE OUTPUT COMMAND [ARGUMENT]...
+    python -I -S starter.py SOCKET
 
-STATUS is the number of an open file descriptor. It is closed when the command is executed;
-otherwise the reason of the failure is written to it, after "node: " or "job: " for whose reason it
-is, and the exit code is 126. Empty texts for CWD and OUTPUT keep those of this process. MODE is
-"truncate" to empty the output file, or "append". COMMAND is searched on PATH.
+It forks for each start, which takes a tenth of the time of a new interpreter. The child opens the
+files, so that a file system that does not respond, or a named pipe without a reader, blocks only
+this child and neither the agent nor another start. The child is made by two forks: when the process
+between them ends, the agent, a subreaper, becomes its parent. The agent waits for it as for any
+child, and the kernel kills it if the agent dies. The end of this process has no effect on it.
 
-The command, an mpiexec or a proxy, continues to ignore SIGPIPE, as the interpreter does. The
-mpiexec of MPICH writes to proxies that have ended already if a program ends within milliseconds of
-its start, and SIGPIPE would kill it. A proxy sets its own handler of SIGPIPE, so that the processes
-that it starts have the default action.
+A request is its length (8 bytes), with file descriptors, and a `StartRequest` in the format of
+`marshal`. The answer is the number of the new process (8 bytes, signed), or the negative number of
+the error of the system for which there is none. A child that cannot send its number ends before it
+has done anything.
+
+The first file descriptor is the status. It is closed when the command is executed; otherwise the
+reason of the failure is written to it, after "node: " or "job: " for whose reason it is, and the
+exit code is 126. The command is searched on the PATH of its environment.
+
+An mpiexec or a proxy continues to ignore SIGPIPE, as the interpreter does. The mpiexec of MPICH
+writes to proxies that have ended already if a program ends within milliseconds of its start, and
+SIGPIPE would kill it. A proxy sets its own handler of SIGPIPE, so that the processes that it starts
+have the default action.
 """
 
 from __future__ import annotations
 
 import errno
+import gc
+import marshal
 import os
+import socket
 import stat
 import sys
 
+# Each start copies what is imported here, so there is little.
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import typing, or signal, takes longer than all that is done here
+if TYPE_CHECKING:
     import signal
-    from typing import NoReturn
+    from typing import NoReturn, TypedDict
+
+    class StartRequest(TypedDict):
+        """What to start.
+
+        Attributes
+        ----------
+        command : program and arguments.
+        is_program : whether it is the program of a job, and not an mpiexec or a proxy.
+        environment : all variables of the process.
+        cwd, output : empty texts keep those of the starter.
+        truncate : whether to empty the output file; otherwise the output is appended to it.
+        inherited : variables that get the numbers of the file descriptors which the command
+            inherits, in their order; "" for a descriptor that it does not inherit.
+        """
+
+        command: list[str]
+        is_program: bool
+        environment: dict[str, str]
+        cwd: str
+        output: str
+        truncate: bool
+        inherited: list[str]
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
-    from scheduler.launchers import own_folders
-else:  # importing the package takes longer than all that is done here
+    from scheduler.launchers import own_folders, prctl, rank
+else:  # the package is not on the path of an isolated interpreter
     sys.path.append(os.path.dirname(__file__))
     import own_folders
+    import prctl
+    import rank
 
 #: Variable of `reshape.checkpoints.directory`.
 RESTART_VARIABLE = "RESHAPE_RESTART_FROM"
@@ -41,53 +78,165 @@ RESTART_VARIABLE = "RESHAPE_RESTART_FROM"
 CANNOT_START = 126
 #: Errors of a process that a node has no room for.
 NO_ROOM = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+#: Bytes of the length of a request, and of an answer.
+NUMBER_BYTES = 8
+#: File descriptors of a request at most.
+MOST_DESCRIPTORS = 8
 
 
 def main() -> None:
-    """Execute the command of the arguments."""
-    status, command = prepare()
+    """Serve the agent that has started this process, until it closes the socket."""
+    gc.disable()  # a collection would copy the pages that all children share
+    agent = os.getppid()
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        while received := _receive(connection):
+            _fork(agent, connection, *received)
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Wait for a request; return it with its file descriptors, None at the end."""
+    length, descriptors, _flags, _address = socket.recv_fds(
+        connection, NUMBER_BYTES, MOST_DESCRIPTORS
+    )
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    left = int.from_bytes(length, "little")
+    parts = []
+    while left and (part := connection.recv(min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return None if left or not parts else (b"".join(parts), descriptors)
+
+
+def _answer(connection: socket.socket, number: int) -> None:
+    connection.sendall(number.to_bytes(NUMBER_BYTES, "little", signed=True))
+
+
+def _fork(agent: int, connection: socket.socket, request: bytes, descriptors: list[int]) -> None:
+    """Start the process of a request, as a child of the agent."""
+    try:
+        between = os.fork()
+        if between == 0:
+            _fork_again(agent, connection, request, descriptors)
+        _, status = os.waitpid(between, 0)
+        if status:
+            code = os.waitstatus_to_exitcode(status)
+            _answer(connection, -code if code > 0 else -errno.EAGAIN)
+    except OSError as error:
+        _answer(connection, -(error.errno or errno.EAGAIN))
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _fork_again(
+    agent: int, connection: socket.socket, request: bytes, descriptors: list[int]
+) -> NoReturn:
+    code = errno.EAGAIN
+    try:
+        between = os.getpid()
+        if os.fork():
+            os._exit(0)
+        while (parent := os.getppid()) == between:
+            os.sched_yield()
+        prctl.die_with_parent()
+        if parent == agent == os.getppid():
+            os.setsid()
+            _answer(connection, os.getpid())
+            connection.close()
+            start(marshal.loads(request), descriptors)
+    except OSError as error:
+        code = error.errno or code
+    finally:
+        os._exit(code)
+
+
+def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
+    """Execute the command of a request in this process."""
+    status, environment = descriptors[0], request["environment"]
+    command, is_program = request["command"], request["is_program"]
+    prepare(status, request)
+    for name, descriptor in zip(request["inherited"], descriptors, strict=True):
+        if name:
+            environment[name] = str(descriptor)
+            os.set_inheritable(descriptor, True)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
     try:
-        os.execvp(command[0], command)
+        if is_program:
+            become_program(command, environment)
+        os.execvpe(command[0], command, environment)
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", errno.EINVAL)
+        is_job = number in (errno.E2BIG, errno.EINVAL)
+        if is_program:
+            is_job = number not in NO_ROOM
+            text = f"cannot start {command[0]}: {os.strerror(number)}\n"
+            os.write(2, text.encode(errors="replace"))
+        shown = command[0] if command[0].isprintable() else repr(command[0])
+        fail(status, f"cannot start {shown}", error, is_job=is_job)
+
+
+def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Execute the program of a job, on the CPUs of rank 0 and with a report of its begin.
+
+    A file without a format that the system knows is a script of the shell, as for hydra.
+
+    Raises
+    ------
+    OSError, ValueError : it cannot be executed.
+    """
+    report = int(environment.pop("RESHAPE_REPORT"))
+    os.set_inheritable(report, False)
+    if cpus := rank.cpus_of("0", environment.pop("RESHAPE_CPUS", "")):
+        rank.bind(cpus)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ignored by the interpreter
+    rank.tell(report, f"0 begun {os.getpid()}")
+    try:
+        os.execvpe(command[0], command, environment)
     except OSError as error:
-        fail(status, f"cannot start {command[0]}", error, is_job=error.errno == errno.E2BIG)
+        if error.errno != errno.ENOEXEC:
+            raise
+    path: str | None = command[0]
+    if "/" not in command[0]:
+        import shutil
+
+        path = shutil.which(command[0], path=environment.get("PATH", os.defpath))
+    os.execve("/bin/sh", ["/bin/sh", path or command[0], *command[1:]], environment)
 
 
-def prepare() -> tuple[int, list[str]]:
-    """Open the output and enter the directory of the arguments; return STATUS and the rest."""
-    status = int(sys.argv[1])
-    os.set_inheritable(status, False)
-    cwd, mode, output, *rest = sys.argv[2:]
-    own = os.environ.get(own_folders.VARIABLE, "").splitlines()
+def prepare(status: int, request: StartRequest) -> None:
+    """Open the output of a request and enter its directory."""
+    environment, cwd, output = request["environment"], request["cwd"], request["output"]
+    own = environment.get(own_folders.VARIABLE, "").splitlines()
     action = f"cannot write the output {output}"
     try:
         if output:
             refuse_own(own_folders.folder_around(output, own))
-            descriptor = open_output(output, truncate=mode == "truncate", own=own)
+            descriptor = open_output(output, truncate=request["truncate"], own=own)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
+            os.close(descriptor)
         action = f"cannot start in {cwd}"
         if cwd:
             os.chdir(cwd)
             refuse_own(own_folders.folder_around(".", own))
-        restart_from = os.environ.get(RESTART_VARIABLE, "")
+        restart_from = environment.get(RESTART_VARIABLE, "")
         action = f"cannot restart from {restart_from}"
         if restart_from:
             refuse_own(own_folders.folder_around(restart_from, own))
-    except OSError as error:
-        fail(status, action, error, is_job=error.errno not in NO_ROOM)
-    return status, rest
+    except (OSError, ValueError) as error:
+        is_job = getattr(error, "errno", None) not in NO_ROOM
+        fail(status, action, error, is_job=is_job)
 
 
-def fail(status: int, action: str, error: OSError, *, is_job: bool) -> NoReturn:
+def fail(status: int, action: str, error: OSError | ValueError, *, is_job: bool) -> NoReturn:
     """Write the reason of a failure to STATUS and end.
 
     Parameters
     ----------
     is_job : whether it is a reason of the job, and not one of the node.
     """
-    whose = "job" if is_job else "node"
-    os.write(status, f"{whose}: {action}: {error.strerror}".encode(errors="replace"))
+    whose, why = "job" if is_job else "node", getattr(error, "strerror", None) or error
+    os.write(status, f"{whose}: {action}: {why}".encode(errors="replace"))
     os._exit(CANNOT_START)
 
 

@@ -30,7 +30,6 @@ from reshape.files.private_folder import make_private
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.connection import use_keys
 from scheduler.launchers.cores import cores
-from scheduler.launchers.prctl import become_subreaper
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups.group_ends import never_began
 from scheduler.node.groups.node_groups import NodeGroups
@@ -137,10 +136,6 @@ class Agent:
 
     def run(self) -> None:
         """Serve until the service asks to stop, or until there is neither a group nor a service."""
-        try:
-            become_subreaper()
-        except OSError as error:
-            log.warning("this agent cannot adopt orphans: %s", error.strerror)
         groups = self._groups
         groups.remove_leftovers()
         wake = wake_on_child()

@@ -16,7 +16,7 @@ def run_rank(
     """Run a program as a rank until it ends; the reports hold what it says."""
     done = subprocess.run(
         rank_command(argv),
-        env=os.environ | reports.variables | variables,
+        env=os.environ | {"RESHAPE_REPORT": str(reports.writer)} | variables,
         pass_fds=[reports.writer],
         capture_output=True,
         text=True,

@@ -19,14 +19,7 @@ from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point
 from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
-from scheduler.launchers.local import (
-    MpiexecStart,
-    OutputFile,
-    start_mpiexec,
-    start_proxy,
-    start_script,
-    start_spanning_mpiexec,
-)
+from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFile
 from scheduler.launchers.rank_reports import RankReports
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
@@ -74,7 +67,8 @@ class NodeGroups:
         self._ended = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
-        self._stand_ins = StandIns(self._mark, self._mpi_files, stand_in_s)
+        self._launcher = LocalLauncher()
+        self._stand_ins = StandIns(self._launcher, self._mark, self._mpi_files, stand_in_s)
         self._memory_use = MemoryUse()
 
     # ------------------------------------------------------------------ reports
@@ -148,7 +142,9 @@ class NodeGroups:
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            tree.start = _started(order, own | numbers | cpus | {own_folders.VARIABLE: folders})
+            tree.start = self._started(
+                order, own | numbers | cpus | {own_folders.VARIABLE: folders}
+            )
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
@@ -158,6 +154,34 @@ class NodeGroups:
         )
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
+
+    def _started(self, order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
+        """Start the mpiexec of a group, or the proxy of one on another host.
+
+        Parameters
+        ----------
+        marks : variables by which the agent recognises the processes, and for the launcher.
+        """
+        launcher = self._launcher
+        if isinstance(order, m.StartProxy):
+            return launcher.start_proxy(marks, order.size, order.command, cwd=order.cwd)
+        environment, cwd = order.environment | marks, order.cwd
+        output = OutputFile(order.output, order.truncate)
+        if order.script:
+            return launcher.start_script(environment, order.argv, cwd=cwd, output=output)
+        if not order.hosts:
+            return launcher.start_mpiexec(
+                environment, order.size, order.argv, cwd=cwd, output=output
+            )
+        return launcher.start_spanning_mpiexec(
+            environment,
+            order.hosts,
+            order.rank_hosts,
+            order.address,
+            order.argv,
+            cwd=cwd,
+            output=output,
+        )
 
     def refuse_start(self, job: int, number: int, end: GroupEnd) -> None:
         """Record a group that was never started, so that the service learns the reason."""
@@ -230,7 +254,8 @@ class NodeGroups:
         self._mpi_files.remove_left()
 
     def finish(self) -> None:
-        """Remove the files of MPI that ended processes have left."""
+        """Start no further processes, and remove the files of MPI that ended ones have left."""
+        self._launcher.close()
         self._mpi_files.finish()
 
     def examine(self) -> None:
@@ -300,7 +325,13 @@ class NodeGroups:
             log.info("job=%d group=%d: ended what had outlived it", group.job, group.group)
 
     def _is_pending(self, group: GroupProcesses) -> bool:
-        return group.tree.start is not None and group.tree.start.is_pending
+        """Whether its files are not open, or its mpiexec has not even started a process.
+
+        The dynamic linker may wait for a file system before mpiexec begins.
+        """
+        tree = group.tree
+        is_idle = not (tree.has_begun or tree.seen or tree.is_proxy)
+        return tree.start is not None and (is_idle or tree.start.is_pending)
 
     def _give_up_start(self, group: GroupProcesses) -> None:
         """End a group whose files cannot be opened; its process may be impossible to kill."""
@@ -381,29 +412,3 @@ class NodeGroups:
 
 def _note(group: GroupProcesses) -> str:
     return f"reshape: the processes of group {group.group} were ended: {group.why}"
-
-
-def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
-    """Start the mpiexec of a group, or the proxy of one on another host.
-
-    Parameters
-    ----------
-    marks : variables by which the agent recognises the processes, and for the starter.
-    """
-    if isinstance(order, m.StartProxy):
-        return start_proxy(marks, order.size, order.command, cwd=order.cwd)
-    environment = order.environment | marks
-    output = OutputFile(order.output, order.truncate)
-    if order.script:
-        return start_script(environment, order.argv, cwd=order.cwd, output=output)
-    if not order.hosts:
-        return start_mpiexec(environment, order.size, order.argv, cwd=order.cwd, output=output)
-    return start_spanning_mpiexec(
-        environment,
-        order.hosts,
-        order.rank_hosts,
-        order.address,
-        order.argv,
-        cwd=order.cwd,
-        output=output,
-    )

@@ -15,6 +15,7 @@ import psutil
 
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.descendants import children_of, descendants_of
 from scheduler.node.groups.group_ends import GroupEnd, end_of
 from scheduler.node.groups.output_end import OutputEnd
 from scheduler.protocol import messages as m
@@ -39,7 +40,7 @@ class ProcessTree:
     spans : whether this is the mpiexec of processes on several hosts.
     is_proxy : whether this is the proxy of an mpiexec on another host.
     has_proxies : whether it has named the commands of their proxies.
-    is_script : whether there is no mpiexec, and the first process is the parent of the program.
+    is_script : whether there is no mpiexec, and the first process is the program.
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
@@ -77,7 +78,7 @@ class ProcessTree:
     @property
     def pid(self) -> int:
         """Process number of mpiexec; 0 if it was never started."""
-        return 0 if self.start is None else self.start.process.pid
+        return 0 if self.start is None else self.start.pid
 
     @property
     def has_begun(self) -> bool:
@@ -98,19 +99,14 @@ class ProcessTree:
         self.looked, looked_at = time.monotonic(), time.time()
         if self.start is None or self.status is not None:
             return
-        descendants: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            descendants = psutil.Process(self.pid).children(recursive=True)
+        descendants = descendants_of(self.pid)
+        for pid in descendants - self.seen.keys():
+            with contextlib.suppress(psutil.Error):
+                self.seen[pid] = psutil.Process(pid)
         # The parents of the programs are no part of the job.
-        parents = set(self.start.ranks.begun.values())
-        stats = {
-            process.pid: stat_of(process.pid)
-            for process in descendants
-            if process.pid not in parents
-        }
+        own = descendants - set(self.start.ranks.begun.values())
+        stats = {pid: stat_of(pid) for pid in (own | {self.pid} if self.is_script else own)}
         self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
-        for process in descendants:
-            self.seen.setdefault(process.pid, process)
         self.mpi_files |= mpi_memory.mapped_by(self.seen)
         self.looked_at = looked_at
 
@@ -131,8 +127,9 @@ class ProcessTree:
         self.status, self.largest_process = status, largest_process
         # The ends of ranks that come later are a consequence of the end of mpiexec.
         self.start.ranks.read()
+        if self.is_script and self.has_begun:
+            self.start.ranks.note_end(status)
         self.end = end_of(self.start, status, spans=self.spans, is_proxy=self.is_proxy)
-        self.start.process.returncode = os.waitstatus_to_exitcode(status)
 
     def send_signal(self, number: int) -> None:
         """Send a signal to mpiexec, or to a script and its children, unless it has been reaped."""
@@ -150,9 +147,7 @@ class ProcessTree:
 
         hydra does not wait for them, but for what they may still write to the output.
         """
-        below = {self.pid}
-        with contextlib.suppress(psutil.Error):
-            below.update(child.pid for child in psutil.Process(self.pid).children(recursive=True))
+        below = descendants_of(self.pid) | {self.pid}
         return self._kill([process for process in self._living() if process.pid not in below])
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
@@ -173,18 +168,22 @@ class ProcessTree:
         Those whose parents have died are children of the agent. Their environment tells to which
         tree they belong; if a program has cleared its environment, its session does.
         """
+        found = descendants_of(self.pid) if self.status is None else set()
+        for pid in children_of(os.getpid()):
+            if pid != self.pid and pid not in found and self._owns(pid):
+                found |= {pid} | descendants_of(pid)
         processes = dict(self.seen)
-        for process in psutil.Process().children(recursive=True):
-            if process.pid != self.pid and process.pid not in processes and self._owns(process):
-                processes[process.pid] = process
+        for pid in found - processes.keys():
+            with contextlib.suppress(psutil.Error):
+                processes[pid] = psutil.Process(pid)
         return [process for process in processes.values() if is_alive(process)]
 
-    def _owns(self, process: psutil.Process) -> bool:
+    def _owns(self, pid: int) -> bool:
         try:
-            environment = process.environ()
+            environment = psutil.Process(pid).environ()
             if AGENT_VARIABLE in environment:
                 return self.marker.items() <= environment.items()
-            return os.getsid(process.pid) in {self.pid, *self.seen}
+            return os.getsid(pid) in {self.pid, *self.seen}
         except (psutil.Error, OSError):
             return False
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from scheduler.launchers.local import start_mpiexec
+from scheduler.launchers.local import LocalLauncher
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
 from scheduler.protocol import messages as m
@@ -30,8 +30,10 @@ class StandIns:
     limit_s : time limit of a stand-in in seconds.
     """
 
-    def __init__(self, mark: str, files: MpiFiles, limit_s: float = STAND_IN_S) -> None:
-        self._mark, self._files, self._limit_s = mark, files, limit_s
+    def __init__(
+        self, launcher: LocalLauncher, mark: str, files: MpiFiles, limit_s: float = STAND_IN_S
+    ) -> None:
+        self._launcher, self._mark, self._files, self._limit_s = launcher, mark, files, limit_s
         self._trees: dict[tuple[int, int], ProcessTree] = {}  # by job and serial number
 
     def trees(self) -> Iterable[ProcessTree]:
@@ -45,7 +47,7 @@ class StandIns:
             return
         marker = {AGENT_VARIABLE: self._mark, "RESHAPE_STAND_IN": f"{order.job}.{order.serial}"}
         program = [sys.executable, "-m", "reshape.resizing.stand_in", order.port]
-        start = start_mpiexec(order.environment | marker, 1, program)
+        start = self._launcher.start_mpiexec(order.environment | marker, 1, program)
         self._trees[key] = ProcessTree(marker, start)
         log.info("cancel accept of job=%d serial=%d", order.job, order.serial)
 

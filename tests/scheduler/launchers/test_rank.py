@@ -64,7 +64,7 @@ def test_a_signal_to_the_process_group_ends_the_program_and_no_other_rank() -> N
     reports = RankReports(1)
     rank = subprocess.Popen(
         rank_command(["sh", "-c", "echo up; exec sleep 1000"]),
-        env=os.environ | reports.variables,
+        env=os.environ | {"RESHAPE_REPORT": str(reports.writer)},
         pass_fds=[reports.writer],
         stdout=subprocess.PIPE,
         start_new_session=True,

@@ -26,7 +26,7 @@ class Started(MpiexecStart):
     """A program in the place of mpiexec."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process, self.ranks = process, RankReports(1)
+        self.pid, self.ranks = process.pid, RankReports(1)
         self.ranks.was_inherited()
         self.ranks.close()
 

@@ -1,0 +1,136 @@
+"""Processes that are forked beside the agent, which here is this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from waiting import wait_until
+
+from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFile
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@pytest.fixture
+def launcher() -> Iterator[LocalLauncher]:
+    launcher = LocalLauncher()
+    yield launcher
+    launcher.close()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def run(launcher: LocalLauncher, output: Path, *argv: str, **environment: str) -> MpiexecStart:
+    """Start a program and wait for its end."""
+    environment = {"PATH": os.environ["PATH"], **environment}
+    start = launcher.start_script(
+        environment, argv, cwd=str(output.parent), output=OutputFile(str(output), truncate=True)
+    )
+    _, status = os.waitpid(start.pid, 0)
+    wait_until(lambda: not start.is_pending)
+    start.ranks.read()
+    if start.ranks.begun:
+        start.ranks.note_end(status)
+    start.close()
+    return start
+
+
+def starters() -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # a zombie of another test
+            if any("starter.py" in word for word in child.cmdline()):
+                found.append(child)
+    return found
+
+
+def test_a_program_is_a_child_with_what_was_asked_for_alone(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    script = "env; pwd; echo parent $PPID; ls -l /proc/self/fd; grep SigIgn /proc/self/status; cat"
+    start = run(launcher, output, "sh", "-c", script, NAME="value ö\udcff")
+    assert start.ranks.begun == {0: start.pid}
+    assert start.ranks.failure is None
+    text = output.read_text(errors="surrogateescape")
+    assert "NAME=value ö\udcff\n" in text
+    assert f"\n{tmp_path}\n" in text
+    assert f"parent {os.getpid()}\n" in text
+    assert "RESHAPE" not in text
+    assert "socket:" not in text
+    assert "pipe:" not in text
+    ignored = int(text.partition("SigIgn:")[2].split()[0], 16)
+    assert not ignored & 1 << signal.SIGPIPE - 1
+    assert os.getsid(0) != start.pid
+
+
+def test_the_end_of_a_program_is_that_of_its_process(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    for script, status in (("exit 11", 11 << 8), ("kill -11 $$", 11), ("exit 139", 139 << 8)):
+        start = run(launcher, tmp_path / "out", "sh", "-c", script)
+        assert start.ranks.failure is not None
+        assert start.ranks.failure.status & ~0x80 == status  # 0x80: it has dumped its core
+
+
+def test_a_program_that_cannot_be_executed_is_a_failure_of_the_job(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    start = run(launcher, output, "./none")
+    assert start.failure == ("job", "cannot start ./none: No such file or directory")
+    assert output.read_text() == "cannot start ./none: No such file or directory\n"
+
+
+def test_a_file_without_a_format_is_a_script_of_the_shell(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.write_text("echo script $1\n")
+    program.chmod(0o700)
+    for name in ("./program", "program"):
+        run(launcher, tmp_path / "out", name, "x", PATH=f"/bin:{tmp_path}")
+        assert (tmp_path / "out").read_text() == "script x\n"
+
+
+def test_a_starter_that_was_killed_is_replaced(launcher: LocalLauncher, tmp_path: Path) -> None:
+    run(launcher, tmp_path / "out", "true")
+    (process,) = starters()
+    process.kill()
+    os.waitpid(process.pid, 0)
+    assert run(launcher, tmp_path / "out", "true").ranks.failure is None
+    assert len(starters()) == 1
+
+
+def test_a_starter_that_does_not_answer_in_time_is_killed(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    run(launcher, tmp_path / "out", "true")
+    (process,) = starters()
+    connection = launcher._starter._connection
+    assert connection is not None
+    connection.settimeout(0.1)
+    process.suspend()
+    assert run(launcher, tmp_path / "out", "true").ranks.failure is None, "by another starter"
+    assert os.waitpid(process.pid, 0)[1] == signal.SIGKILL
+    assert len(starters()) == 1
+
+
+def test_many_starts_leave_no_process_and_no_descriptor(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    run(launcher, tmp_path / "out", "true")
+    (process,) = starters()
+    before, own = process.num_fds(), len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        run(launcher, tmp_path / "out", "true")
+    assert (process.num_fds(), len(os.listdir("/proc/self/fd"))) == (before, own)
+    assert process.children() == []
+    launcher.close()
+    os.waitpid(process.pid, 0)
