@@ -66,6 +66,16 @@ class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         """Indices of the tasks, in order."""
         return [i for first, last, step in self.ranges for i in range(first, last + 1, step)]
 
+    @property
+    def smallest(self) -> int:
+        """Smallest index."""
+        return min(first for first, _, _ in self.ranges)
+
+    @property
+    def largest(self) -> int:
+        """Largest index."""
+        return max(last for _, last, _ in self.ranges)
+
     def index(self, place: int) -> int:
         """Index of the task at a place, from 0 on."""
         for first, last, step in self.ranges:

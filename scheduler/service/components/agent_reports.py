@@ -8,6 +8,7 @@ stays down.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -53,14 +54,14 @@ class AgentReports:
     ----------
     agents : by node.
     changed_jobs : jobs whose groups have changed in reports that the driver has not taken yet.
-    started : (job, group) of groups that were ever reported as alive.
+    started : groups that were ever reported as alive, by job.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.agents: dict[str, AgentState] = {}
         self.changed_jobs: set[int] = set()
-        self.started: set[tuple[int, int]] = set()
+        self.started: dict[int, set[int]] = {}
 
     def note(
         self, identity: bytes, hello: m.AgentHello, heard_at: float, *, served_before: bool
@@ -70,7 +71,7 @@ class AgentReports:
         for status in hello.groups:
             groups.setdefault(status.job, {})[status.group] = status
             if status.alive or status.began:
-                self.started.add((status.job, status.group))
+                self.started.setdefault(status.job, set()).add(status.group)
         restart_points = set(hello.restart_points)
         before = self.agents.get(hello.node) or AgentState(identity, hello.pid, 0.0)
         folders = set(hello.folders)
@@ -138,6 +139,46 @@ class AgentReports:
         """Return the jobs of which an agent reports a group or a folder."""
         return {
             job for agent in self.agents.values() for job in agent.groups.keys() | agent.folders
+        }
+
+
+class SentCommands:
+    """When commands were sent to agents whose reports may not show the effect yet.
+
+    Parameters
+    ----------
+    repeat_s : time after which a command is repeated, seconds.
+    """
+
+    def __init__(self, repeat_s: float) -> None:
+        self._repeat_s = repeat_s
+        # By job and group, then by node and kind of command; monotonic seconds.
+        self._sent_at: dict[tuple[int, int], dict[tuple[str, type[m.Message]], float]] = {}
+
+    def note(self, node: str, job: int, group: int, kind: type[m.Message]) -> None:
+        """Note that a command for a group is sent to the agent of a node now."""
+        self._sent_at.setdefault((job, group), {})[node, kind] = time.monotonic()
+
+    def has(self, node: str, job: int, group: int, kind: type[m.Message]) -> bool:
+        """Whether a command was sent, as far as that is kept."""
+        return (node, kind) in self._sent_at.get((job, group), ())
+
+    def is_under_way(self, node: str, job: int, group: int, kind: type[m.Message]) -> bool:
+        """Whether a command was sent so recently that it is not to be repeated."""
+        at = self._sent_at.get((job, group), {}).get((node, kind))
+        return at is not None and time.monotonic() - at < self._repeat_s
+
+    def forget(self, job: int, group: int) -> None:
+        """Forget what was sent for a group."""
+        self._sent_at.pop((job, group), None)
+
+    def forget_old(self) -> None:
+        """Forget what is old enough to be repeated."""
+        since = time.monotonic() - self._repeat_s
+        self._sent_at = {
+            key: recent
+            for key, sent in self._sent_at.items()
+            if (recent := {what: at for what, at in sent.items() if at > since})
         }
 
 

@@ -55,10 +55,10 @@ class JobEnds:
         self._remap, self._clock, self._checkpoint_of = remap, clock, checkpoint_of
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
         self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
-        self._asked: dict[tuple[int, int], float] = {}  # job, group -> when its end was asked for
+        self._asked: dict[int, dict[int, float]] = {}  # job -> group -> when it was asked for
         # What the agents of jobs in the journal have reported before is not known any more.
         for job in core.live.values():
-            monitor.reports.started.update((job.id, group) for group in job.groups)
+            monitor.reports.started.setdefault(job.id, set()).update(job.groups)
 
     def forget(self, job: int) -> None:
         """Drop what is kept of a job that has ended."""
@@ -66,10 +66,8 @@ class JobEnds:
         self._remap.ahead.discard(job)
         self._ending_since.pop(job, None)
         self._startup.forget_faults(job)
-        for key in [key for key in self._asked if key[0] == job]:
-            del self._asked[key]
-        started = self._reports.started
-        started.difference_update([key for key in started if key[0] == job])
+        self._asked.pop(job, None)
+        self._reports.started.pop(job, None)
 
     def examine(self, job: Job) -> list[Event]:
         """Compare a job that holds processors with its groups; return the events that follow."""
@@ -154,7 +152,7 @@ class JobEnds:
         -------
         whether there is still time for the answer.
         """
-        asked = self._asked.setdefault((job.id, group), time.monotonic())
+        asked = self._asked.setdefault(job.id, {}).setdefault(group, time.monotonic())
         self._startup.ask_end(job, group)
         return time.monotonic() - asked < ANSWER_S
 
@@ -259,7 +257,7 @@ class JobEnds:
 
     def _has_begun(self, job: Job) -> bool:
         """Whether a program of a job has begun, or may have, since the job was queued last."""
-        started = [group for group in job.groups if (job.id, group) in self._reports.started]
+        started = self._reports.started.get(job.id, set()) & job.groups.keys()
         return job.restarts > 0 or not all(
             self._startup.never_began(job, group) for group in started
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import time
 from dataclasses import dataclass
 from itertools import chain
 
@@ -22,6 +21,7 @@ from scheduler.core.core import Core
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.service.components.agent_reports import SentCommands
 from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path
@@ -79,7 +79,7 @@ class JobStartup:
         self._launches = launches
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, binding)
-        self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
+        self._sent = SentCommands(REPEAT_S)
         self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     @property
@@ -200,9 +200,8 @@ class JobStartup:
                     self.kill(first, job.id, group, f"{node}: {part.why}")
             elif part is not None and part.alive and (is_lost or status is not None):
                 # They end by themselves with their mpiexec, unless its host is gone.
-                key = (f"{node} KillGroup", job.id, group)
-                if not is_lost and key not in self._sent_at:
-                    self._sent_at[key] = time.monotonic()
+                if not (is_lost or self._sent.has(node, job.id, group, m.KillGroup)):
+                    self._sent.note(node, job.id, group, m.KillGroup)
                 else:
                     self.kill(node, job.id, group, f"its processes on {first} have ended")
 
@@ -297,7 +296,7 @@ class JobStartup:
 
     def let_end(self, job: Job, group: int) -> None:
         """Give a group that was sent SIGTERM `REPEAT_S` seconds to end before it is killed."""
-        self._sent_at[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
+        self._sent.note(self.node_of(job, group), job.id, group, m.KillGroup)
 
     def kill_all(self, job: Job, why: str) -> None:
         """Let the agents end every group of a job."""
@@ -314,8 +313,7 @@ class JobStartup:
         spans = len(hosts) > 1
         if spans and not all(node in self._reports.agents for node in hosts):
             return  # again when all agents report
-        for key in [key for key in self._sent_at if key[1:] == (job.id, -1)]:
-            del self._sent_at[key]  # what this start leaves is removed immediately, too
+        self._sent.forget(job.id, -1)  # what this start leaves is removed immediately, too
         launch = self._launches[job.id]
         world = {}
         if role == "first" and job.restarts:
@@ -363,10 +361,8 @@ class JobStartup:
 
     def _command(self, node: str, job: int, group: int, message: m.Message) -> None:
         # At most one command of a kind is under way to a group; a kill may follow a start at once.
-        key = (f"{node} {type(message).__name__}", job, group)
-        now = time.monotonic()
-        if now - self._sent_at.get(key, -REPEAT_S) >= REPEAT_S:
-            self._sent_at[key] = now
+        if not self._sent.is_under_way(node, job, group, type(message)):
+            self._sent.note(node, job, group, type(message))
             self._monitor.send_to(node, message)
 
     def ask_end(self, job: Job, group: int) -> None:
@@ -376,13 +372,11 @@ class JobStartup:
 
     def starts(self, job: Job, group: int) -> bool:
         """Whether a group's start was sent so recently that its agent may not report it yet."""
-        key = (f"{self.node_of(job, group)} StartGroup", job.id, group)
-        return time.monotonic() - self._sent_at.get(key, -REPEAT_S) < REPEAT_S
+        return self._sent.is_under_way(self.node_of(job, group), job.id, group, m.StartGroup)
 
     def forget_old(self) -> None:
         """Drop the send times that `_command` does not need any more."""
-        now = time.monotonic()
-        self._sent_at = {key: at for key, at in self._sent_at.items() if now - at < REPEAT_S}
+        self._sent.forget_old()
 
 
 def _could_not_start(part: m.GroupStatus) -> bool:

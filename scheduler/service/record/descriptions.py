@@ -119,10 +119,10 @@ def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
 
 def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Submission:
     """Submission of a task: that of its array with its index, as Slurm names the variables."""
-    indices = tasks.indices()
     values = {
-        **{"JOB_ID": own.array, "TASK_ID": own.index, "TASK_COUNT": len(indices)},
-        **{"TASK_MIN": min(indices), "TASK_MAX": max(indices), "TASK_STEP": tasks.ranges[0][2]},
+        **{"JOB_ID": own.array, "TASK_ID": own.index, "TASK_COUNT": tasks.count},
+        **{"TASK_MIN": tasks.smallest, "TASK_MAX": tasks.largest},
+        **{"TASK_STEP": tasks.ranges[0][2]},
     }
     variables = {f"RESHAPE_ARRAY_{name}": str(value) for name, value in values.items()}
     return msgspec.structs.replace(
