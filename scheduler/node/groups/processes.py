@@ -22,6 +22,7 @@ from scheduler.protocol import messages as m
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"
+_MARK = f"{AGENT_VARIABLE}=".encode()
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -179,12 +180,13 @@ class ProcessTree:
         return [process for process in processes.values() if is_alive(process)]
 
     def _owns(self, pid: int) -> bool:
+        marker = {os.fsencode(f"{name}={value}") for name, value in self.marker.items()}
         try:
-            environment = psutil.Process(pid).environ()
-            if AGENT_VARIABLE in environment:
-                return self.marker.items() <= environment.items()
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if any(variable.startswith(_MARK) for variable in environment):
+                return marker.issubset(environment)
             return os.getsid(pid) in {self.pid, *self.seen}
-        except (psutil.Error, OSError):
+        except OSError:
             return False
 
 
