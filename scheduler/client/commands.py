@@ -257,23 +257,28 @@ def wait(
 @click.command()
 @service_option
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("--error", "-e", "is_error", is_flag=True, help="Print the standard error instead.")
 @click.argument("job", type=JobNumber())
 @example("reshape output 3", "reshape output -f last")
-def output(directory: Path, follow: bool, job: int) -> None:
-    """Print the output of JOB, from a file that this host reaches."""
+def output(directory: Path, follow: bool, is_error: bool, job: int) -> None:
+    """Print the output of JOB, from a file that this host reaches.
+
+    The standard error is a part of it, unless the job was submitted with --error.
+    """
     number = number_of(directory, job)
     stream, printed = sys.stdout.buffer, 0
     while True:
         info = list_jobs(directory, job=number).jobs[0]  # before the file is read for the last time
+        path = info.error if is_error and info.error else info.output
         try:
-            with Path(info.output).open("rb") as file:
+            with Path(path).open("rb") as file:
                 file.seek(printed)
                 text = file.read()
         except OSError as error:
             is_to_come = follow and isinstance(error, FileNotFoundError) and info.ended_at is None
             if not is_to_come:
                 raise ReshapeError(
-                    f"cannot read the output {info.output} of job {number} ({info.state}):"
+                    f"cannot read the output {path} of job {number} ({info.state}):"
                     f" {error.strerror}"
                 ) from None
             text = b""

@@ -33,6 +33,7 @@ def prepare(
     topology: Topology | None = None,
     name: str = "",
     output: str = OUTPUT,
+    error: str = "",
     open_mode: OpenMode | None = None,
     priority: float | str | None = None,
     queue: str = "",
@@ -60,7 +61,8 @@ def prepare(
     ----------
     argv : program and arguments.
     walltime_s : run time limit, seconds; None: the default of the queue.
-    open_mode : whether the start of the job empties an output that exists, or appends to it. None:
+    output, error : files for the standard output and error; an `error` of "": that of the output.
+    open_mode : whether the start of the job empties outputs that exist, or appends to them. None:
         it appends to the default output, since several services number their jobs from 1 on, and
         empties another one, as in Slurm.
     environment : environment of the job; that of this process if None. The directory of the
@@ -87,13 +89,15 @@ def prepare(
         environment[RESTART_VARIABLE] = str(restart_from)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
-    check_arguments([*argv, output, str(cwd)], environment)
+    check_arguments([*argv, output, error, str(cwd)], environment)
     check_output_name(output)
+    check_output_name(error, "error output")
     _check_program(argv[0], cwd, environment)
     _check_sizes(processors, max_processors, topology)
     if walltime_s is not None and not walltime_s > 0:
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
-    _check_output(cwd / output)
+    for path in filter(None, (output, error)):
+        _check_output(cwd / path)
     return Submission(
         argv=list(argv),
         processors=processors,
@@ -121,6 +125,7 @@ def prepare(
         kill_on_invalid=kill_on_invalid,
         script=script,
         array=_checked_array(array),
+        error=error,
     )
 
 
@@ -177,6 +182,7 @@ def check_places(submission: Submission, directory: Path) -> None:
     own = [str(directory), str(memory)]
     places = {
         "output": os.path.join(submission.cwd, submission.output),
+        "error output": submission.error and os.path.join(submission.cwd, submission.error),
         "working directory": submission.cwd,
         "directory to restart from": submission.environment.get(RESTART_VARIABLE, ""),
     }

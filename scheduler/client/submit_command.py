@@ -47,9 +47,17 @@ _OPTIONS = (
         " its user, %N for the host, as in Slurm.",
     ),
     click.option(
+        "--error",
+        "-e",
+        default="",
+        metavar="FILE",
+        help="File for the standard error, with the same placeholders.  [default: that of the"
+        " output]",
+    ),
+    click.option(
         "--open-mode",
         type=click.Choice(["truncate", "append"]),
-        help="Whether the start of the job empties an existing output file, or appends to it."
+        help="Whether the start of the job empties existing output files, or appends to them."
         "  [default: append with the default of --output, else truncate]",
     ),
     click.option(

@@ -200,6 +200,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
         "Command": " ".join(job.argv),
         "Output": job.output,
+        **({"Error": job.error} if job.error else {}),
     }
     text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines.items())
     table = render(resize_table(job)) if job.resizes else ""
@@ -213,7 +214,7 @@ def last_lines_text(job: JobInfo) -> str:
     """
     if not job.last_lines or job.state == "CANCELLED":
         return ""
-    return f"Last lines of {plain(job.output)}:\n{indent(job.last_lines, '    ')}"
+    return f"Last lines of {plain(job.error or job.output)}:\n{indent(job.last_lines, '    ')}"
 
 
 def ranks_text(job: JobInfo) -> str:

@@ -25,16 +25,23 @@ _SPANNING = str(Path(__file__).with_name("spanning.py"))
 _RANK = str(Path(__file__).with_name("rank.py"))
 
 
-class OutputFile(NamedTuple):
-    """File for the standard output and error of a group.
+class OutputFiles(NamedTuple):
+    """Files for the standard output and error of a group.
 
     Attributes
     ----------
-    truncate : whether the start empties the file; otherwise the output is appended to it.
+    path : file for the standard output; "": that of this process.
+    error : file for the standard error; "": the same.
+    truncate : whether the start empties the files; otherwise the output is appended to them.
     """
 
-    path: str
+    path: str = ""
+    error: str = ""
     truncate: bool = False
+
+
+#: Those of this process.
+_OWN = OutputFiles()
 
 
 def rank_command(argv: Sequence[str]) -> list[str]:
@@ -137,7 +144,7 @@ class LocalLauncher:
         argv: Sequence[str],
         *,
         cwd: str = "",
-        output: OutputFile | None = None,
+        output: OutputFiles = _OWN,
     ) -> MpiexecStart:
         """Start `size` processes of a program under one mpiexec.
 
@@ -148,7 +155,7 @@ class LocalLauncher:
         size : number of processes, >= 1.
         argv : program and arguments.
         cwd : working directory; that of this process if empty.
-        output : file for standard output and error; None: those of this process.
+        output : files for standard output and error.
 
         Raises
         ------
@@ -163,7 +170,7 @@ class LocalLauncher:
         argv: Sequence[str],
         *,
         cwd: str = "",
-        output: OutputFile | None = None,
+        output: OutputFiles = _OWN,
     ) -> MpiexecStart:
         """Start a program once, without an mpiexec, so that it may call mpiexec itself.
 
@@ -182,7 +189,7 @@ class LocalLauncher:
         argv: Sequence[str],
         *,
         cwd: str = "",
-        output: OutputFile | None = None,
+        output: OutputFiles = _OWN,
     ) -> MpiexecStart:
         """Start the mpiexec of a group on several hosts, and the processes on this host, host 0.
 
@@ -231,7 +238,7 @@ class LocalLauncher:
         OSError : no process can be started.
         """
         variables = clean_environment(os.environ) | dict(environment)
-        return self._start(variables, list(command), size, cwd, None)
+        return self._start(variables, list(command), size, cwd, _OWN)
 
     def _start(
         self,
@@ -239,7 +246,7 @@ class LocalLauncher:
         command: list[str],
         size: int,
         cwd: str,
-        output: OutputFile | None,
+        output: OutputFiles,
         *,
         is_program: bool = False,
         proxies: int | None = None,
@@ -262,8 +269,9 @@ class LocalLauncher:
                 "is_program": is_program,
                 "environment": environment,
                 "cwd": cwd,
-                "output": "" if output is None else output.path,
-                "truncate": output is not None and output.truncate,
+                "output": output.path,
+                "error": output.error,
+                "truncate": output.truncate,
                 "inherited": ["", "RESHAPE_REPORT"] if proxies is None else spanning,
             }
             pid = self._starter.start(request, descriptors)

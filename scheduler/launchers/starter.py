@@ -50,7 +50,8 @@ if TYPE_CHECKING:
         is_program : whether it is the program of a job, and not an mpiexec or a proxy.
         environment : all variables of the process.
         cwd, output : empty texts keep those of the starter.
-        truncate : whether to empty the output file; otherwise the output is appended to it.
+        error : file for the standard error; "": that of the output.
+        truncate : whether to empty the files; otherwise the output is appended to them.
         inherited : variables that get the numbers of the file descriptors which the command
             inherits, in their order; "" for a descriptor that it does not inherit.
         """
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         environment: dict[str, str]
         cwd: str
         output: str
+        error: str
         truncate: bool
         inherited: list[str]
 else:
@@ -205,16 +207,18 @@ def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
 
 def prepare(status: int, request: StartRequest) -> None:
     """Open the output of a request and enter its directory."""
-    environment, cwd, output = request["environment"], request["cwd"], request["output"]
+    environment, cwd = request["environment"], request["cwd"]
     own = environment.get(own_folders.VARIABLE, "").splitlines()
-    action = f"cannot write the output {output}"
+    action = ""
     try:
-        if output:
-            refuse_own(own_folders.folder_around(output, own))
-            descriptor = open_output(output, truncate=request["truncate"], own=own)
-            os.dup2(descriptor, 1)
-            os.dup2(descriptor, 2)
-            os.close(descriptor)
+        for path, numbers in ((request["output"], (1, 2)), (request["error"], (2,))):
+            if path:
+                action = f"cannot write the output {path}"
+                refuse_own(own_folders.folder_around(path, own))
+                descriptor = open_output(path, truncate=request["truncate"], own=own)
+                for number in numbers:
+                    os.dup2(descriptor, number)
+                os.close(descriptor)
         action = f"cannot start in {cwd}"
         if cwd:
             os.chdir(cwd)

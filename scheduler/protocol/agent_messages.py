@@ -116,10 +116,11 @@ class StartGroup(MessageBase):
     hosts : names of the hosts of a group, that of the agent first; empty: all processes are there.
     rank_hosts : number of the host of each rank, if there are several.
     address : address under which the other hosts reach this one.
-    truncate : whether the output file is emptied; otherwise the output is appended to it.
+    truncate : whether the output files are emptied; otherwise the output is appended to them.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
     own_folders : folders of the service; the output and the working directory must not be there.
     script : whether `argv` runs once, without an mpiexec, and `size` is 1.
+    error : file for the standard error; "": that of the output.
     """
 
     job: int
@@ -136,6 +137,7 @@ class StartGroup(MessageBase):
     cpus: dict[int, list[int]] = {}
     own_folders: list[str] = []
     script: bool = False
+    error: str = ""
 
 
 class StartProxy(MessageBase):

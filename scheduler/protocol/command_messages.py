@@ -30,8 +30,9 @@ class Submission(msgspec.Struct, omit_defaults=True):
     placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
     bind : whether ranks may be bound to the CPUs of their processors.
     output : path of the output file, with placeholders (`scheduler.text.job_output`).
-    open_mode : whether the first start of the job empties an output file that exists, or appends to
-        it; further groups and restarts of the job always append.
+    error : path of a file for the standard error, with placeholders; "": that of the output.
+    open_mode : whether the first start of the job empties output files that exist, or appends to
+        them; further groups and restarts of the job always append.
     resources : amounts of resources besides processors, by name.
     requeue : whether the job goes back to the queue when its processes die.
     performance : performance model, as `reshape.speedup.named` reads it; "": none.
@@ -77,6 +78,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     kill_on_invalid: bool = False
     script: bool = False
     array: str = ""
+    error: str = ""
 
 
 class Submit(MessageBase):
@@ -263,6 +265,7 @@ class JobInfo(msgspec.Struct):
     iterations : number of all iterations, as far as it is known; 0 if it is not.
     label : how users write a task, 17_4, and an array with tasks to come, 17_[5-9]; "" for others,
         which are written as their number.
+    error : path of the file for its standard error; "": that of its output.
     """
 
     job: int
@@ -309,6 +312,7 @@ class JobInfo(msgspec.Struct):
     partition: str = ""
     iterations: int = 0
     label: str = ""
+    error: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):

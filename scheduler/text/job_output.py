@@ -34,8 +34,12 @@ _DIGITS = 10
 _KNOWN = "%j %J %A %a %t %x %u %N %% and %{JOB_ID}"
 
 
-def check_output_name(text: str) -> None:
+def check_output_name(text: str, what: str = "output") -> None:
     """Refuse a name with an unknown placeholder.
+
+    Parameters
+    ----------
+    what : the file, for the message.
 
     Raises
     ------
@@ -45,7 +49,7 @@ def check_output_name(text: str) -> None:
     if unknown < 0:
         return
     wrong = _PLACEHOLDER.sub("", text)[unknown : unknown + 2]
-    raise ReshapeError(f"the output {text!r} has the placeholder {wrong!r}: known are {_KNOWN}")
+    raise ReshapeError(f"the {what} {text!r} has the placeholder {wrong!r}: known are {_KNOWN}")
 
 
 def output_name(text: str, *, job: int, name: str, user: str, host: str = "") -> str:

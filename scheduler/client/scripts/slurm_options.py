@@ -19,6 +19,7 @@ _SAME = {
     "ntasks": "-n",
     "job-name": "--name",
     "output": "--output",
+    "error": "--error",
     "open-mode": "--open-mode",
     "time": "--walltime",
     "partition": "--partition",
@@ -47,7 +48,7 @@ _PLAIN = _words("""
 _WITHOUT_MEANING = _words("""
     account acctg-freq batch bb bbf cluster-constraint clusters comment constraint container
     core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot distribution
-    error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus
+    exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus
     gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input licenses mail-type
     mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice nodefile nodelist
     nodes ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket power prefer priority

@@ -19,7 +19,7 @@ from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point
 from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
-from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFile
+from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFiles
 from scheduler.launchers.rank_reports import RankReports
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
@@ -148,7 +148,7 @@ class NodeGroups:
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
-        output = order.output if isinstance(order, m.StartGroup) else ""
+        output = (order.error or order.output) if isinstance(order, m.StartGroup) else ""
         self._groups[key] = GroupProcesses(
             *key, tree, cpus=order.cpus, output=output, own_folders=folders
         )
@@ -166,7 +166,7 @@ class NodeGroups:
         if isinstance(order, m.StartProxy):
             return launcher.start_proxy(marks, order.size, order.command, cwd=order.cwd)
         environment, cwd = order.environment | marks, order.cwd
-        output = OutputFile(order.output, order.truncate)
+        output = OutputFiles(order.output, order.error, order.truncate)
         if order.script:
             return launcher.start_script(environment, order.argv, cwd=cwd, output=output)
         if not order.hosts:

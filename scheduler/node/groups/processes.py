@@ -201,7 +201,7 @@ class GroupProcesses:
     why : reason of its end, of an order to end it or of `end`.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
-    output : path of its output file; "": none.
+    output : path of the file with its standard error, and mostly its output; "": none.
     own_folders : folders of the service, one a line, in which its output must not be.
     tail : the end of its output, which is read when a failed group has ended; None: it is not.
     """

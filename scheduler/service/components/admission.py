@@ -37,7 +37,7 @@ LONGEST_KEY = 200
 #: Characters of the texts of a submission, at most; paths as in Linux (PATH_MAX).
 _LONGEST = {
     **dict.fromkeys(("name", "user", "queue", "reservation", "partition"), LONGEST_NAME),
-    **dict.fromkeys(("output", "cwd"), 4095),
+    **dict.fromkeys(("output", "error", "cwd"), 4095),
     "performance": LONGEST_REASON,
     "key": LONGEST_KEY,
 }
@@ -108,6 +108,7 @@ class Admission:
         """
         _check_text(submission)
         check_output_name(submission.output)
+        check_output_name(submission.error, "error output")
         self._check_places(submission)
         self._check_sizes(submission)
         partition = self._partition(submission)
@@ -156,9 +157,11 @@ class Admission:
         The service opens no file system of a job, which might not respond. The agent finds out
         where a name leads (`scheduler.launchers.own_folders`).
         """
-        output = os.path.join(submission.cwd, submission.output)
+        cwd = submission.cwd
+        output, error = (os.path.join(cwd, path) for path in (submission.output, submission.error))
         restart_from = submission.environment.get(RESTART_VARIABLE, "")
-        places = {"output": output, "working directory": submission.cwd}
+        places = {"output": output, "working directory": cwd}
+        places |= {"error output": error} if submission.error else {}
         places |= {"directory to restart from": restart_from} if restart_from else {}
         for what, path in places.items():
             if folder := folder_named(path, self._own):

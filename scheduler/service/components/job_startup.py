@@ -333,9 +333,10 @@ class JobStartup:
             }
             | world
         )
-        cpus = self.placements.cpus(job, group, launch.submission).get(hosts[0], {})
+        submission, host = launch.submission, self.host_of(job)
+        cpus = self.placements.cpus(job, group, submission).get(hosts[0], {})
         size = len(job.groups[group])
-        if launch.submission.script:
+        if submission.script:
             environment |= {SCRIPT_VARIABLE: "1", "RESHAPE_PROCESSORS": str(size)}
             cpus = {0: sorted(chain.from_iterable(cpus.values()))} if cpus else {}
             size = 1
@@ -343,19 +344,20 @@ class JobStartup:
             job=job.id,
             group=group,
             size=size,
-            argv=launch.submission.argv,
-            cwd=launch.submission.cwd,
+            argv=submission.argv,
+            cwd=submission.cwd,
             environment=environment,
-            output=output_path(job.id, launch.submission, self.host_of(job)),
+            output=output_path(submission.output, job.id, submission, host),
+            error=output_path(submission.error, job.id, submission, host),
             hosts=hosts if spans else [],
-            rank_hosts=self.placements.rank_hosts(job, group, launch.submission.placement)
+            rank_hosts=self.placements.rank_hosts(job, group, submission.placement)
             if spans
             else [],
             address=self._reports.agents[hosts[0]].address if spans else "",
-            truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
+            truncate=group == FIRST_GROUP and submission.open_mode == "truncate",
             cpus=cpus,
             own_folders=[str(self._directory.path)],
-            script=launch.submission.script,
+            script=submission.script,
         )
         self._command(self.node_of(job, group), job.id, group, order)
 

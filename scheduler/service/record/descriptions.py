@@ -92,7 +92,8 @@ def describe(
         resizes=resizes(job, events, orders, ahead_s),
         allocation=held,
         facts=journal.facts(job.id),
-        output=output_path(job.id, submission, host),
+        output=output_path(submission.output, job.id, submission, host),
+        error=output_path(submission.error, job.id, submission, host),
         argv=submission.argv,
         resources=dict(job.spec.resources),
         processor_seconds=sum(by_size.values()),
@@ -131,6 +132,7 @@ def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Sub
         key="",
         environment=array.environment | variables,
         output=task_output(array.output, own.array, own.index),
+        error=task_output(array.error, own.array, own.index),
     )
 
 
@@ -181,8 +183,14 @@ def _last_lines(events: Sequence[Event]) -> str:
     return next((e.last_lines for e in reversed(events) if isinstance(e, JobEnded)), "")
 
 
-def output_path(job: int, submission: m.Submission, host: str = "") -> str:
-    """Return the file that a job writes to on a host, its placeholders replaced."""
+def output_path(text: str, job: int, submission: m.Submission, host: str = "") -> str:
+    """Return the file that a job writes to on a host; "" if there is none.
+
+    Parameters
+    ----------
+    text : name of the file as submitted, with placeholders.
+    """
+    if not text:
+        return ""
     name, user = submission.name, submission.user
-    output = output_name(submission.output, job=job, name=name, user=user, host=host)
-    return str(Path(submission.cwd) / output)
+    return str(Path(submission.cwd) / output_name(text, job=job, name=name, user=user, host=host))

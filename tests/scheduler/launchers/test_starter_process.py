@@ -13,7 +13,7 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFile
+from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFiles
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -30,7 +30,7 @@ def run(launcher: LocalLauncher, output: Path, *argv: str, **environment: str) -
     """Start a program and wait for its end."""
     environment = {"PATH": os.environ["PATH"], **environment}
     start = launcher.start_script(
-        environment, argv, cwd=str(output.parent), output=OutputFile(str(output), truncate=True)
+        environment, argv, cwd=str(output.parent), output=OutputFiles(str(output), truncate=True)
     )
     _, status = os.waitpid(start.pid, 0)
     wait_until(lambda: not start.is_pending)

@@ -61,6 +61,23 @@ def test_the_folders_of_the_service_are_closed_to_jobs(service: Any) -> None:
     assert (service.work / expected).read_text() == f"{service.work}\n"
 
 
+def test_the_standard_error_may_have_a_file_of_its_own(service: Any) -> None:
+    """Its last lines are those that explain a failure; the option of the output is for both."""
+    words = ["sh", "-c", "echo out; echo wrong $RESHAPE_JOB >&2; exit 3"]
+    (service.work / "a-2.err").write_text("old\n")
+    job = service.wait(service.submit(words, error="a-%j.err"))
+    assert (service.output(job.job), job.error) == ("out\n", str(service.work / "a-1.err"))
+    assert job.reason.endswith("exit code 3:0: wrong 1")
+    command = [sys.executable, "-m", "reshape", "output", "--dir", str(service.directory)]
+    told = subprocess.run([*command, "--error", "1"], capture_output=True, text=True, check=True)
+    assert told.stdout == "wrong 1\n"
+    service.wait(service.submit(words, error="a-%j.err", script=True, open_mode="append"))
+    assert (service.work / "a-2.err").read_text() == "old\nwrong 2\n"
+    place = str(service.directory / "x")
+    with pytest.raises(ReshapeError, match="the error output .* a folder of the service: choose"):
+        service.submit(words, error=place)
+
+
 def test_an_output_that_links_to_a_file_of_another_kind_is_not_emptied(service: Any) -> None:
     (service.work / "reshape-1.out").symlink_to("/dev/null")
     assert service.wait(service.submit(["echo", "x"])).state == "COMPLETED"

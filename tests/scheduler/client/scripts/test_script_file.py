@@ -81,10 +81,31 @@ def test_what_is_no_script_is_refused(tmp_path: Path, content: str | bytes, why:
 
 
 def test_options_of_slurm_in_both_forms() -> None:
-    words = ["-n4", "-J", "a", "--time=10", "-H", "--kill-on-invalid-dep=yes", "--no-requeue"]
+    words = [
+        "-n4",
+        "-e",
+        "%x.err",
+        "-J",
+        "a",
+        "--time=10",
+        "-H",
+        "--kill-on-invalid-dep=yes",
+        "--no-requeue",
+    ]
     assert translated([*words, "-a0-9%2", "-d", "afterok:1?after:2"]) == (
         [
-            *("-n", "4", "--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
+            *(
+                "-n",
+                "4",
+                "--error",
+                "%x.err",
+                "--name",
+                "a",
+                "--walltime",
+                "10",
+                "--hold",
+                "--kill-on-invalid-dep",
+            ),
             *("--array", "0-9%2"),
             *("--dependency", "afterok:1?after:2"),
         ],
