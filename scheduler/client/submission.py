@@ -16,6 +16,7 @@ from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
 from scheduler.model.requests.conditions import Dependency
+from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import MEMORY
 from scheduler.protocol.messages import OpenMode, Placement, Submission
@@ -34,6 +35,7 @@ def prepare(
     name: str = "",
     output: str = OUTPUT,
     error: str = "",
+    signal: str = "",
     open_mode: OpenMode | None = None,
     priority: float | str | None = None,
     queue: str = "",
@@ -72,7 +74,7 @@ def prepare(
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
     partition : name of a partition; "": the first of the service.
-    hold, begin, dependency, kill_on_invalid, script, array : as of
+    signal, hold, begin, dependency, kill_on_invalid, script, array : as of
         `scheduler.protocol.messages.Submission`.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
@@ -126,6 +128,7 @@ def prepare(
         script=script,
         array=_checked_array(array),
         error=error,
+        signal=_checked_signal(signal, script=script),
     )
 
 
@@ -138,6 +141,18 @@ def _checked_dependency(text: str, *, kill_on_invalid: bool) -> str:
             raise ReshapeError(f"--dependency: {error}") from None
     elif kill_on_invalid:
         raise ReshapeError("--kill-on-invalid-dep needs --dependency")
+    return text
+
+
+def _checked_signal(text: str, *, script: bool) -> str:
+    """Return the text of a signal that can be read."""
+    if text:
+        try:
+            wanted = EndSignal.parse(text)
+        except ValueError as error:
+            raise ReshapeError(f"--signal: {error}") from None
+        if wanted.to_script and not script:
+            raise ReshapeError("--signal: B: is for a job script (reshape batch): leave B: out")
     return text
 
 

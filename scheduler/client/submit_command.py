@@ -29,6 +29,7 @@ from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.job import JobState
 from scheduler.model.requests.conditions import FORM
+from scheduler.model.requests.signals import FORM as SIGNALS
 from scheduler.model.requests.task_array import FORM as ARRAYS
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
@@ -104,6 +105,13 @@ _OPTIONS = (
         default="",
         metavar="INDICES",
         help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
+    ),
+    click.option(
+        "--signal",
+        default="",
+        metavar="SIGNAL",
+        help=f"Signal that the processes get before the end of the walltime: {SIGNALS}; after B:"
+        " only the script gets it.  [default seconds: 60]",
     ),
     click.option("--hold", is_flag=True, help="Hold the job until reshape release."),
     click.option(

@@ -18,6 +18,7 @@ import msgspec
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.requests.conditions import Conditions, Hold
+from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.model.resources import checked
 
@@ -49,6 +50,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     conditions : what has to happen before the job is eligible; None: nothing.
     array : tasks of the array that the job is; None: it is none.
     task_of : the array that the job is a task of; None: it is none.
+    end_signal : signal that it gets before the end of its walltime; None: none.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     conditions: Conditions | None = None
     array: TaskArray | None = None
     task_of: TaskOf | None = None
+    end_signal: EndSignal | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -212,6 +215,17 @@ class JobUpdated(JobEvent, frozen=True, tag=True, gc=False):
     spec: JobSpec
 
 
+class JobSignalled(JobEvent, frozen=True, tag=True, gc=False):
+    """A user sends a signal to the processes of a job, or of the running tasks of an array.
+
+    `to_script` says that the script of the job gets it, and none of the processes that it started.
+    """
+
+    number: int
+    to_script: bool = False
+    why: str = "sent by its user"
+
+
 class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A node joins, for the first time or again, with its processors and further resources.
 
@@ -341,6 +355,7 @@ Event: TypeAlias = (
     | JobCancelled
     | HoldChanged
     | JobRequeued
+    | JobSignalled
     | JobUpdated
     | NodeJoined
     | NodeLost

@@ -30,6 +30,7 @@ from scheduler.model.history import History
 from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
+from scheduler.model.requests.signals import SentSignal
 from scheduler.model.resources import Quantity
 from scheduler.model.selection import leaving_groups
 
@@ -113,6 +114,8 @@ class Job:
     requeue_asked : whether it was ended to be queued again, at the request of a user.
     tasks_queued, tasks_failed : of an array: tasks that have come to the queue so far, and
         those that have ended without completing.
+    sent : the last signal that was ordered for its processes.
+    warned : whether it has got the signal before the end of its walltime.
     """
 
     state: JobState
@@ -149,6 +152,8 @@ class Job:
     requeue_asked: bool = False
     tasks_queued: int = 0
     tasks_failed: int = 0
+    sent: SentSignal | None = None
+    warned: bool = False
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
 
@@ -222,7 +227,7 @@ class Job:
         self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
         self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
         self.topology, self.backfilled, self.why = self.spec.topology, False, ""
-        self.bounds, self.progress = NO_BOUNDS, None
+        self.bounds, self.progress, self.warned = NO_BOUNDS, None, False
 
     def copy(self) -> Job:
         """Copy the job; the copy and the job have their history in common.
@@ -252,6 +257,7 @@ class Job:
         copy.backfilled, copy.why = self.backfilled, self.why
         copy.exit_code, copy.signal = self.exit_code, self.signal
         copy.requeue_asked = self.requeue_asked
+        copy.sent, copy.warned = self.sent, self.warned
         return copy
 
     @property

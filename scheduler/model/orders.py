@@ -138,6 +138,19 @@ class Kill(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """End every process of the job; `JobEnded` follows when they are gone."""
 
 
+class Signal(JobOrder, frozen=True, tag=True, gc=False):
+    """Send a signal to the programs of these groups of the job, or to its script alone.
+
+    `serial` numbers the signals of a job from 1.
+    """
+
+    serial: int
+    number: int
+    groups: tuple[int, ...]
+    to_script: bool
+    reason: Reason
+
+
 class Requeue(_JobOrderAlone, frozen=True, tag=True, gc=False):
     """The job went back to the queue; its processors are free."""
 
@@ -198,6 +211,7 @@ Order: TypeAlias = (
     | Contract
     | Continue
     | Kill
+    | Signal
     | Requeue
     | Await
     | Enqueue

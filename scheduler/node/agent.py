@@ -247,6 +247,8 @@ class Agent:
                 groups.start(message)
             case m.KillGroup():
                 groups.kill(message)
+            case m.SignalGroup():
+                groups.signal(message)
             case m.ForgetGroups():
                 groups.forget(message.job, message.groups)
             case m.ReportEnd():

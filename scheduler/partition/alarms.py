@@ -1,8 +1,8 @@
 """Wake-ups: when a partition requests a `Wakeup`, and what it does then.
 
-A wake-up comes at the end of a walltime, to end the job; when a prediction expires, to extend it;
-when a backfilled job may have to make room for the head; when an exclusion begins or ends; and at a
-reserved start time, if nothing else happens then.
+A wake-up comes at the end of a walltime, to end the job, and when a job gets a signal before it;
+when a prediction expires, to extend it; when a backfilled job may have to make room for the head;
+when an exclusion begins or ends; and at a reserved start time, if nothing else happens then.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import inf
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason, WakeAt
+from scheduler.partition.signals import Signals
 from scheduler.predictions.predictor import Predictor
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -31,6 +32,7 @@ class Alarms:
     Attributes
     ----------
     predictor, kill_at_walltime : see above.
+    signals : signals to jobs.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Alarms:
         kill_at_reservation: bool,
         passes_at_extensions: bool,
     ) -> None:
-        self._state, self.predictor = state, predictor
+        self._state, self.predictor, self.signals = state, predictor, Signals(state)
         self.kill_at_walltime, self._kill_at_reservation = kill_at_walltime, kill_at_reservation
         self._passes_at_extensions = passes_at_extensions
         self._at = inf  # time of the wake-up that was asked for, s
@@ -105,6 +107,13 @@ class Alarms:
         in_the_way = job.backfilled and self._kill_at_reservation
         if self.kill_at_walltime or in_the_way or self._is_extended(job):
             self.wake_by(job.estimated_end)
+        if job.spec.end_signal is not None:
+            self.wake_for_signal(job)
+
+    def wake_for_signal(self, job: Job) -> None:
+        """Ask for a wake-up at the signal that a live job requested; its end may have moved."""
+        self.signals.watch(job)
+        self.wake_by(max(self.signals.next_at, self._state.now))
 
     def wake_for_reservations(self) -> None:
         """Ask for a wake-up at the first reserved start if no release is expected then.
@@ -139,9 +148,10 @@ class Alarms:
                 state.kill(job, JobState.TIMEOUT, reason)
             elif job.backfilled and self._kill_at_reservation:
                 pass_due = True
+        self.signals.send_due()
         if not state.now < self._at < inf:  # otherwise the wake-up asked for is still to come
             self._at = inf
-            self.wake_by(next_end)
+            self.wake_by(min(next_end, self.signals.next_at))
             self.wake_for_exclusions()
             self.wake_for_reservations()
         return pass_due

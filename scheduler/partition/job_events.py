@@ -16,6 +16,7 @@ from scheduler.model.events import (
     JobCancelled,
     JobEnded,
     JobRequeued,
+    JobSignalled,
     JobSpec,
     JobStarted,
     JobSubmitted,
@@ -28,6 +29,7 @@ from scheduler.model.events import (
 from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
 from scheduler.model.orders import Await, Drop, Kill, Reason, Requeue
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.signals import signal_name
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.machine_events import MachineEvents
 from scheduler.partition.queueing import Queueing
@@ -78,6 +80,7 @@ class JobEvents:
             JobCancelled: self.on_job_cancelled,
             JobEnded: self.on_job_ended,
             JobRequeued: self.on_job_requeued,
+            JobSignalled: self.on_job_signalled,
             JobStarted: self.on_job_started,
             JobSubmitted: self.on_job_submitted,
             JobUpdated: self.on_job_updated,
@@ -259,6 +262,17 @@ class JobEvents:
             self._state.kill(job, S.PENDING, reason)
             job.requeue_asked = True
 
+    def on_job_signalled(self, event: JobSignalled) -> None:
+        """Send a signal to a live job, or to the live tasks of an array."""
+        job = self._state.jobs.get(event.job)
+        if job is None:
+            return
+        facts = {"signal": signal_name(event.number), "why": event.why}
+        reason = Reason("signal", "{signal}: {why}", facts)
+        for each in [job] if job.spec.array is None else self._queueing.arrays.tasks(job):
+            if each.id in self._state.live:
+                self._alarms.signals.send(each, event.number, reason, to_script=event.to_script)
+
     def on_job_updated(self, event: JobUpdated) -> None:
         """Change the request of a job."""
         job = self._state.jobs.get(event.job)
@@ -292,6 +306,8 @@ class JobEvents:
         state.compression_due = True
         state.request_pass()
         self._alarms.wake_by(max(job.estimated_end, state.now))
+        if spec.end_signal is not None:
+            self._alarms.wake_for_signal(job)
 
 
 def _is_under_way(job: Job, serial: int) -> bool:

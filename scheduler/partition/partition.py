@@ -410,6 +410,8 @@ class Partition:
                 self._queueing.eligibility.restore(job)
             elif job.spec.array is not None and job.state is PENDING:
                 self._queueing.arrays.add(job)
+            elif job.spec.end_signal is not None and job.id in state.live:
+                self._alarms.signals.watch(job)
         for point in points:
             live = state.live.get(point.job)
             if live is not None and live.state in ACTIVE:

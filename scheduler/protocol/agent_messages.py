@@ -31,6 +31,7 @@ class GroupStatus(msgspec.Struct):
         itself, and they are those of mpiexec.
     fault : see `Fault`, of a group with a rank that could not be started.
     output_end : end of the output of a group that failed or was ended.
+    signalled : serial of the last signal that it was sent; 0: none.
     """
 
     job: int
@@ -46,6 +47,7 @@ class GroupStatus(msgspec.Struct):
     began: bool = True
     rank: int = -1
     fault: Fault = ""
+    signalled: int = 0
 
 
 class AgentHello(MessageBase):
@@ -165,6 +167,22 @@ class KillGroup(MessageBase):
     why: str = ""
 
 
+class SignalGroup(MessageBase):
+    """Send the signal `number` to the programs of a group, as soon as they have begun.
+
+    Attributes
+    ----------
+    serial : of the signal; ignored if the group has had it, or a later one.
+    to_script : whether the script of the group gets it, and none of the processes that it started.
+    """
+
+    job: int
+    group: int
+    serial: int
+    number: int
+    to_script: bool = False
+
+
 class ForgetGroups(MessageBase):
     """The service has recorded the end of these groups; reports need not name them any more."""
 
@@ -226,6 +244,7 @@ AgentMessage: TypeAlias = (
     | StartGroup
     | StartProxy
     | KillGroup
+    | SignalGroup
     | ForgetGroups
     | ReportEnd
     | WatchJoin

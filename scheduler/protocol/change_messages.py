@@ -34,6 +34,20 @@ class RequeueJob(MessageBase):
     job: int
 
 
+class SignalJob(MessageBase):
+    """Send a signal to the processes of a running job; answered by Done.
+
+    Attributes
+    ----------
+    number : of the signal.
+    to_script : whether the script of the job gets it, and none of the processes that it started.
+    """
+
+    job: int
+    number: int
+    to_script: bool = False
+
+
 class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Parts of a submission that change; None leaves a part as it is.
 
@@ -69,4 +83,4 @@ class UpdateJob(MessageBase):
     changes: RequestChanges
 
 
-ChangeMessage: TypeAlias = HoldJob | RequeueJob | UpdateJob | ReadArray | ArrayTasks
+ChangeMessage: TypeAlias = HoldJob | RequeueJob | SignalJob | UpdateJob | ReadArray | ArrayTasks

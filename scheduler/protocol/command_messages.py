@@ -45,6 +45,8 @@ class Submission(msgspec.Struct, omit_defaults=True):
         `scheduler.model.requests.conditions` reads it; "": nothing.
     kill_on_invalid : whether it ends when its dependency can never be met.
     script : whether the program runs once, on the first processor, in place of on each processor.
+    signal : signal before the end of the walltime, as `scheduler.model.requests.signals` reads it;
+        "": none.
     array : tasks of an array, as `scheduler.model.requests.task_array` reads them; "": it is none.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
@@ -79,6 +81,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     script: bool = False
     array: str = ""
     error: str = ""
+    signal: str = ""
 
 
 class Submit(MessageBase):

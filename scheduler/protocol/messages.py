@@ -5,10 +5,10 @@
 
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
-    to a node agent           StartGroup, StartProxy, KillGroup, ForgetGroups, ReportEnd, WatchJoin,
-                              CancelAccept, SweepJob, AgentStop
+    to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, ForgetGroups,
+                              ReportEnd, WatchJoin, CancelAccept, SweepJob, AgentStop
     from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
-                              Cancel, Withdraw, HoldJob, RequeueJob, UpdateJob,
+                              Cancel, Withdraw, HoldJob, RequeueJob, SignalJob, UpdateJob,
                               ReadSubmission, ListJobs, Explain, Wait, ServerInfo,
                               ListNodes, ChangeNode, RemoveNode, CreateReservation,
                               CancelReservation, ListReservations, AddPool, ListPools, ChangePool,

@@ -21,6 +21,7 @@ from scheduler.model.events import (
     JobCancelled,
     JobEvent,
     JobRequeued,
+    JobSignalled,
     JobSubmitted,
     JobUpdated,
     NodeJoined,
@@ -59,6 +60,7 @@ ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 CHANGE_NO_PROCESSES = (
     JobSubmitted,
     JobUpdated,
+    JobSignalled,
     HoldChanged,
     ResizePoint,
     SizesRequested,
@@ -72,7 +74,7 @@ CHANGE_NO_PROCESSES = (
 )
 #: Events that a client has to be able to rely on when it has received the answer.
 DURABLE = (
-    *(JobSubmitted, JobCancelled, HoldChanged, JobRequeued, JobUpdated),
+    *(JobSubmitted, JobCancelled, HoldChanged, JobRequeued, JobSignalled, JobUpdated),
     *(ReservationRequested, ReservationCancelled),
 )
 

@@ -43,6 +43,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.Withdraw: _PEOPLE,  # users: their own jobs
     m.HoldJob: _PEOPLE,  # users: their own jobs
     m.RequeueJob: _PEOPLE,  # users: their own jobs
+    m.SignalJob: _PEOPLE,  # users: their own jobs
     m.UpdateJob: _PEOPLE,  # users: their own jobs
     m.ReadArray: _PEOPLE,
     m.ReadSubmission: _PEOPLE,  # the user of the job alone
@@ -63,7 +64,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
 }
 #: Messages about a job that only its user and administrators may send.
 OF_OWN_JOB = (
-    *(m.Cancel, m.Withdraw, m.HoldJob, m.RequeueJob, m.UpdateJob),
+    *(m.Cancel, m.Withdraw, m.HoldJob, m.RequeueJob, m.SignalJob, m.UpdateJob),
     *(m.ReadSubmission, m.Explain, m.ForecastJob),
 )
 

@@ -272,7 +272,7 @@ class RequestHandler:
                 if withdrawal is not None:  # no other event comes between check and decision
                     self._driver.decide([withdrawal])
                 return m.Done()
-            case m.HoldJob() | m.RequeueJob() | m.UpdateJob():
+            case m.HoldJob() | m.RequeueJob() | m.SignalJob() | m.UpdateJob():
                 self._driver.decide_pending()
                 self._driver.decide([self._change(message, sender)])
                 return m.Done()
@@ -297,7 +297,9 @@ class RequestHandler:
                 return None
         return self._on_machine_command(peer, message, sender)
 
-    def _change(self, message: m.HoldJob | m.RequeueJob | m.UpdateJob, sender: Sender) -> Event:
+    def _change(
+        self, message: m.HoldJob | m.RequeueJob | m.SignalJob | m.UpdateJob, sender: Sender
+    ) -> Event:
         """Check a change of a job, and make its event."""
         changes = self._components.changes
         is_administrator = "administrator" in sender.roles
@@ -306,6 +308,8 @@ class RequestHandler:
                 return changes.hold(message, sender.user, is_administrator=is_administrator)
             case m.RequeueJob(job=number):
                 return changes.requeue(number, sender.user)
+            case m.SignalJob():
+                return changes.signal(message, sender.user)
             case m.UpdateJob():
                 return changes.update(message, is_administrator=is_administrator)
 

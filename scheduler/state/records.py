@@ -24,6 +24,7 @@ from scheduler.model.machine import Node
 from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
+from scheduler.model.requests.signals import SentSignal
 from scheduler.state.exclusions import Exclusion
 
 
@@ -72,6 +73,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     requeue_asked: bool = False
     tasks_queued: int = 0
     tasks_failed: int = 0
+    sent: SentSignal | None = None
+    warned: bool = False
     history: History | None = None
 
     @classmethod

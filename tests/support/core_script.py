@@ -8,9 +8,9 @@ together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
            [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
-           [array=INDICES]
+           [array=INDICES] [signal=SIGNAL]
     @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
-    @TIME requeue JOB | update JOB NAME=VALUE ... as of submit
+    @TIME requeue JOB | signal JOB NUMBER [batch] | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
     @TIME request JOB [min=N] [max=N]
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
@@ -36,6 +36,7 @@ from scheduler.model.events import (
     JobCancelled,
     JobEnded,
     JobRequeued,
+    JobSignalled,
     JobSpec,
     JobStarted,
     JobSubmitted,
@@ -59,10 +60,12 @@ from scheduler.model.orders import (
     Order,
     Refuse,
     Reserve,
+    Signal,
     Start,
     WakeAt,
 )
 from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
 
@@ -131,7 +134,7 @@ SUBMIT: tuple[set[str], set[str]] = (
     {"requeue", "hold", "strict"},
     {
         *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
-        *("partition", "name", "user", "begin", "after", "array"),
+        *("partition", "name", "user", "begin", "after", "array", "signal"),
     },
 )
 #: Event -> words and named words that it may have besides its numbers.
@@ -145,6 +148,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "hold": ({"admin"}, set()),
     "release": (set(), set()),
     "requeue": (set(), set()),
+    "signal": ({"batch"}, set()),
     "point": (set(), {"topology"}),
     "request": (set(), {"min", "max"}),
     "done": (set(), set()),
@@ -224,6 +228,7 @@ def read_event(line: str) -> Event:
             user=named.get("user", ""),
             conditions=read_conditions(words, named),
             array=TaskArray.parse(named["array"]) if "array" in named else None,
+            end_signal=EndSignal.parse(named["signal"]) if "signal" in named else None,
         )
         return (JobSubmitted if what == "submit" else JobUpdated)(time, job, spec)
     if what == "request":
@@ -247,6 +252,9 @@ def read_event(line: str) -> Event:
     if what == "failed":
         (serial,) = others
         return ResizeFailed(time, job, serial, "the group did not come up", "restart" in words)
+    if what == "signal":
+        (number,) = others
+        return JobSignalled(time, job, number, "batch" in words)
     if what in ("hold", "release"):
         by = "administrator" if "admin" in words else "user"
         return HoldChanged(time, job, by if what == "hold" else "")
@@ -278,6 +286,9 @@ def order_line(order: Order) -> str:
         name = "restart" if order.restart else name
     elif isinstance(order, Expand):
         what = f"#{order.serial} to {order.to}, group {order.group} on {order.processors}"
+    elif isinstance(order, Signal):
+        groups = " ".join(map(str, order.groups))
+        what = f"#{order.serial} to {'the script of ' if order.to_script else ''}groups {groups}"
     elif isinstance(order, Contract):
         what = f"#{order.serial} to {order.to}, groups {' '.join(map(str, order.groups))} leave"
     else:

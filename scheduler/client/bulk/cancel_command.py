@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask_all, list_jobs, number_of
 from scheduler.client.options import JobNumber, service_option, sites_option
 from scheduler.client.sites.actions import SiteJob, place_of
+from scheduler.model.requests.signals import signal_name, signal_number
 from scheduler.protocol import messages as m
 
 
@@ -31,6 +32,13 @@ class JobRange(NamedTuple):
     site: str
     first: int
     last: int | None
+
+
+class _Action(NamedTuple):
+    """What is done with jobs: the request for one, and the word for it when it is done."""
+
+    request: Callable[[int], m.Message]
+    done: str
 
 
 class JobRanges(click.ParamType[list[JobRange]]):
@@ -75,11 +83,19 @@ class JobRanges(click.ParamType[list[JobRange]]):
 @click.option("--all", "everything", is_flag=True, help="Cancel all queued and running jobs.")
 @click.option("--user", help="Cancel the queued and running jobs of this user.")
 @click.option("--name", help="Cancel the queued and running jobs of this name.")
+@click.option(
+    "--signal",
+    "-s",
+    metavar="SIGNAL",
+    help="Send this signal to the processes of running jobs, and cancel nothing.",
+)
+@click.option("--batch", "-b", is_flag=True, help="With --signal: send it to the job script alone.")
 @sites_option
 @click.argument("jobs", nargs=-1, metavar="[JOB...]", type=JobRanges())
 @example(
     "reshape cancel 3,5 8-12",
     "reshape cancel --user ann --name solve.py",
+    "reshape cancel --signal USR1 3",
     "reshape cancel --sites sites.yaml left:3",
 )
 def cancel(
@@ -87,10 +103,12 @@ def cancel(
     everything: bool,
     user: str | None,
     name: str | None,
+    signal: str | None,
+    batch: bool,
     sites: Path | None,
     jobs: tuple[list[JobRange], ...],
 ) -> None:
-    """Cancel jobs, queued or running.
+    """Cancel jobs, queued or running, or send a signal to their processes.
 
     A range such as 8-12 means those of its jobs that have not ended. With an access file of the
     role user, --all means the jobs of this user. The exit code is 1 if a job cannot be cancelled;
@@ -104,13 +122,16 @@ def cancel(
         )
     if sites is not None and not jobs:
         raise click.UsageError(f"{chosen[0]} addresses one service: leave --sites out")
+    action = _action(signal, to_script=batch)
     if jobs:
         flat = [job for group in jobs for job in group]
         by_site = {job.site: [other for other in flat if other.site == job.site] for job in flat}
-        done = [_cancel_ranges(directory, sites, site, jobs) for site, jobs in by_site.items()]
+        done = [
+            _act_on_ranges(directory, sites, site, jobs, action) for site, jobs in by_site.items()
+        ]
     else:
         own = _user_of(directory) if everything else user
-        done = [_cancel_at(directory, "", [], matching(directory, user=own, name=name))]
+        done = [_act_at(directory, "", [], matching(directory, user=own, name=name), action)]
     if not all(done):
         sys.exit(FAILED)
 
@@ -121,13 +142,29 @@ def _user_of(service: Path) -> str | None:
     return access.user if access is not None and access.role == "user" else None
 
 
-def _cancel_ranges(
-    directory: Path, sites: Path | None, site: str, jobs: Sequence[JobRange]
+def _action(signal: str | None, *, to_script: bool) -> _Action:
+    """Return what is to be done with each job: to cancel it, or to send it a signal."""
+    if signal is None:
+        if to_script:
+            raise click.UsageError("--batch needs --signal")
+        return _Action(lambda job: m.Cancel(job=job), "cancelled")
+    try:
+        number = signal_number(signal)
+    except ValueError as error:
+        raise click.UsageError(f"--signal: {error}") from None
+    return _Action(
+        lambda job: m.SignalJob(job=job, number=number, to_script=to_script),
+        f"sent {signal_name(number)} to",
+    )
+
+
+def _act_on_ranges(
+    directory: Path, sites: Path | None, site: str, jobs: Sequence[JobRange], action: _Action
 ) -> bool:
     service = place_of(directory, sites, SiteJob(site, jobs[0].first))
     named = [number_of(service, job.first) for job in jobs if job.last is None]
     spans = [(job.first, job.last) for job in jobs if job.last is not None]
-    return _cancel_at(service, site, named, matching(service, spans) if spans else [])
+    return _act_at(service, site, named, matching(service, spans) if spans else [], action)
 
 
 def matching(
@@ -147,8 +184,10 @@ def matching(
     ]
 
 
-def _cancel_at(service: Path, site: str, named: Sequence[int], chosen: Sequence[int]) -> bool:
-    """Cancel jobs of one service; return whether none of them goes on.
+def _act_at(
+    service: Path, site: str, named: Sequence[int], chosen: Sequence[int], action: _Action
+) -> bool:
+    """Cancel jobs of one service, or send them a signal; return whether that was done for all.
 
     Parameters
     ----------
@@ -160,12 +199,12 @@ def _cancel_at(service: Path, site: str, named: Sequence[int], chosen: Sequence[
         click.echo("reshape: no queued or running job matches", err=True)
         return True
     refused = {}
-    requests = (m.Cancel(job=number) for number in numbers)
+    requests = map(action.request, numbers)
     for number, answer in zip(numbers, ask_all(service, requests), strict=True):
         if isinstance(answer, m.Failure):
             refused[number] = answer.message
         else:
-            click.echo(f"cancelled job {SiteJob(site, number)}")
+            click.echo(f"{action.done} job {SiteJob(site, number)}")
     if refused.keys() - named:
         live = set(matching(service))
         refused = {job: why for job, why in refused.items() if job in named or job in live}

@@ -27,6 +27,7 @@ _SAME = {
     "begin": "--begin",
     "chdir": "--chdir",
     "reservation": "--reservation",
+    "signal": "--signal",
     "array": "--array",
 }
 #: Options without a value -> option of submit.
@@ -52,7 +53,7 @@ _WITHOUT_MEANING = _words("""
     gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input licenses mail-type
     mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice nodefile nodelist
     nodes ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket power prefer priority
-    profile propagate qos signal sockets-per-node switches thread-spec threads-per-core time-min
+    profile propagate qos sockets-per-node switches thread-spec threads-per-core time-min
     tmp tres-per-task uid wait-all-nodes wckey
     """)
 

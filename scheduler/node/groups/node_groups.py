@@ -29,6 +29,7 @@ from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
+from scheduler.node.groups.signalling import signal_programs
 from scheduler.node.groups.stand_ins import StandIns
 from scheduler.protocol import messages as m
 
@@ -195,6 +196,13 @@ class NodeGroups:
         if group is not None:
             self._kill(group, order.grace_s, order.why)
 
+    def signal(self, order: m.SignalGroup) -> None:
+        """Send a signal to the programs of a group, when they have begun."""
+        group = self._groups.get((order.job, order.group))
+        if group is not None and order.serial > group.signalled:
+            group.order = order
+            self._send_signal(group)
+
     def forget(self, job: int, numbers: list[int]) -> None:
         """Drop groups that have ended and whose end the service has recorded."""
         for number in numbers:
@@ -293,10 +301,21 @@ class NodeGroups:
         log.info("kill job=%d group=%d: %s", group.job, group.group, why)
         group.tree.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
 
+    def _send_signal(self, group: GroupProcesses) -> None:
+        """Send the signal that was ordered, unless the group has had it or has not begun."""
+        order, tree = group.order, group.tree
+        if order is None or group.gone or tree.status is not None:
+            return
+        if order.serial > group.signalled and tree.has_begun:
+            log.info("signal %d job=%d group=%d", order.number, group.job, group.group)
+            group.signalled, self.changed = order.serial, True
+            signal_programs(tree, order.number, to_script=order.to_script)
+
     def _examine(self, group: GroupProcesses) -> None:
         tree, now = group.tree, time.monotonic()
         if tree.start is not None and tree.status is None:
             self._examine_ranks(group, tree.start.ranks)
+            self._send_signal(group)
         if tree.awaits_proxies and tree.start is not None:
             tree.has_proxies = bool(tree.start.proxies)
             self.changed |= tree.has_proxies

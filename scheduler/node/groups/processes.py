@@ -203,6 +203,8 @@ class GroupProcesses:
     cpus : CPUs to which its ranks on this node were bound, by rank.
     output : path of the file with its standard error, and mostly its output; "": none.
     own_folders : folders of the service, one a line, in which its output must not be.
+    order : the last signal that was ordered; None: there was none.
+    signalled : serial of the last signal that it was sent.
     tail : the end of its output, which is read when a failed group has ended; None: it is not.
     """
 
@@ -216,6 +218,8 @@ class GroupProcesses:
     cpus: dict[int, list[int]] = field(default_factory=dict)
     output: str = ""
     own_folders: str = ""
+    order: m.SignalGroup | None = None
+    signalled: int = 0
     tail: OutputEnd | None = None
 
     @property
@@ -239,6 +243,7 @@ class GroupProcesses:
             began=self.end.began if self.gone else self.tree.has_begun,
             rank=self.end.rank,
             fault=self.end.fault,
+            signalled=self.signalled,
         )
 
 

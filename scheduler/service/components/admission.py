@@ -22,6 +22,7 @@ from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests.conditions import Conditions, Dependency, Term
+from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
@@ -137,6 +138,7 @@ class Admission:
             reservation=submission.reservation,
             partition=partition.name,
             array=_array(submission),
+            end_signal=_end_signal(submission),
         )
 
     def _partition(self, submission: Submission) -> Partition:
@@ -325,6 +327,18 @@ def _array(submission: Submission) -> TaskArray | None:
         return TaskArray.parse(submission.array)
     except ValueError as error:
         raise ReshapeError(f"--array: {error}") from None
+
+
+def _end_signal(submission: Submission) -> EndSignal | None:
+    if not submission.signal:
+        return None
+    try:
+        wanted = EndSignal.parse(submission.signal)
+    except ValueError as error:
+        raise ReshapeError(f"--signal: {error}") from None
+    if wanted.to_script and not submission.script:
+        raise ReshapeError("--signal: B: is for the script of a job, and it has none: leave B: out")
+    return wanted
 
 
 def _above_0(amounts: dict[str, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Changes of jobs by their users: hold, release, requeue and update."""
+"""Changes of jobs by their users: hold, release, requeue, update and signals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from msgspec.structs import replace
 
 from reshape.errors import PermissionDenied, ReshapeError
 from scheduler.core.core import Core
-from scheduler.model.events import Event, HoldChanged, JobRequeued, JobSpec, JobUpdated
+from scheduler.model.events import (
+    Event,
+    HoldChanged,
+    JobRequeued,
+    JobSignalled,
+    JobSpec,
+    JobUpdated,
+)
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.requests.conditions import Conditions, Hold
+from scheduler.model.requests.signals import signal_number
 from scheduler.protocol import messages as m
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.service.record.clock import Clock
@@ -63,6 +71,28 @@ class JobChanges:
             raise ReshapeError(f"job {number} is {job.state.name}: only a running job is requeued")
         by = "its user" if user == job.spec.user else f"{user}, an administrator"
         return JobRequeued(self._clock(), number, f"requeued by {by}")
+
+    def signal(self, message: m.SignalJob, user: str) -> Event:
+        """Return the event that sends a signal to the processes of a job.
+
+        Raises
+        ------
+        ReshapeError : it is not running, or there is no such signal.
+        """
+        job = self._unended(message.job)
+        if job.state is JobState.COMPLETING or (
+            job.state is JobState.PENDING and job.spec.array is None
+        ):
+            raise ReshapeError(f"job {job.id} is {job.state.name}: only running jobs get a signal")
+        try:
+            signal_number(str(message.number))
+        except ValueError as error:
+            raise ReshapeError(str(error)) from None
+        if message.to_script and not self._jobs.submission_of(job.id).script:
+            raise ReshapeError(f"job {job.id} has no script: leave --batch out")
+        by = "its user" if user == job.spec.user else f"{user}, an administrator"
+        why = f"sent by {by}"
+        return JobSignalled(self._clock(), job.id, message.number, message.to_script, why)
 
     def update(self, message: m.UpdateJob, *, is_administrator: bool) -> Event:
         """Return the event that changes the request of a job, and note its new submission.

@@ -174,6 +174,7 @@ class JobStartup:
             if status.alive and status.group not in wanted:
                 why = job.why or "the job does not have this group any more"
                 self.kill(node, job.id, status.group, why, grace_s)
+        self._signal(job, known)
         self._sweep(job.id, before, known)
         if job.state is not JobState.RUNNING:
             return not known and not before and job.state is JobState.PENDING
@@ -185,6 +186,25 @@ class JobStartup:
         if self.placements.has_hosts:
             parts = sum(len(self.nodes_of(job, group)) for group in job.groups)
         return is_swept and alive == job.groups.keys() and len(known) == parts
+
+    def _signal(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> None:
+        """Send the signal that was ordered last to the groups that have not had it."""
+        sent = job.sent
+        if sent is None:
+            return
+        for node, status in known:
+            if status.alive and status.group in sent.groups and status.signalled < sent.serial:
+                order = m.SignalGroup(
+                    job=job.id,
+                    group=status.group,
+                    serial=sent.serial,
+                    number=sent.number,
+                    to_script=sent.to_script,
+                )
+                each = f"{node} {sent.serial}"  # a signal may follow another one at once
+                if not self._sent.is_under_way(each, job.id, status.group, m.SignalGroup):
+                    self._sent.note(each, job.id, status.group, m.SignalGroup)
+                    self._monitor.send_to(node, order)
 
     def _arrange_hosts(self, job: Job, group: int) -> None:
         """Start the processes of a group on its further hosts, and end all if some are missing."""

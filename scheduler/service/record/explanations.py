@@ -32,6 +32,7 @@ from scheduler.model.orders import (
     Order,
     Reason,
     Requeue,
+    Signal,
     Start,
 )
 from scheduler.protocol import messages as m
@@ -137,6 +138,9 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
             return f"resize {what.serial} failed, the job {rest}: {what.why}"
         case JobCancelled():
             return f"is to be cancelled: {what.why}"
+        case Signal():
+            whom = "its script" if what.to_script else "its processes"
+            return f"{whom} get the signal {because(what.reason, ahead_s)}"
         case Kill():
             return f"is to be ended: {because(what.reason, ahead_s)}"
         case GiveUp():

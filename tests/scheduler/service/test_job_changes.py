@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from desk import OWNER, Desk
+from msgspec.structs import replace
 
 from reshape.wire.codec import encode
 from scheduler.config.settings import QueueConfig
@@ -231,3 +232,47 @@ def test_the_explanation_says_what_a_job_waited_for(desk: Desk) -> None:
     assert texts[0].endswith(", not before 2096-10-02T07:06:40, dependency afterany:1")
     assert "is not eligible: it begins at 2096-10-02T07:06:40 [BeginTime]" in texts
     assert texts[-1].startswith("waits: 1 processor wanted")
+
+
+def test_a_signal_is_sent_until_the_agent_has_it(desk: Desk, folder: Path) -> None:
+    """Also by a service that starts after the decision; what a group has had is not repeated."""
+
+    def signals(desk: Desk, *groups: m.GroupStatus) -> list[m.Message]:
+        desk.hello(groups)
+        return [message for _, message in desk.sent if isinstance(message, m.SignalGroup)]
+
+    desk.hello()
+    job = submit(desk, signal="USR1@60", walltime_s=60.0)
+    ask(desk, m.Explain(job=job))
+    desk.driver.tick(start_agents=False, heard_all=False)  # all of the walltime is left
+    desk.turn()
+    status = m.GroupStatus(job=job, group=1, alive=True)
+    expected = m.SignalGroup(job=job, group=1, serial=1, number=10)
+    assert signals(desk, status) == [expected]
+    again = restarted(desk, folder)
+    assert signals(again, status) == [expected]
+    assert signals(again, replace(status, signalled=1)) == []
+    again.driver.tick(start_agents=False, heard_all=False)
+    assert again.components.core.jobs[job].warned
+    ask(again, m.SignalJob(job=job, number=12))
+    sent = [message for _, message in again.sent if isinstance(message, m.SignalGroup)]
+    assert sent == [replace(expected, serial=2, number=12)]
+    told = ask(again, m.Explain(job=job))
+    assert isinstance(told, m.Explanation)
+    told = [line.text for line in told.lines if "signal" in line.text]
+    assert "its processes get the signal USR2: sent by its user [signal]" in told[1]
+
+
+def test_signals_that_are_refused(desk: Desk) -> None:
+    job = submit(desk)
+    assert "is PENDING: only running jobs get a signal" in refusal(
+        desk, m.SignalJob(job=job, number=10)
+    )
+    desk.hello()
+    assert "'99' is no signal" in refusal(desk, m.SignalJob(job=job, number=99))
+    signal = m.SignalJob(job=job, number=10, to_script=True)
+    assert f"job {job} has no script" in refusal(desk, signal)
+    denied = refusal(desk, m.SignalJob(job=job, number=10), ANN)
+    assert "belongs to" in denied or "may not" in denied
+    wrong = m.Submission(argv=["solve"], processors=1, walltime_s=60.0, signal="B:USR1")
+    assert "B: is for the script of a job" in refusal(desk, m.Submit(submission=wrong))

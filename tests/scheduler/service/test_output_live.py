@@ -74,7 +74,7 @@ def test_the_standard_error_may_have_a_file_of_its_own(service: Any) -> None:
     service.wait(service.submit(words, error="a-%j.err", script=True, open_mode="append"))
     assert (service.work / "a-2.err").read_text() == "old\nwrong 2\n"
     place = str(service.directory / "x")
-    with pytest.raises(ReshapeError, match="the error output .* a folder of the service: choose"):
+    with pytest.raises(ReshapeError, match=r"the error output .* a folder of the service: choose"):
         service.submit(words, error=place)
 
 

@@ -37,6 +37,7 @@ Cancel         administrator  user  .  .
 Withdraw       administrator  user  .  .
 HoldJob        administrator  user  .  .
 RequeueJob     administrator  user  .  .
+SignalJob      administrator  user  .  .
 UpdateJob      administrator  user  .  .
 ReadArray      administrator  user  .  .
 ReadSubmission  administrator  user  .  .

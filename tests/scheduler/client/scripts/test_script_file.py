@@ -92,7 +92,7 @@ def test_options_of_slurm_in_both_forms() -> None:
         "--kill-on-invalid-dep=yes",
         "--no-requeue",
     ]
-    assert translated([*words, "-a0-9%2", "-d", "afterok:1?after:2"]) == (
+    assert translated([*words, "--signal=B:USR1@9", "-a0-9%2", "-d", "afterok:1?after:2"]) == (
         [
             *(
                 "-n",
@@ -106,7 +106,7 @@ def test_options_of_slurm_in_both_forms() -> None:
                 "--hold",
                 "--kill-on-invalid-dep",
             ),
-            *("--array", "0-9%2"),
+            *("--signal", "B:USR1@9", "--array", "0-9%2"),
             *("--dependency", "afterok:1?after:2"),
         ],
         [],
