@@ -183,8 +183,10 @@ def waiting_lines(waiting: Waiting) -> list[str]:
     else:
         lines.append("no job is before it in the queue")
     start = waiting.forecast.start
-    wait_s = None if start is None else start - waiting.now
-    lines.append(f"expected start: {moment(start)}, in {duration(wait_s)}")
+    if start is None:
+        lines.append(f"no expected start: {waiting.reason}")
+    else:
+        lines.append(f"expected start: {moment(start)}, in {duration(start - waiting.now)}")
     if waiting.start_quantiles is not None:
         spread = waiting.start_quantiles
         times = ", ".join(moment(at) for at in (spread.p10, spread.p50, spread.p90))

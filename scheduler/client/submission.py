@@ -21,6 +21,7 @@ from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import MEMORY
 from scheduler.protocol.messages import OpenMode, Placement, Submission
 from scheduler.text.job_output import check_output_name
+from scheduler.text.plain import LONGEST_REASON, plain
 
 OUTPUT = "reshape-%{JOB_ID}.out"
 
@@ -55,6 +56,7 @@ def prepare(
     dependency: str = "",
     kill_on_invalid: bool = False,
     script: bool = False,
+    ignored: str = "",
     array: str = "",
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
@@ -74,7 +76,7 @@ def prepare(
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
     partition : name of a partition; "": the first of the service.
-    signal, hold, begin, dependency, kill_on_invalid, script, array : as of
+    signal, hold, begin, dependency, kill_on_invalid, script, ignored, array : as of
         `scheduler.protocol.messages.Submission`.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
@@ -126,6 +128,7 @@ def prepare(
         dependency=_checked_dependency(dependency, kill_on_invalid=kill_on_invalid),
         kill_on_invalid=kill_on_invalid,
         script=script,
+        ignored=plain(ignored)[:LONGEST_REASON],
         array=_checked_array(array),
         error=error,
         signal=_checked_signal(signal, script=script),

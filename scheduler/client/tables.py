@@ -201,6 +201,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Command": " ".join(job.argv),
         "Output": job.output,
         **({"Error": job.error} if job.error else {}),
+        **({"Ignored": job.ignored} if job.ignored else {}),
     }
     text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines.items())
     table = render(resize_table(job)) if job.resizes else ""

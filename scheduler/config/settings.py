@@ -17,6 +17,7 @@ from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.task_array import MOST_TASKS
 from scheduler.model.sharing import PenaltyRule, SharedCapacity
 from scheduler.policies.containment import Report
 from scheduler.policies.queue_orders.aging import CLASSES
@@ -158,6 +159,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify : whether to verify all registered data by checksums around every move.
     journal : what the journal keeps.
     passes : bounds of a scheduling pass.
+    max_array_tasks : largest number of tasks of an array.
     performance_models : classes, ``module:Class``, that submissions may name as performance models.
     network : the network of the nodes, from a machine file; None: flat.
     places : processor numbers of each node, from a machine file.
@@ -184,6 +186,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal: JournalConfig = JournalConfig()
     passes: PassConfig = PassConfig()
     network: Network | None = None
+    max_array_tasks: Annotated[int, msgspec.Meta(ge=1, le=MOST_TASKS)] = 100_000
     performance_models: tuple[str, ...] = ()
     places: dict[str, ProcSet] = {}
     shared_per_node: dict[str, Count] = {}

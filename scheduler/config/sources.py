@@ -28,6 +28,7 @@ An example of a file (every field is optional):
     deadlines: {start_s: 60, join_s: "0:15"}
     journal: {keep_resize_points: 200000, keep_days: null}
     passes: {max_jobs: 1000, longest_s: 0.05}
+    max_array_tasks: 100000
     performance_models: ["my_models:Stencil"]   # classes that submissions may name
 
 The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,

@@ -47,6 +47,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     script : whether the program runs once, on the first processor, in place of on each processor.
     signal : signal before the end of the walltime, as `scheduler.model.requests.signals` reads it;
         "": none.
+    ignored : options of the job script that have no effect; "": none.
     array : tasks of an array, as `scheduler.model.requests.task_array` reads them; "": it is none.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
@@ -82,6 +83,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     array: str = ""
     error: str = ""
     signal: str = ""
+    ignored: str = ""
 
 
 class Submit(MessageBase):
@@ -269,6 +271,7 @@ class JobInfo(msgspec.Struct):
     label : how users write a task, 17_4, and an array with tasks to come, 17_[5-9]; "" for others,
         which are written as their number.
     error : path of the file for its standard error; "": that of its output.
+    ignored : options of its script that have no effect; "": none.
     """
 
     job: int
@@ -316,6 +319,7 @@ class JobInfo(msgspec.Struct):
     iterations: int = 0
     label: str = ""
     error: str = ""
+    ignored: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):

@@ -73,7 +73,8 @@ def batch(
             raise ReshapeError(f"{option}: a job script runs once and is not resized: leave it out")
     fields["name"] = fields.get("name") or (Path(script.path).name if script.path else "wrap")
     processors = fields.pop("processors", None) or 1
-    submission = prepare(script.command(words[1:]), processors, script=True, **fields)
+    fields |= {"script": True, "ignored": " ".join(script.ignored)}
+    submission = prepare(script.command(words[1:]), processors, **fields)
     submit_here(directory, submission, waits, as_json)
 
 

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from reshape.errors import ReshapeError
 from scheduler.client.scripts.slurm_options import translated
+from scheduler.launchers.arguments import LONGEST_TEXT
 
+#: Bytes of a script that is copied: it is an argument of its interpreter (execve(2)).
+MOST_BYTES = LONGEST_TEXT - 1
 OWN, SLURM = "#RESHAPE", "#SBATCH"
 #: Interpreters that take a program as an argument after this option, so that it is copied.
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
@@ -43,16 +46,30 @@ class JobScript(NamedTuple):
 
         Scripts of a shell or of Python are copied into the command, so that the file may change
         after the submission. Other interpreters read the file when the job starts.
+
+        Raises
+        ------
+        ReshapeError : a script that is copied is too large.
         """
         first = self.text.split("\n", 1)[0]
         interpreter = first.removeprefix("#!").split(None, 1)
         name = interpreter[-1] if Path(interpreter[0]).name == "env" else interpreter[0]
         name = Path(name.split()[0]).name
+        if name in _SHELLS or name.startswith("python"):
+            self._check_size()
         if name in _SHELLS:
             return [*interpreter, _OPTION, self.text, self.path or "wrap", *arguments]
         if name.startswith("python"):
             return [*interpreter, _OPTION, self.text, *arguments]
         return [*interpreter, str(Path(self.path).absolute()), *arguments]
+
+    def _check_size(self) -> None:
+        size = len(self.text.encode())
+        if size > MOST_BYTES:
+            raise ReshapeError(
+                f"{self.path or '--wrap'} has {size} bytes, and a script has at most {MOST_BYTES}:"
+                " put data and further programs into files of their own"
+            )
 
 
 def read_script(path: Path) -> JobScript:

@@ -11,8 +11,8 @@ import re
 import msgspec
 
 FORM = "0-9, 0-99:2 (step 2) or 1,5,7-8, and with %N at most N tasks at a time"
-#: Tasks of an array, and the largest index.
-MOST_TASKS, LARGEST = 100_000, 2**31 - 1
+#: Tasks of an array, and the largest index. A service may accept fewer tasks.
+MOST_TASKS, LARGEST = 1_000_000, 2**31 - 1
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
 
 
@@ -53,7 +53,7 @@ class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         made = cls(tuple(ranges), int(most) if percent else 0)
         if made.count > MOST_TASKS:
             raise ValueError(f"{text!r} has {made.count} tasks: an array has at most {MOST_TASKS}")
-        if len(set(made.indices())) < made.count:
+        if len(ranges) > 1 and len(set(made.indices())) < made.count:
             raise ValueError(f"{text!r} has an index twice")
         return made
 

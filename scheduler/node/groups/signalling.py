@@ -27,15 +27,11 @@ def signal_programs(tree: ProcessTree, number: int, *, to_script: bool) -> None:
     to_script : whether a script gets it alone, without what it has started.
     """
     assert tree.start is not None
-    for parent in tree.start.ranks.running():
+    for number_of_parent in tree.start.ranks.running():
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(parent)
-            programs = process.children()
-            chosen = programs
-            if not to_script:
-                chosen = process.children(recursive=True)
-                if tree.is_script:
-                    chosen = [each for each in chosen if each not in programs]
+            process = psutil.Process(number_of_parent)
+            # The first process of a group with a script is the script itself.
+            chosen = [process] if to_script else process.children(recursive=True)
             for each in chosen:
                 _send(each, number)
 

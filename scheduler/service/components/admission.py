@@ -39,7 +39,7 @@ LONGEST_KEY = 200
 _LONGEST = {
     **dict.fromkeys(("name", "user", "queue", "reservation", "partition"), LONGEST_NAME),
     **dict.fromkeys(("output", "error", "cwd"), 4095),
-    "performance": LONGEST_REASON,
+    **dict.fromkeys(("performance", "ignored"), LONGEST_REASON),
     "key": LONGEST_KEY,
 }
 
@@ -137,7 +137,7 @@ class Admission:
             performance=submission.performance,
             reservation=submission.reservation,
             partition=partition.name,
-            array=_array(submission),
+            array=self._array(submission),
             end_signal=_end_signal(submission),
         )
 
@@ -277,6 +277,21 @@ class Admission:
             if amount < 0:
                 raise ReshapeError(f"the demand for {name} must be >= 0, got {amount}")
 
+    def _array(self, submission: Submission) -> TaskArray | None:
+        if not submission.array:
+            return None
+        try:
+            tasks = TaskArray.parse(submission.array)
+        except ValueError as error:
+            raise ReshapeError(f"--array: {error}") from None
+        most = self._config.max_array_tasks
+        if tasks.count > most:
+            raise ReshapeError(
+                f"--array: {submission.array!r} has {tasks.count} tasks: an array of this service"
+                f" has at most {most} (max_array_tasks)"
+            )
+        return tasks
+
     def _queue(self, name: str, submission: Submission) -> QueueConfig:
         """Return the queue of a submission after checking its limits."""
         queues = self._config.queues
@@ -318,15 +333,6 @@ class Admission:
                 " less, or let the service's configuration say more under users"
             )
         return priority
-
-
-def _array(submission: Submission) -> TaskArray | None:
-    if not submission.array:
-        return None
-    try:
-        return TaskArray.parse(submission.array)
-    except ValueError as error:
-        raise ReshapeError(f"--array: {error}") from None
 
 
 def _end_signal(submission: Submission) -> EndSignal | None:

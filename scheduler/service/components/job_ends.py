@@ -235,7 +235,8 @@ class JobEnds:
         died = culprit.signal != 0 or job.cause is JobState.NODE_FAIL
         began = self._has_begun(job) or culprit.fault == "job"
         is_lost = began or job.cause is JobState.NODE_FAIL
-        why = f"group {culprit.group} ended with {self._how(job, culprit)}"
+        what = "the script" if self._startup.is_script(job) else f"group {culprit.group}"
+        why = f"{what} ended with {self._how(job, culprit)}"
         told = last_lines(culprit.output_end)
         line = error_line(told)
         if job.state is not JobState.COMPLETING and line not in why:  # it was not ended on order

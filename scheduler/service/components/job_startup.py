@@ -99,10 +99,14 @@ class JobStartup:
         agent = self._reports.agents.get(self.node_of(job, min(job.groups)))
         return "" if agent is None else agent.host or socket.gethostname()
 
+    def is_script(self, job: Job) -> bool:
+        """Whether the program of a job is a script, which runs once."""
+        launch = self._launches.get(job.id)
+        return launch is not None and launch.submission.script
+
     def nodes_of(self, job: Job, group: int) -> list[str]:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
-        launch = self._launches.get(job.id)
-        if launch is not None and launch.submission.script:
+        if self.is_script(job):
             return [self.node_of(job, group)]
         return self.placements.nodes_of(job, group)
 

@@ -95,6 +95,7 @@ def describe(
         output=output_path(submission.output, job.id, submission, host),
         error=output_path(submission.error, job.id, submission, host),
         argv=submission.argv,
+        ignored=submission.ignored,
         resources=dict(job.spec.resources),
         processor_seconds=sum(by_size.values()),
         processor_seconds_by_size=sorted(by_size.items()),

@@ -43,6 +43,14 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+def test_the_largest_array_is_a_setting(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, max_array_tasks=4)
+    assert submit(desk, "1-9:3") == m.Submitted(job=1)
+    told = submit(desk, "0-4")
+    assert isinstance(told, m.Failure)
+    assert "'0-4' has 5 tasks: an array of this service has at most 4" in told.message
+
+
 def test_an_array_is_one_job_until_its_tasks_start(desk: Desk, tmp_path: Path) -> None:
     assert submit(desk, "5-95:10%3", output="%A-%a.out", name="sweep") == m.Submitted(job=1)
     assert submit(desk) == m.Submitted(job=12)

@@ -42,6 +42,8 @@ def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: A
     assert "job.sh:14: options after the first command have no effect" in done.stderr
     job = served.job(1)
     assert (job.name, job.requested, job.state, job.exit_code) == ("steps", 2, "FAILED", 3)
+    assert job.reason.startswith("the script ended with exit code 3:0")
+    assert "Ignored:    --mem=1G\n" in command("info", 1).stdout
     assert sorted(served.output(1).splitlines()) == [
         *("alone 1", "rank 0 of 2", "rank 1 of 2", "script one of job 1 on 2"),
     ]
@@ -65,6 +67,8 @@ def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: A
     words = ["--hold", "--begin", "now", "--wrap", WAITS[-1]]
     third = json.loads(command("batch", "--json", *words).stdout)["job"]
     assert "JobHeldUser" in served.job(third).reason
+    told = command("explain", third).stdout
+    assert "no expected start: held by its user until it is released" in told
     command("release", third)
     served.until(third, "RUNNING")
     command("requeue", third)

@@ -62,6 +62,18 @@ def test_a_wrapped_command_is_a_script_of_the_shell() -> None:
     assert wrapped("echo a").command([]) == ["/bin/sh", "-c", "#!/bin/sh\necho a\n", "wrap"]
 
 
+def test_a_script_that_is_no_argument_is_refused(tmp_path: Path) -> None:
+    """The limit is that of the system, in bytes; what reads its file has none."""
+    text = "# " + "\u00e9" * 65_000
+    read_script(write(tmp_path, f"#!/bin/sh\n{text}")).command([])
+    longer = text + " " * 1100
+    with pytest.raises(
+        ReshapeError, match=r"job\.sh has 131112 bytes, and a script has at most 131"
+    ):
+        read_script(write(tmp_path, f"#!/bin/sh\n{longer}")).command([])
+    read_script(write(tmp_path, f"#!/usr/bin/perl\n{longer}")).command([])
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

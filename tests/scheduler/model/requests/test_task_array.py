@@ -37,7 +37,8 @@ def test_an_array_is_read(text: str, indices: list[int], at_once: int) -> None:
         ("1-4%0", "'0' in '1-4%0' is no number of tasks"),
         ("1-4%", "'' in '1-4%' is no number of tasks"),
         ("1-4,2", "has an index twice"),
-        ("0-999999999", "has 1000000000 tasks: an array has at most 100000"),
+        ("0-999999999", "has 1000000000 tasks: an array has at most 1000000"),
+        ("0-9,1-999999", "at most 1000000"),
         ("99999999999", "to 2147483647 at most"),
     ],
 )
