@@ -14,12 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from msgspec.structs import replace
+
 from reshape.topology import SizeBounds
 from scheduler.core.joint_machine import JointMachine
 from scheduler.core.redirector import redirectors
 from scheduler.core.routing import Router, divided_node
 from scheduler.model.events import (
     Event,
+    HoldChanged,
+    JobCancelled,
+    JobSignalled,
     JobSpec,
     JobSubmitted,
     JobUpdated,
@@ -44,6 +49,9 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import by_partition
 from scheduler.state.exclusions import Exclusion
 from scheduler.state.records import CoreRecord, PartitionRecord
+
+#: Events that concern the tasks of an array if they are of the array.
+_OF_ALL_TASKS = (HoldChanged, JobCancelled, JobSignalled)
 
 
 class Core:
@@ -293,7 +301,8 @@ class Core:
         new: dict[int, str] = {}  # number of a new job -> name of its partition
         changed: list[Partition] = []  # between which a job was moved
         sort_key = instant_order if self.order == "batch" else kind_order
-        for event in events if len(events) == 1 else sorted(events, key=sort_key):
+        ordered = events if len(events) == 1 else sorted(events, key=sort_key)
+        for event in (part for each in ordered for part in self._with_tasks(each)):
             if isinstance(event, JobSubmitted) and event.job not in self.jobs:
                 new[event.job] = self._router.of_job(event).name
             if isinstance(event, JobUpdated) and self._moves(event):
@@ -324,6 +333,22 @@ class Core:
         for further in decided.values():
             orders += further
         return orders
+
+    def _with_tasks(self, event: Event) -> list[Event]:
+        """Return an event; if it is of an array, also the same of tasks that were redirected.
+
+        The partition of an array knows neither these nor whether a task is ended for that.
+        """
+        array = self.jobs.get(event.job) if isinstance(event, _OF_ALL_TASKS) else None
+        if array is None or not array.tasks_queued:
+            return [event]
+        assert isinstance(event, _OF_ALL_TASKS)
+        numbers = range(array.id + 1, array.id + 1 + array.tasks_queued)
+        tasks = [self.jobs[number] for number in numbers if number in self.jobs]
+        elsewhere = [
+            task for task in tasks if task.partition != array.partition or task.cause is PENDING
+        ]
+        return [event, *(replace(event, job=task.id) for task in elsewhere)]
 
     def _moves(self, event: JobUpdated) -> bool:
         """Whether a queued job is to be in another partition than now."""

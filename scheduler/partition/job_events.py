@@ -242,6 +242,8 @@ class JobEvents:
             self._queueing.withdraw(job)
             job.become(S.CANCELLED)
             job.conditions, job.why, job.ended_at = None, event.why, state.now
+            if job.spec.task_of is not None:  # the event may be that of its array
+                state.orders.append(Drop(job.id, Reason("cancelled", event.why)))
             self._queueing.note_end(job)
         elif job.requeue_asked:
             job.requeue_asked, job.cause, job.why = False, S.CANCELLED, event.why
@@ -269,7 +271,7 @@ class JobEvents:
             return
         facts = {"signal": signal_name(event.number), "why": event.why}
         reason = Reason("signal", "{signal}: {why}", facts)
-        for each in [job] if job.spec.array is None else self._queueing.arrays.tasks(job):
+        for each in [job] if job.spec.array is None else self._queueing.arrays.tasks_here(job):
             if each.id in self._state.live:
                 self._alarms.signals.send(each, event.number, reason, to_script=event.to_script)
 
@@ -288,9 +290,7 @@ class JobEvents:
         self._queueing.withdraw(array)
         array.conditions, array.cause, array.why = None, S.CANCELLED, event.why
         state.orders.append(Await(array.id, self._queueing.arrays.reason(array)))
-        for task in self._queueing.arrays.tasks(array):
-            if task.state is S.PENDING:
-                state.orders.append(Drop(task.id, Reason("cancelled", event.why)))
+        for task in self._queueing.arrays.tasks_here(array):
             self.on_job_cancelled(JobCancelled(event.at, task.id, event.why))
         if array.state is S.PENDING and self._queueing.arrays.end(array, state.now, state.orders):
             self._queueing.note_end(array)

@@ -129,7 +129,7 @@ class Queueing:
     def set_hold(self, job: Job, hold: Hold) -> None:
         """Hold a queued job, or release it; the tasks of an array that are queued, too."""
         state = self._state
-        for task in self.arrays.tasks(job) if job.tasks_queued else ():
+        for task in self.arrays.tasks_here(job) if job.tasks_queued else ():
             if task.state is PENDING:
                 self.set_hold(task, hold)
         if job.conditions is not None:

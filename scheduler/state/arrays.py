@@ -47,6 +47,10 @@ class Arrays:
         found = (self._jobs.get(number) for number in numbers)
         return [job for job in found if job is not None and job.state not in FINAL]
 
+    def tasks_here(self, array: Job) -> list[Job]:
+        """Those of `tasks` that are in the partition of their array; others were redirected."""
+        return [task for task in self.tasks(array) if task.partition == array.partition]
+
     def due(self, free: int, orders: list[Order]) -> list[Job]:
         """Return the tasks that are to be queued now.
 
