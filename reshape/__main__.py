@@ -18,6 +18,9 @@ SUBCOMMANDS = {
     "serve": Entry("scheduler.client.serve_command:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
     "batch": Entry("scheduler.client.scripts.batch_command:batch", "Submit a job script."),
+    "run": Entry(
+        "scheduler.client.scripts.run_command:run", "Start a step of a job, from its script."
+    ),
     "quote": Entry(
         "scheduler.client.forecasting:quote", "Show when a job would start if submitted now."
     ),

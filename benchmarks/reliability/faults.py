@@ -13,11 +13,13 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 import psutil
+
+from reshape.wire.identity import STEP_VARIABLE
 
 #: Variable with the folder of the round, for the service and the jobs.
 FOLDER_VARIABLE = "CAMPAIGN_FOLDER"
@@ -218,6 +220,11 @@ def strike(around: Round, number: int, server: str, job: int = 0) -> None:
             os.kill(pid, signals[fault.kind])
 
 
+def own_number(environment: Mapping[str, str]) -> int:
+    """Number of the job of a process, also if it is a step; 0 if it has none."""
+    return int(environment.get(STEP_VARIABLE) or environment.get("RESHAPE_JOB", 0))
+
+
 def _targets(target: str, server: str, job: int, seed: int) -> list[int]:
     """Process numbers of what a fault hits; empty if there is no such process at the moment."""
     folder = os.environ[FOLDER_VARIABLE]
@@ -237,7 +244,7 @@ def _targets(target: str, server: str, job: int, seed: int) -> list[int]:
             return [process.pid]
         if environment.get("RESHAPE_SERVER") != server:
             continue
-        if job and environment.get("RESHAPE_JOB") != str(job):
+        if job and own_number(environment) != job:
             continue
         role = environment.get("RESHAPE_ROLE", "")
         if "job.py" in " ".join(line) and "python" in process.name():

@@ -3,9 +3,9 @@
     python job.py ITERATIONS SECONDS
 
 Its data are the numbers of the elements plus the number of iterations done. The last line that it
-writes to `result-JOB` in its working directory tells whether all of it was right. With
-CAMPAIGN_CHECKPOINT_EVERY in its environment it writes checkpoints with this number of iterations
-between two.
+writes to `result-JOB` in its working directory tells whether all of it was right; JOB is the number
+of a step itself. With CAMPAIGN_CHECKPOINT_EVERY in its environment it writes checkpoints with this
+number of iterations between two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from faults import FOLDER_VARIABLE, RANK_POINTS, Round
+from faults import FOLDER_VARIABLE, RANK_POINTS, Round, own_number
 from mpi4py import MPI
 
 import reshape
@@ -26,7 +26,7 @@ import reshape.resizing.resize_points
 import reshape.resizing.transaction
 
 N = 500
-job = int(os.environ["RESHAPE_JOB"])
+job = own_number(os.environ)
 sides = [
     "joining" if os.environ["RESHAPE_ROLE"] == "join" else "job"
 ]  # the last is the present one

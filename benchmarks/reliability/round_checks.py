@@ -11,7 +11,7 @@ import msgspec
 import psutil
 from faults import FOLDER_VARIABLE
 from isolation import is_isolated
-from round_service import FINAL, PROCESSORS, Service, submit
+from round_service import FINAL, PROCESSORS, TASKS, Service, submit
 
 from reshape.errors import ReshapeError
 from scheduler.client import background
@@ -37,28 +37,36 @@ def check_jobs(
     excused = any(fault.ends_jobs for fault in faults)
     is_damaged = any(fault.kind == "damage" for fault in faults)
     only_kills = all(fault.kind == "kill" for fault in faults)
-    for number in acknowledged.keys() - found.keys():
-        if not is_damaged:
+    kinds = dict(acknowledged)
+    for number in [number for number, kind in acknowledged.items() if kind == "array"]:
+        kinds |= dict.fromkeys(range(number + 1, number + 1 + TASKS), "task")
+    ended_early = {n for n in cancelled if kinds.get(n) == "array"}
+    for number in kinds.keys() - found.keys():
+        if not is_damaged and not (kinds[number] == "task" and ended_early):
             outcome.lost.append(f"job {number} is not known any more")
     for number, job in found.items():
         outcome.resizes += len(job.resizes)
         outcome.restarts += job.restarts + job.requeues
-        is_requeued = acknowledged.get(number) == "requeued"
+        is_requeued = kinds.get(number) == "requeued"
         outcome.states.append(f"{number} {job.state}")
         result = work / f"result-{number}"
         lines = result.read_text().split("\n")[:-1] if result.exists() else []
         text = f"job {number} is {job.state} {job.exit_code}:{job.signal} ({job.reason}): {lines}"
         # A job that is queued again may die after its result, and verify it once more.
-        most = 1 + job.requeues if is_requeued else 1
+        most = 1 + job.requeues
         if any(line != "verified True" for line in lines) or len(lines) > most:
             outcome.wrong.append(text)
         if job.state not in FINAL or job.state == "TIMEOUT":
             outcome.hung.append(text)
         elif job.state == "COMPLETED":
-            if not lines or job.exit_code or job.signal:
+            if (not lines and kinds.get(number) != "array") or job.exit_code or job.signal:
                 outcome.wrong.append(text)
         elif job.state == "CANCELLED":
-            if number not in cancelled:
+            # A step ends with its job, and a task is cancelled with its array.
+            parent = found.get(job.step_of)
+            is_ended = parent is not None and (parent.state != "COMPLETED" or parent.requeues)
+            was_its_array = bool(ended_early) and kinds.get(number) == "task"
+            if number not in cancelled and not is_ended and not was_its_array:
                 outcome.wrong.append(text)
         elif not is_damaged and (not excused or (is_requeued and only_kills)):
             outcome.lost.append(text)

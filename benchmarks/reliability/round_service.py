@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from faults import Round
@@ -109,8 +110,22 @@ class Service:
 
     def jobs(self) -> dict[int, m.JobInfo] | None:
         """Return all jobs of the service, None if it does not answer."""
-        answer = self.ask(m.ListJobs(ended=True), 2.0)
+        answer = self.ask(m.ListJobs(ended=True, steps=True), 2.0)
         return {job.job: job for job in answer.jobs} if isinstance(answer, m.JobListing) else None
+
+
+#: Tasks of the array of a round.
+TASKS = 2
+#: A step after another one, then two side by side, one of which resizes.
+SCRIPT = rf"""
+run="{sys.executable} -m reshape run"
+result='echo verified True >> result-$RESHAPE_STEP_JOB'
+$run -n 1 sh -c "$result" || exit 1
+$run -n 1 --max 3 {sys.executable} {HERE / "job.py"} $1 0.07 & first=$!
+$run -n 1 sh -c "sleep 1; $result" & second=$!
+wait $first && wait $second && $run -n 2 sh -c "test \$PMI_RANK = 1 || $result" || exit 1
+echo verified True >> result-$RESHAPE_JOB
+"""
 
 
 def submit_all(service: Service, work: Path, seed: int) -> dict[int, str]:
@@ -119,16 +134,24 @@ def submit_all(service: Service, work: Path, seed: int) -> dict[int, str]:
     iterations = str(numbers.randint(40, 60))
     program = [sys.executable, str(HERE / "job.py"), iterations, "0.07"]
     plain = "sleep 4; echo verified True >> result-$RESHAPE_JOB"
-    submissions = [
-        ("resizes", program, 2, 6),
-        ("requeued", program, numbers.choice((1, 2)), 4),
-        ("plain", ["sh", "-c", plain], 1, None),
+    script = ["bash", "-c", SCRIPT, "script", str(numbers.randint(10, 25))]
+    submissions: list[tuple[str, list[str], int, int | None, dict[str, Any]]] = [
+        ("resizes", program, 2, 6, {}),
+        ("requeued", program, numbers.choice((1, 2)), 4, {"requeue": True}),
+        ("plain", ["sh", "-c", plain], 1, None, {}),
+        ("script", script, 2, None, {"script": True, "requeue": True}),
+        ("array", ["sh", "-c", plain], 1, None, {"array": f"0-{TASKS - 1}", "requeue": True}),
     ]
     done: dict[int, str] = {}
-    for kind, argv, processors, most in submissions:
-        number = submit(service, work, argv, processors, most, requeue=kind == "requeued")
+    for kind, argv, processors, most, more in submissions:
+        number = submit(service, work, argv, processors, most, **more)
         if number is not None:
             done[number] = kind
+    others = [str(number) for number, kind in done.items() if kind in ("plain", "array")]
+    if others:
+        more = {"dependency": f"afterany:{':'.join(others)}"}
+        number = submit(service, work, ["sh", "-c", plain.partition("; ")[2]], 1, None, **more)
+        done |= {} if number is None else {number: "dependent"}
     return done
 
 
@@ -138,14 +161,17 @@ def submit(
     argv: list[str],
     processors: int,
     most: int | None = None,
-    *,
-    requeue: bool = False,
+    **more: Any,
 ) -> int | None:
     """Submit a job; return its number, None if the submission is not acknowledged.
 
     One that is to be queued again after a death writes checkpoints.
+
+    Parameters
+    ----------
+    more : further fields of the submission.
     """
-    checkpoints = {"CAMPAIGN_CHECKPOINT_EVERY": "7"} if requeue else {}
+    checkpoints = {"CAMPAIGN_CHECKPOINT_EVERY": "7"} if more.get("requeue") else {}
     submission = m.Submission(
         argv=argv,
         processors=processors,
@@ -153,7 +179,7 @@ def submit(
         walltime_s=120.0,
         cwd=str(work),
         environment=dict(os.environ) | checkpoints,
-        requeue=requeue,
+        **more,
     )
     answer = service.ask(m.Submit(submission=submission), 10.0)
     return answer.job if isinstance(answer, m.Submitted) else None

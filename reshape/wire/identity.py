@@ -12,8 +12,8 @@ from typing import Literal, cast, get_args
 from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
-#: Environment variables that the service sets for the processes of a job. The last but one is
-#: set for restarted jobs alone, the last one for job scripts.
+#: Environment variables that the service sets for the processes of a job: RESHAPE_GROUPS for
+#: restarted jobs alone, RESHAPE_SCRIPT for job scripts, the last two for steps.
 IDENTITY_VARIABLES = (
     "RESHAPE_SERVER",
     "RESHAPE_JOB",
@@ -23,9 +23,13 @@ IDENTITY_VARIABLES = (
     "RESHAPE_ROLE",
     "RESHAPE_GROUPS",
     "RESHAPE_SCRIPT",
+    "RESHAPE_STEP",
+    "RESHAPE_STEP_JOB",
 )
 #: Set for a job script: its commands are programs by themselves, not processes of a resizable job.
 SCRIPT_VARIABLE = "RESHAPE_SCRIPT"
+#: Set for a step: its number as a job; RESHAPE_JOB has that of the job whose script started it.
+STEP_VARIABLE = "RESHAPE_STEP_JOB"
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,20 @@ def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
     """
     if "RESHAPE_JOB" not in environment or SCRIPT_VARIABLE in environment:
         return None
+    return _identity(environment)
 
+
+def identity_of_script(environment: Mapping[str, str] = os.environ) -> Identity | None:
+    """Read the identity of the job script that has started this process; None if none has.
+
+    Raises
+    ------
+    ConfigError : as of `identity`.
+    """
+    return _identity(environment) if SCRIPT_VARIABLE in environment else None
+
+
+def _identity(environment: Mapping[str, str]) -> Identity:
     def variable(name: str) -> str:
         if name not in environment:
             raise ConfigError(
@@ -96,7 +113,7 @@ def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
         groups = {int(n): int(size) for n, size in (pair.split(":") for pair in text.split())}
     return Identity(
         server=variable("RESHAPE_SERVER"),
-        job=number("RESHAPE_JOB"),
+        job=number(STEP_VARIABLE if STEP_VARIABLE in environment else "RESHAPE_JOB"),
         group=number("RESHAPE_GROUP"),
         token=variable("RESHAPE_TOKEN"),
         folder=Path(variable("RESHAPE_SHM")),

@@ -64,26 +64,31 @@ def service_info(directory: Path | str, timeout: float = 10.0) -> Info:
     return answer
 
 
-def list_jobs(directory: Path | str, job: int | None = None, ended: bool = False) -> JobListing:
+def list_jobs(
+    directory: Path | str, job: int | None = None, ended: bool = False, *, steps: bool = False
+) -> JobListing:
     """Request one job, or all queued and running jobs; raises the errors of `ask`.
 
     Parameters
     ----------
     job : number of the only job to list; None: all.
     ended : whether to include jobs that have ended.
+    steps : whether to include steps of jobs that have not ended.
     """
-    answer = ask(directory, ListJobs(job=job, ended=ended), timeout=30.0)
+    answer = ask(directory, ListJobs(job=job, ended=ended, steps=steps), timeout=30.0)
     assert isinstance(answer, JobListing)
     return answer
 
 
 def number_of(directory: Path | str, job: int) -> int:
-    """Resolve `LAST` and tasks to the number of a job; other numbers are returned as they are.
+    """Resolve `LAST`, tasks and steps to the number of a job; other numbers stay as they are.
 
     Raises
     ------
-    ReshapeError : no job was submitted yet, or the array has no such task.
+    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step.
     """
+    if isinstance(job, StepNumber):
+        return _number_of_step(directory, job)
     if isinstance(job, TaskNumber):
         return _number_of_task(directory, job)
     if job != LAST:
@@ -105,6 +110,29 @@ class TaskNumber(int):
         made = cls(array)
         made.index = index
         return made
+
+
+class StepNumber(int):
+    """A job as a command names it, with the index of one of its steps."""
+
+    job: int
+    index: int
+
+    @classmethod
+    def of(cls, job: int, index: int) -> StepNumber:
+        """Make it from both; the job may be a task, or `LAST`."""
+        made = cls(job)
+        made.job, made.index = job, index
+        return made
+
+
+def _number_of_step(directory: Path | str, step: StepNumber) -> int:
+    job = number_of(directory, step.job)
+    steps = dict(list_jobs(directory, job).jobs[0].steps)
+    if step.index not in steps:
+        known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
+        raise ReshapeError(f"job {job} has no step {step.index}: {known}")
+    return steps[step.index]
 
 
 def _number_of_task(directory: Path | str, task: TaskNumber) -> int:

@@ -14,7 +14,14 @@ import msgspec
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, ServiceUnavailable
 from scheduler.client import tables
-from scheduler.client.asking import ask, list_jobs, number_of, service_info, wait_for
+from scheduler.client.asking import (
+    ask,
+    ask_all,
+    list_jobs,
+    number_of,
+    service_info,
+    wait_for,
+)
 from scheduler.client.background import stop as stop_service
 from scheduler.client.forecasting import (
     expected_starts,
@@ -41,6 +48,8 @@ from scheduler.text.tables import render
 #: Exit code of `wait` when its time limit has passed; that of timeout(1).
 TIME_OVER = 124
 WATCH_S = 2.0
+#: Steps that `info` lists at most, those that were requested last.
+MOST_STEPS = 100
 #: Seconds between two looks at an output that is followed.
 FOLLOW_S = 0.5
 
@@ -48,6 +57,7 @@ FOLLOW_S = 0.5
 @click.command()
 @service_option
 @click.option("--all", "ended", is_flag=True, help="Include ended jobs, at most the last 1000.")
+@click.option("--steps", is_flag=True, help="Include the steps of jobs, such as 17.0.")
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s until Ctrl-C.")
 @click.option("--start", "starts", is_flag=True, help="Show the expected start of each queued job.")
 @click.option("--horizon", type=Walltime(), help="With --start: how far to look ahead at most.")
@@ -58,6 +68,7 @@ FOLLOW_S = 0.5
 def queue(
     directory: Path,
     ended: bool,
+    steps: bool,
     watch: bool,
     starts: bool,
     horizon: float | None,
@@ -79,7 +90,7 @@ def queue(
         if sites is not None:
             actions.list_all(sites, ended=ended, as_json=as_json, parsable=parsable)
             return
-        listing = list_jobs(directory, ended=ended)
+        listing = list_jobs(directory, ended=ended, steps=steps)
         if starts:
             forecasts = expected_starts(directory, horizon)
             if as_json:
@@ -108,13 +119,17 @@ def queue(
 @click.argument("job", type=JobNumber(), required=False)
 @example("reshape info", "reshape info last --json")
 def info(directory: Path, as_json: bool, job: int | None) -> None:
-    """Show the service with its nodes and scenario, or one JOB in full."""
+    """Show the service with its nodes and scenario, or one JOB in full, with its steps."""
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
         if as_json:
             echo_json(listing.jobs[0])
-        else:
-            click.echo(tables.job_text(listing.jobs[0], listing.now))
+            return
+        click.echo(tables.job_text(listing.jobs[0], listing.now))
+        if numbers := [number for _, number in listing.jobs[0].steps]:
+            shown = ask_all(directory, (m.ListJobs(job=n) for n in numbers[-MOST_STEPS:]))
+            steps = [each.jobs[0] for each in shown if isinstance(each, m.JobListing)]
+            click.echo("\n" + render(tables.steps_table(steps, listing.now)))
         return
     answer = service_info(directory)
     if as_json:

@@ -16,7 +16,7 @@ from reshape.cli.options import MOST, WholeRange
 from reshape.key_values import amounts
 from reshape.times import parse_duration
 from reshape.topology import FORMS, Topology
-from scheduler.client.asking import LAST, TaskNumber
+from scheduler.client.asking import LAST, StepNumber, TaskNumber
 from scheduler.model.resources import checked
 
 
@@ -133,7 +133,7 @@ class LaterMoment(Moment):
 
 
 class JobNumber(click.ParamType[int]):
-    """Number of a job, or a task as 17_4; the word `last` is converted to `LAST`."""
+    """Number of a job, a task as 17_4 or a step as 17.0; the word `last` is converted to `LAST`."""
 
     name = "JOB"
 
@@ -141,6 +141,9 @@ class JobNumber(click.ParamType[int]):
         """Parse the text of an argument."""
         if value == "last":
             return LAST
+        before, point, step = str(value).rpartition(".")
+        if point and step.isascii() and step.isdecimal():
+            return StepNumber.of(self.convert(before, param, ctx), int(step))
         text, underscore, index = str(value).partition("_")
         number = int(text) if text.isascii() and text.isdecimal() else -1
         if underscore and index.isascii() and index.isdecimal() and LAST < number <= MOST:

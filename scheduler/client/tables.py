@@ -105,6 +105,25 @@ def memory_text(job: JobInfo) -> str:
     return f"{job.max_memory_mib}M" if job.max_memory_mib else "-"
 
 
+def steps_table(steps: Sequence[JobInfo], now: float) -> Table:
+    """List the steps of a job as sacct does."""
+    return Table(
+        ["STEP", "NAME", "STATE", "EXITCODE", "TIME", "SIZES", "NODELIST(REASON)"],
+        [
+            (
+                step.label,
+                step.name,
+                step.state,
+                f"{step.exit_code}:{step.signal}" if step.ended_at else "-",
+                format_time(running_s(step, now)),
+                sizes_text(step),
+                step.nodes or step.reason,
+            )
+            for step in steps
+        ],
+    )
+
+
 def resize_table(job: JobInfo) -> Table:
     """List all resizes of one job, phases in milliseconds; the job computes during `START`.
 
@@ -174,6 +193,7 @@ def job_text(job: JobInfo, now: float) -> str:
     most = f" (to {job.max_processors})" if job.max_processors else ""
     lines = {
         "Job": f"{job.job} {job.name}",
+        **({"Step": job.label} if job.step_of else {}),
         "User": job.user,
         "State": f"{job.state} {job.reason}".rstrip(),
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",

@@ -35,6 +35,7 @@ from scheduler.model.events import (
 from scheduler.model.job import PENDING, Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
+from scheduler.model.procset import ProcSet
 from scheduler.partition.eligibility import Awaited
 from scheduler.partition.event_order import instant_order, kind_order
 from scheduler.partition.partition import EventOrder, Partition
@@ -279,6 +280,14 @@ class Core:
         """Partition in which a job is queued, runs or ran."""
         return self._router.named(job.partition)
 
+    def steps_of(self, job: int) -> list[Job]:
+        """Steps of a job that have not ended, in the order of their requests."""
+        return [step for each in self.partitions for step in each.state.steps.of(job)]
+
+    def held(self, job: Job) -> ProcSet:
+        """Processors that a job and its steps hold."""
+        return self.partition_of(job).state.steps.held(job)
+
     def with_reservation(self, name: str) -> Partition | None:
         """Partition with an advance reservation of this name; None if there is none."""
         return self._router.with_reservation(name)
@@ -303,7 +312,7 @@ class Core:
         sort_key = instant_order if self.order == "batch" else kind_order
         ordered = events if len(events) == 1 else sorted(events, key=sort_key)
         for event in (part for each in ordered for part in self._with_tasks(each)):
-            if isinstance(event, JobSubmitted) and event.job not in self.jobs:
+            if isinstance(event, JobSubmitted) and self._is_new_job(event):
                 new[event.job] = self._router.of_job(event).name
             if isinstance(event, JobUpdated) and self._moves(event):
                 changed += self._move(self.jobs[event.job], event.spec)
@@ -349,6 +358,10 @@ class Core:
             task for task in tasks if task.partition != array.partition or task.cause is PENDING
         ]
         return [event, *(replace(event, job=task.id) for task in elsewhere)]
+
+    def _is_new_job(self, event: JobSubmitted) -> bool:
+        """Whether a submission is neither a repetition nor a step."""
+        return event.job not in self.jobs and event.spec.step_of is None
 
     def _moves(self, event: JobUpdated) -> bool:
         """Whether a queued job is to be in another partition than now."""

@@ -47,7 +47,8 @@ class Redirector:
         """Continue the counts of the jobs of a recorded state."""
         if self.counters is not None:
             for number, job in self.principal.live.items():
-                self.counters.resume(job, counts.get(number, 0))
+                if job.spec.step_of is None:
+                    self.counters.resume(job, counts.get(number, 0))
 
     def takes(self, event: Event, orders: list[Order]) -> bool:
         """Whether an event is handled here, and not in the principal group.
@@ -80,7 +81,7 @@ class Redirector:
         Parameters
         ----------
         events, orders : of the principal group; a redirection adds its order.
-        new : numbers of the jobs that were submitted to it.
+        new : numbers of the jobs that were submitted to it; steps of jobs do not count.
         """
         if self.counters is None:
             return
@@ -89,7 +90,8 @@ class Redirector:
             if isinstance(event, JobEvent) and event.job in self.counters and event.job not in live:
                 self.counters.forget(event.job)
         started = {order.job for order in orders if type(order) is Start and not order.restart}
-        started &= live.keys()  # in sequential order a job may have ended meanwhile
+        # In sequential order a job may have ended meanwhile.
+        started = {n for n in started if n in live and live[n].spec.step_of is None}
         for number in started - {*new}:
             self.counters.started(live[number])
         # REDIR III.A: "Each job running in the principal group holds the number of jobs submitted

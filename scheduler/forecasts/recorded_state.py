@@ -27,7 +27,7 @@ from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import scenario_of
 from scheduler.replay.journal_reader import JournalReader
-from scheduler.state.arrays import last_number
+from scheduler.state.derived_jobs.arrays import last_number
 from scheduler.state.records import decode_core, encode_core
 
 #: Latest jobs that tell how run times and estimates differ, and what is submitted.

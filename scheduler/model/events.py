@@ -19,6 +19,7 @@ from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.model.requests.signals import EndSignal
+from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.model.resources import checked
 
@@ -51,6 +52,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     array : tasks of the array that the job is; None: it is none.
     task_of : the array that the job is a task of; None: it is none.
     end_signal : signal that it gets before the end of its walltime; None: none.
+    step_of : the job whose script starts the job as a step; None: it is none.
 
     Raises
     ------
@@ -78,6 +80,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     array: TaskArray | None = None
     task_of: TaskOf | None = None
     end_signal: EndSignal | None = None
+    step_of: StepOf | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -116,6 +116,7 @@ class Job:
         those that have ended without completing.
     sent : the last signal that was ordered for its processes.
     warned : whether it has got the signal before the end of its walltime.
+    is_lent : whether the processors of its first group belong to the job whose step it is.
     """
 
     state: JobState
@@ -154,6 +155,7 @@ class Job:
     tasks_failed: int = 0
     sent: SentSignal | None = None
     warned: bool = False
+    is_lent: bool = False
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
 
@@ -256,9 +258,17 @@ class Job:
         copy.resize, copy.restarts, copy.misses = self.resize, self.restarts, self.misses
         copy.backfilled, copy.why = self.backfilled, self.why
         copy.exit_code, copy.signal = self.exit_code, self.signal
-        copy.requeue_asked = self.requeue_asked
+        copy.requeue_asked, copy.is_lent = self.requeue_asked, self.is_lent
         copy.sent, copy.warned = self.sent, self.warned
         return copy
+
+    @property
+    def own_groups(self) -> dict[int, ProcSet]:
+        """Groups that may leave the job and that its end releases: all but a lent one."""
+        if not self.is_lent:
+            return self.groups
+        lent = next(iter(self.groups))
+        return {group: held for group, held in self.groups.items() if group != lent}
 
     @property
     def least(self) -> int:
@@ -299,7 +309,8 @@ class Job:
         state = self.resizes, self.restarts, self.size, given_up, self.bounds.minimum
         if self._smaller is None or self._smaller[0] != state:
             sizes = [to for to in self.history.contractions() if to >= self.least]
-            leave = (to for to in sizes if leaving_groups(self.groups, self.size - to) is not None)
+            groups = self.own_groups
+            leave = (to for to in sizes if leaving_groups(groups, self.size - to) is not None)
             self._smaller = state, tuple(leave)
         return self._smaller[1]
 

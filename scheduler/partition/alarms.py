@@ -67,6 +67,8 @@ class Alarms:
 
     def progressed(self, job: Job, point: ResizePoint, predictor: Predictor) -> None:
         """Set the estimate of a job that is at a resize point."""
+        if job.spec.step_of is not None:  # it has the rest of the walltime of its job
+            return
         predicted_s = predictor.progressed(job, point)
         if predicted_s is None:
             return
@@ -138,6 +140,8 @@ class Alarms:
         overdue, next_end = self._overdue()
         pass_due = bool(state.reservations) and min(state.reservations.values()) <= state.now
         for job in overdue:
+            if job.state is JobState.COMPLETING:  # a step that was ended with its job
+                continue
             if self.predictor is not None and self._is_extended(job):
                 self._extend(job, self.predictor)
                 next_end = min(next_end, job.estimated_end)

@@ -95,7 +95,7 @@ class JobEvents:
         state.vacate(job)
         job.state = final  # a legal transition from any state of a live job
         job.ended_at = state.now
-        if self._predictor is not None:
+        if self._predictor is not None and job.spec.step_of is None:
             self._ended.append(job)
             if self._learns_at_once:
                 self.train_predictor()
@@ -253,13 +253,13 @@ class JobEvents:
     def on_hold_changed(self, event: HoldChanged) -> None:
         """Hold a queued job, or release it."""
         job = self._state.jobs.get(event.job)
-        if job is not None and job.state is S.PENDING:
+        if job is not None and job.state is S.PENDING and job.spec.step_of is None:
             self._queueing.set_hold(job, event.hold)
 
     def on_job_requeued(self, event: JobRequeued) -> None:
-        """End a live job in order to queue it again."""
+        """End a live job in order to queue it again; a step is not queued again."""
         job = self._state.live.get(event.job)
-        if job is not None and job.state is not S.COMPLETING:
+        if job is not None and job.state is not S.COMPLETING and job.spec.step_of is None:
             reason = Reason("requeue", "{why}", {"why": event.why})
             self._state.kill(job, S.PENDING, reason)
             job.requeue_asked = True
@@ -276,12 +276,14 @@ class JobEvents:
                 self._alarms.signals.send(each, event.number, reason, to_script=event.to_script)
 
     def on_job_updated(self, event: JobUpdated) -> None:
-        """Change the request of a job."""
+        """Change the request of a job; that of a step changes with its job."""
         job = self._state.jobs.get(event.job)
-        if job is not None and job.state is S.PENDING:
+        if job is None or job.spec.step_of is not None:
+            return
+        if job.state is S.PENDING:
             self._queueing.withdraw(job)
             self._queueing.change_request(job, event.spec)
-        elif job is not None and job.id in self._state.live and job.state is not S.COMPLETING:
+        elif job.id in self._state.live and job.state is not S.COMPLETING:
             self._change_limits(job, event.spec)
 
     def _cancel_array(self, array: Job, event: JobCancelled) -> None:
@@ -303,6 +305,7 @@ class JobEvents:
             job.estimate_s = job.walltime_s
         self._alarms.limit(job)
         state.expect(job)
+        self._queueing.steps.limit(job)
         state.compression_due = True
         state.request_pass()
         self._alarms.wake_by(max(job.estimated_end, state.now))

@@ -335,6 +335,8 @@ class Partition:
         known = self.state.jobs.get(job)
         if known is not None and known.spec.array is not None and known.state is PENDING:
             return self._queueing.arrays.reason(known)
+        if known is not None and known.spec.step_of is not None and known.state is PENDING:
+            return self._queueing.steps.reason(known)
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.scheduling
@@ -432,8 +434,9 @@ class Partition:
         if number in jobs:
             return
         job = jobs[number] = Job(number, event.spec, event.at)
-        if event.spec.conditions is not None or event.spec.array is not None:
-            job.conditions = event.spec.conditions
+        spec = event.spec
+        if spec.conditions is not None or spec.array is not None or spec.step_of is not None:
+            job.conditions = spec.conditions
             self._queueing.admit(job)
             return
         passes = self._passes

@@ -1,7 +1,7 @@
 """How jobs enter and leave the queue of a partition.
 
-A queued job is in one of three places: in the queue, among the jobs that are not eligible, or, as
-an array, among the arrays whose tasks come to the queue one after the other.
+A queued job is in one of four places: in the queue, among the jobs that are not eligible, as an
+array among the arrays whose tasks come to the queue one after the other, or as a step with its job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, Eligibility, note_change
 from scheduler.partition.passes import Passes
-from scheduler.state.arrays import Arrays
+from scheduler.partition.step_starts import StepStarts
+from scheduler.state.derived_jobs.arrays import Arrays
 from scheduler.state.scheduler_state import SchedulerState
 
 
@@ -33,6 +34,7 @@ class Queueing:
     ----------
     eligibility : the queued jobs that are not eligible.
     arrays : the arrays that are eligible.
+    steps : starts the steps of job scripts.
     """
 
     def __init__(
@@ -41,9 +43,13 @@ class Queueing:
         self._state, self._alarms, self._passes, self._awaited = state, alarms, passes, awaited
         self.eligibility = Eligibility(state.jobs, awaited, self._enqueue)
         self.arrays = Arrays(state.jobs, awaited.tasks)
+        self.steps = StepStarts(state)
 
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""
+        if job.spec.step_of is not None:
+            self.steps.admit(job)
+            return
         if job.conditions is None:
             self._enqueue(job)
             return
@@ -99,6 +105,9 @@ class Queueing:
         if job.conditions is not None:
             self.eligibility.remove(job)
             return
+        if job.spec.step_of is not None:
+            self._state.steps.remove(job)
+            return
         if job.spec.array is not None:
             self.arrays.close(job)
             return
@@ -125,6 +134,8 @@ class Queueing:
             array = self.arrays.note_end(job, state.now, state.orders)
             if array is not None:
                 self.note_end(array)
+        if job.spec.step_of is not None:
+            self.steps.note_end(job)
 
     def set_hold(self, job: Job, hold: Hold) -> None:
         """Hold a queued job, or release it; the tasks of an array that are queued, too."""

@@ -15,13 +15,13 @@ HOLD_S = 30.0
 def reason_to_requeue(job: Job, event: JobEnded, most: int) -> Reason | None:
     """Reason to queue a job again that has ended; None if it is not to run again.
 
-    A job that was cancelled or over its walltime is not.
+    A job that was cancelled or over its walltime is not, and a step never is.
 
     Parameters
     ----------
     most : how often a job may die in succession without a new checkpoint.
     """
-    if job.cause not in (None, JobState.NODE_FAIL):
+    if job.cause not in (None, JobState.NODE_FAIL) or job.spec.step_of is not None:
         return None
     why = job.why or event.why
     if not event.began and job.restarts == 0:

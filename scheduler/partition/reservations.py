@@ -107,7 +107,7 @@ def _can_leave(resizes: Resizes, job: Job, begin: float) -> ProcSet:
         return ProcSet()
     if resizes.scenario.resizing_of(job.spec.queue) is None or resizes.soon(job) > begin:
         return ProcSet()
-    groups = leaving_groups(job.groups, job.size - job.smaller[-1])
+    groups = leaving_groups(job.own_groups, job.size - job.smaller[-1])
     return ProcSet.union(job.groups[group] for group in groups or ())
 
 

@@ -210,7 +210,7 @@ class Resizes:
         self, job: Job, processors: ProcSet, reason: Callable[[ProcSet], Reason]
     ) -> Contract | None:
         """Contract a job by groups that hold any of these processors; None if none can leave."""
-        hit = [group for group, held in job.groups.items() if held & processors]
+        hit = [group for group, held in job.own_groups.items() if held & processors]
         for to in sorted(job.history.contractions()) if hit else ():
             if to < job.least or self._view.failed_lately(job, to):
                 continue
@@ -229,7 +229,7 @@ class Resizes:
         None, too, if no group of the job is on a node that drains.
         """
         machine = self._state.machine
-        there = [held for held in job.groups.values() if held & machine.draining]
+        there = [held for held in job.own_groups.values() if held & machine.draining]
         to = self._size_to_leave(job, sum(map(len, there))) if there else None
         if to is None:
             return None
@@ -302,9 +302,9 @@ class Resizes:
         return Contract(job.id, job.resizes, to, groups, decision.reason)
 
     def _on_nodes(self, job: Job, nodes: tuple[str, ...]) -> list[int]:
-        """Groups of a job that have processors of any of these nodes; all groups for no nodes."""
+        """Groups that may leave and have processors of any of these nodes; all for no nodes."""
         by_node = self._state.machine.by_node
-        held = job.groups.items()
+        held = job.own_groups.items()
         return [group for group, part in held if not nodes or {*nodes} & {*by_node(part)}]
 
     def _leaving(self, job: Job, count: int, among: Sequence[int]) -> tuple[int, ...] | None:
@@ -396,9 +396,10 @@ def _check(decision: Decision) -> None:
 
 
 def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
-    """Whether these are different groups of the job that have this many processors together."""
-    known = len(set(groups)) == len(groups) and all(group in job.groups for group in groups)
-    return known and sum(len(job.groups[group]) for group in groups) == count
+    """Whether these are different groups that may leave and have this many processors together."""
+    own = job.own_groups
+    known = len(set(groups)) == len(groups) and all(group in own for group in groups)
+    return known and sum(len(own[group]) for group in groups) == count
 
 
 def note_progress(job: Job, event: ResizePoint) -> None:

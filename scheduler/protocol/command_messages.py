@@ -193,6 +193,7 @@ class ListJobs(MessageBase):
     Attributes
     ----------
     live : whether to include the jobs that have not ended.
+    steps : whether to include the steps of jobs that have not ended; ended ones are always there.
     since, until : the jobs that ended within these times, Unix seconds.
     user, state, name : the jobs with this user, final state (long name) or name.
     limit : how many ended jobs at most: those that ended last. None: as many as the service allows.
@@ -202,6 +203,7 @@ class ListJobs(MessageBase):
     job: int | None = None
     ended: bool = False
     live: bool = True
+    steps: bool = False
     since: float | None = None
     until: float | None = None
     user: str | None = None
@@ -268,10 +270,12 @@ class JobInfo(msgspec.Struct):
         if there are none.
     partition : name of its partition; "" if the service has none.
     iterations : number of all iterations, as far as it is known; 0 if it is not.
-    label : how users write a task, 17_4, and an array with tasks to come, 17_[5-9]; "" for others,
-        which are written as their number.
+    label : how users write a task, 17_4, an array with tasks to come, 17_[5-9], and a step, 17.0;
+        "" for others, which are written as their number.
     error : path of the file for its standard error; "": that of its output.
     ignored : options of its script that have no effect; "": none.
+    step_of : number of the job whose script has started it as a step; 0: it is no step.
+    steps : index and job number of each step; only in the answer to a question for one job.
     """
 
     job: int
@@ -320,6 +324,8 @@ class JobInfo(msgspec.Struct):
     label: str = ""
     error: str = ""
     ignored: str = ""
+    step_of: int = 0
+    steps: list[tuple[int, int]] = []
 
 
 class JobListing(MessageBase, tag="Jobs"):

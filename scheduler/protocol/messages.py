@@ -13,6 +13,7 @@
                               ListNodes, ChangeNode, RemoveNode, CreateReservation,
                               CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
                               Stop
+    from job scripts          RunStep, WaitStep, EndStep
 """
 
 from __future__ import annotations
@@ -28,9 +29,15 @@ from scheduler.protocol.agent_messages import *
 from scheduler.protocol.change_messages import *
 from scheduler.protocol.command_messages import *
 from scheduler.protocol.machine_messages import *
+from scheduler.protocol.step_messages import *
 
 Message: TypeAlias = (
-    ApplicationMessage | AgentMessage | CommandMessage | ChangeMessage | MachineMessage
+    ApplicationMessage
+    | AgentMessage
+    | CommandMessage
+    | ChangeMessage
+    | MachineMessage
+    | StepMessage
 )
 
 

@@ -36,6 +36,7 @@ from scheduler.service.record.journal import Journal
 from scheduler.service.record.opening import refusing_damage
 from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import go_on_without, recover
+from scheduler.service.step_requests import StepRequests
 
 #: Least time between two commands of a batch system, seconds.
 COMMANDS_S = 1.0
@@ -83,6 +84,7 @@ class Components:
     ends: JobEnds
     applications: ApplicationScheduler
     changes: JobChanges
+    steps: StepRequests
     policy_errors: PolicyErrors
     nodes: NodeStates
     reservations: AdvanceReservations
@@ -159,6 +161,7 @@ def _assemble(
         ends,
         applications,
         JobChanges(core, applications, clock),
+        StepRequests(core, journal, applications, admission, clock),
         errors,
         NodeStates(core, monitor),
         AdvanceReservations(core, clock),

@@ -210,8 +210,14 @@ class Driver:
         """
         jobs = self._core.jobs
         changes = (*events, *orders)
-        numbers = [change.job for change in changes if isinstance(change, JobEvent | JobOrder)]
+        named = [change.job for change in changes if isinstance(change, JobEvent | JobOrder)]
         routine = all(isinstance(change, ROUTINE) for change in changes)
+        # A change of a job concerns its steps: their time, and whose their processors are.
+        numbers = [
+            each
+            for number in dict.fromkeys(named)
+            for each in (number, *(step.id for step in self._core.steps_of(number)))
+        ]
         for number in dict.fromkeys(numbers):
             job = jobs.get(number)
             if job is None:

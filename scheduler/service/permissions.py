@@ -32,6 +32,9 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.Facts: _JOB,
     m.GroupReady: _JOB,
     m.ProgramFault: _JOB,
+    m.RunStep: _JOB,  # the script of the job, by its token
+    m.WaitStep: _JOB,
+    m.EndStep: _JOB,
     m.AgentHello: frozenset(("agent",)),
     m.AgentArrival: frozenset(("agent",)),
     m.Submit: _PEOPLE,
@@ -148,6 +151,8 @@ def _told(message: m.Message) -> str:
             return f"reservation {name} is cancelled"
         case m.Cancel(job=job):
             return f"job {job} is cancelled"
+        case m.EndStep(job=job, step=step):
+            return f"step {step} of job {job} is ended"
         case m.Withdraw(job=job):
             return f"job {job} is withdrawn"
         case m.HoldJob(job=job, hold=hold):

@@ -15,7 +15,7 @@ from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from scheduler.model.events import Event, JobCancelled, JobStarted
-from scheduler.model.job import FINAL, JobState
+from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode, request_of
@@ -42,6 +42,7 @@ from scheduler.service.reading.questions import (
 )
 from scheduler.service.reading.questions import answer as answer_question
 from scheduler.service.reading.reader_link import DirectReader, ReaderLink
+from scheduler.service.record.opening import JournalFullError
 from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
@@ -191,6 +192,8 @@ class RequestHandler:
             case m.ProgramFault():
                 self._remap.startup.note_fault(check(message.job, message.token), message)
                 return m.Done()
+            case m.RunStep() | m.WaitStep() | m.EndStep():
+                return self._on_step(peer, message, check(message.job, message.token))
             case _:
                 return self._on_command(peer, message, sender)
 
@@ -229,6 +232,28 @@ class RequestHandler:
             verify=self._components.config.verify,
             resizable=job.spec.resizable,
         )
+
+    def _on_step(
+        self, peer: bytes, message: m.RunStep | m.WaitStep | m.EndStep, job: Job
+    ) -> m.Message | None:
+        """Answer the script of a job that starts a step, waits for it or ends it."""
+        steps = self._components.steps
+        match message:
+            case m.RunStep():
+                self._driver.decide_pending()  # its job may have ended in this turn
+                try:
+                    accepted, event = steps.request(job, message)
+                except JournalFullError:  # the script repeats its request until there is room
+                    return None
+                self._driver.events += [event] if event is not None else []
+                self._answer_later(peer, message.id, lambda: accepted)
+            case m.WaitStep(step=number):
+                self._waits.add(steps.step(job, number).id, peer, message.id)
+                self._driver.changed_jobs.add(number)  # it may have ended already
+            case m.EndStep(step=number):
+                self._driver.events += steps.end(job, number)
+                self._answer_later(peer, message.id, m.Done)
+        return None
 
     def _on_command(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
         apps = self._applications
@@ -285,6 +310,7 @@ class RequestHandler:
                 return None
             case m.ListJobs(job=int(number)):
                 info = apps.info_with_ranks(apps.job(number))
+                info.steps = self._components.steps.numbers(number)
                 return m.JobListing(now=self._components.clock.wall(), jobs=[info])
             case m.Explain():
                 number = apps.job(message.job).id
@@ -375,7 +401,7 @@ class RequestHandler:
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""
         # Jobs whose end could not be written are listed with those that have not ended.
-        jobs = self._applications.live() if message.live else []
+        jobs = self._applications.live(steps=message.steps) if message.live else []
         if message.live and self.halted:
             jobs = [*self._core.jobs.values()]
         rows: dict[int, msgspec.Raw] = {}

@@ -24,7 +24,15 @@ RETRY_S = 0.5
 LIMIT = 100_000
 
 _HELD = (
-    m.Hello | m.AtResizePoint | m.JoinPort | m.ResizeReport | m.Facts | m.GroupReady | m.AgentHello
+    m.Hello
+    | m.AtResizePoint
+    | m.JoinPort
+    | m.ResizeReport
+    | m.Facts
+    | m.GroupReady
+    | m.AgentHello
+    | m.RunStep
+    | m.EndStep
 )
 
 
@@ -32,6 +40,7 @@ _QUESTIONS = (
     m.ListJobs
     | m.Explain
     | m.Wait
+    | m.WaitStep
     | m.ServerInfo
     | m.ListNodes
     | m.ListReservations

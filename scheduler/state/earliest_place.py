@@ -98,7 +98,7 @@ def _released(machine: Machine, job: Job, time: float, leaving: set[int]) -> Pro
     ----------
     leaving : jobs whose contraction has been counted; the function adds this one.
     """
-    groups, resize = job.groups, job.resize
+    groups, resize = job.own_groups, job.resize
     if len(groups) == 1:
         return machine.usable(*groups.values())
     numbers = list(groups)

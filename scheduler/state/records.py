@@ -75,6 +75,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks_failed: int = 0
     sent: SentSignal | None = None
     warned: bool = False
+    is_lent: bool = False
     history: History | None = None
 
     @classmethod

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import cast
 
+from scheduler.model.events import JobSpec
 from scheduler.model.history import Moves
 from scheduler.model.job import FINAL, STARTING, Job, JobState
 from scheduler.model.machine import Machine, Node
-from scheduler.model.orders import Kill, Order, Reason
+from scheduler.model.orders import Drop, Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.model.selection import Selection
 from scheduler.model.space import NONE
+from scheduler.state.derived_jobs.steps import Steps, lent_group
 from scheduler.state.exclusions import Exclusion, Exclusions
 from scheduler.state.expected_releases import ExpectedReleases
 from scheduler.state.learned_demands import LearnedDemands
@@ -48,6 +50,7 @@ class SchedulerState:
     now : time of the latest instant handled, s.
     live : the jobs that hold processors.
     resizable : the live jobs that may run on more than one size.
+    steps : the steps of job scripts that have not ended.
     releases : expected releases of the allocations.
     freeing : processors that contractions under way will release.
     multi_resource : whether a node or a job ever named a resource besides processors, so that
@@ -88,6 +91,7 @@ class SchedulerState:
         self.jobs = jobs
         self.live: dict[int, Job] = {}
         self.resizable: dict[int, Job] = {}
+        self.steps = Steps()
         self.multi_resource = bool(machine.pools.names)
         self.releases = ExpectedReleases(self.quantity(0))
         self.freeing = 0
@@ -202,7 +206,7 @@ class SchedulerState:
 
     def held(self, job: Job) -> ProcSet:
         """Processors of a live job that would be free if it ended."""
-        return self.machine.usable(ProcSet.union(job.groups.values()))
+        return self.machine.usable(ProcSet.union(job.own_groups.values()))
 
     def overdue(self) -> list[Job]:
         """Live jobs whose estimates have passed, in order of their estimated ends."""
@@ -330,7 +334,7 @@ class SchedulerState:
         job.started_at = now
         job.size = size
         job.sizes += ((now, size),)
-        if self.multi_resource:
+        if self.multi_resource or job.is_lent:
             self.machine.pools.take(spec.resources)
             self.expect(job)
         else:
@@ -348,9 +352,12 @@ class SchedulerState:
 
     def expect(self, job: Job) -> None:
         """Set when a live job is expected to release what it holds; now if it is COMPLETING."""
+        if job.is_lent and len(job.groups) == 1:  # its job will release it
+            self.releases.forget(job.id)
+            return
         self.releases_changed()
         count_usable = self.machine.count_usable
-        held = sum(map(count_usable, job.groups.values()))
+        held = sum(map(count_usable, job.own_groups.values()))
         end = self.now if job.state is S.COMPLETING else job.estimated_end
         if job.state is S.CONTRACTING and job.resize is not None:
             leaving = sum(count_usable(job.groups[g]) for g in job.resize.leaving)
@@ -372,18 +379,25 @@ class SchedulerState:
         self.processors_released()
 
     def vacate(self, job: Job) -> None:
-        """Release everything that a live job holds."""
+        """Release everything that a live job holds; its steps keep what they have."""
         if job.resize is not None:
             self.end_resize(job)
-        if self.profile is not None and job.estimated_end != self.now:
-            self._update_profile(job, job.estimated_end)
         number, machine = job.id, self.machine
-        for processors in job.groups.values():
+        if number in self.steps:
+            self.end_steps(job)
+            self._hand_over(job)
+        own = job.own_groups
+        if self.profile is not None and own and job.estimated_end != self.now:
+            self._update_profile(job, job.estimated_end)
+        for processors in own.values():
             machine.release(processors)
         if self.multi_resource:
             machine.pools.take(job.spec.resources, -1)
-        self.processors_released()
-        job.groups = {}
+        if own:
+            self.processors_released()
+        if job.spec.step_of is not None:
+            self.steps.remove(job)
+        job.groups, job.is_lent = {}, False
         self.releases.forget(number)
         del self.live[number]
         if self.resizable:
@@ -397,6 +411,29 @@ class SchedulerState:
         self.expect(job)
         self.compression_due = True
         self.orders.append(Kill(job.id, reason))
+        if job.id in self.steps:
+            self.end_steps(job)
+
+    def end_steps(self, job: Job) -> None:
+        """Order the end of the steps of a job that ends; those that wait are dropped."""
+        text = "job {job} ends: {why}" if job.why else "job {job} ends"
+        reason = Reason("step", text, {"job": job.id, "why": job.why})
+        for step in self.steps.of(job.id):
+            if step.state is S.PENDING:
+                self.steps.remove(step)
+                step.become(S.CANCELLED)
+                step.why, step.ended_at = reason.sentence, self.now
+                self.orders.append(Drop(step.id, reason))
+            elif step.state is not S.COMPLETING:
+                self.kill(step, S.CANCELLED, reason)
+
+    def _hand_over(self, job: Job) -> None:
+        """Leave what a job has lent to its steps, which release it at their end."""
+        lent = ProcSet.union(lent_group(step) for step in self.steps.of(job.id))
+        job.groups = {group: held - lent for group, held in job.groups.items()}
+        for step in self.steps.of(job.id):
+            step.is_lent = False
+            self.expect(step)
 
     def restore(self, now: float, nodes: Iterable[Node], jobs: Iterable[Job]) -> None:
         """Take over recorded jobs and nodes. Precondition: the state has neither.
@@ -420,6 +457,9 @@ class SchedulerState:
             if job.resize is not None and not job.resize.expands:
                 self.freeing += job.resize.old - job.resize.new
             self.machine.pools.take(job.spec.resources)
+        for job in sorted(jobs, key=_number):
+            if job.spec.step_of is not None and job.state not in FINAL:
+                self.steps.add(job)
         if self.machine.pools.names:
             self.multi_resource = True
             self.releases = ExpectedReleases(self.quantity(0))
@@ -427,7 +467,7 @@ class SchedulerState:
             job.demand = self.quantity(job.processors, job)
             self.expect(job)
         for job in sorted(jobs, key=_queue_order):
-            if job.state is S.PENDING and job.conditions is None and job.spec.array is None:
+            if job.state is S.PENDING and job.conditions is None and _queues(job.spec):
                 self.machine.pools.register(job.spec.resources)
                 self.queue.add(job, now)
         if self.machine.pools.names:
@@ -480,3 +520,12 @@ def _start_order(job: Job) -> tuple[float, int]:
 
 def _queue_order(job: Job) -> tuple[float, int]:
     return (job.queued_at, job.id)
+
+
+def _number(job: Job) -> int:
+    return job.id
+
+
+def _queues(spec: JobSpec) -> bool:
+    """Whether a job of this request enters the queue itself when it is eligible."""
+    return spec.array is None and spec.step_of is None

@@ -122,7 +122,8 @@ class View(MachineNow):
         if not state.excluding:
             return True
         assert isinstance(head, Job)
-        groups = leaving_groups(job.groups, job.size - to)
+        assert isinstance(job, Job)
+        groups = leaving_groups(job.own_groups, job.size - to)
         kept = state.kept_from(head)
         return any(bool(job.groups[group] - kept) for group in groups or ())
 

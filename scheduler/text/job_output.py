@@ -6,7 +6,8 @@ The names have the placeholders of Slurm's `sbatch`.
 ``%j``          number of the job
 ``%A``          number of its array, if it is a task; otherwise of the job
 ``%{JOB_ID}``   number of the job; 17_4 of task 4 of array 17
-``%J``          the same, since an output belongs to a job, no step
+``%J``          the same; 17.0 of step 0 of job 17
+``%s``          index of a step in its job; otherwise 0
 ``%a``          index of a task in its array; otherwise 0
 ``%t``          0: there is one file for a job
 ``%x``, ``%u``  name of the job, and of its user
@@ -28,10 +29,10 @@ import re
 
 from reshape.errors import ReshapeError
 
-_PLACEHOLDER = re.compile(r"%(?:\{JOB_ID\}|(\d*)([jJAatxuN%]))")
+_PLACEHOLDER = re.compile(r"%(?:\{JOB_ID\}|(\d*)([jJAastxuN%]))")
 #: The most digits to which a number is filled up.
 _DIGITS = 10
-_KNOWN = "%j %J %A %a %t %x %u %N %% and %{JOB_ID}"
+_KNOWN = "%j %J %A %a %s %t %x %u %N %% and %{JOB_ID}"
 
 
 def check_output_name(text: str, what: str = "output") -> None:
@@ -62,7 +63,7 @@ def output_name(text: str, *, job: int, name: str, user: str, host: str = "") ->
         known, and `%N` stays.
     """
     texts = {"x": name, "u": user, "N": host.partition(".")[0] or "%N", "%": "%"}
-    numbers = {"j": job, "J": job, "A": job, "a": 0, "t": 0}
+    numbers = {"j": job, "J": job, "A": job, "a": 0, "s": 0, "t": 0}
 
     def value(match: re.Match[str]) -> str:
         digits, letter = match.groups()
@@ -84,6 +85,27 @@ def task_output(text: str, array: int, index: int) -> str:
         if letter not in numbers:
             return match.group()
         return str(numbers[letter]).zfill(min(int(digits or 0), _DIGITS))
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def step_output(text: str, job: int, label: str) -> str:
+    """Replace the placeholders of the job and the index in the name of a step's output file.
+
+    Parameters
+    ----------
+    job : number of the job of the step.
+    label : the step as users write it, 17.0.
+    """
+    numbers = {"j": str(job), "s": label.rpartition(".")[2]}
+
+    def value(match: re.Match[str]) -> str:
+        digits, letter = match.groups()
+        if letter in (None, "J"):
+            return label
+        if letter not in numbers:
+            return match.group()
+        return numbers[letter].zfill(min(int(digits or 0), _DIGITS))
 
     return _PLACEHOLDER.sub(value, text)
 

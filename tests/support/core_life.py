@@ -7,6 +7,7 @@ from collections import Counter
 from math import inf
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -40,9 +41,11 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Contract, Expand, Order, Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.resources import Quantity
 from scheduler.partition.partition import Partition
+from scheduler.partition.step_starts import LEAST_S
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
@@ -50,6 +53,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.few_nodes import FewNodes
+from scheduler.state.derived_jobs.steps import lent_group
 from scheduler.state.view import View
 
 NODES = {"n1": 4, "n2": 3, "n3": 5}
@@ -205,6 +209,30 @@ class AnyLife(RuleBasedStateMachine):
         )
         self.waiting.append(JobSubmitted(self.time, job, spec))
 
+    @rule(data=st.data(), processors=st.integers(1, 4), more=st.sampled_from([0, 0, 1, 3]))
+    def start_steps(self, data: st.DataObject, processors: int, more: int) -> None:
+        """A script requests steps; now and then its job has ended, or there is none."""
+        if not self.core.live:
+            self.last += 1
+            self.submitted.add(self.last)
+            self.waiting.append(JobSubmitted(self.time, self.last, JobSpec(processors, 20.0)))
+        self.deliver()
+        rigid = [n for n, job in self.core.live.items() if not job.spec.resizable]
+        job = data.draw(st.sampled_from([*rigid, *rigid, *rigid, 0]), label="job")
+        partition = self.core.jobs[job].partition if job in self.core.jobs else ""
+        for index in range(data.draw(st.integers(1, 3), label="steps")):
+            self.last += 1
+            self.submitted.add(self.last)
+            spec = JobSpec(
+                processors,
+                100.0,
+                processors + more,
+                partition=partition,
+                step_of=StepOf(job, index),
+            )
+            self.waiting.append(JobSubmitted(self.time, self.last, spec))
+        self.deliver()
+
     @rule(
         data=st.data(),
         what=st.sampled_from(["hold", "release", "requeue", "update"]),
@@ -357,7 +385,8 @@ class AnyLife(RuleBasedStateMachine):
             assert str(order.reason).endswith("]")
             if isinstance(order, Start | Expand):
                 assert order.group < self.core.jobs[order.job].next_group
-                if not (isinstance(order, Start) and order.restart):
+                is_step = self.core.jobs[order.job].spec.step_of is not None
+                if not (isinstance(order, Start) and (order.restart or is_step)):
                     self.check_exclusions(order)
 
     def check_exclusions(self, order: Start | Expand) -> None:
@@ -376,7 +405,7 @@ class AnyLife(RuleBasedStateMachine):
         everywhere: set[int] = set()
         for partition in self.partitions:
             machine, seen = partition.machine, machine_numbers(partition.machine)
-            held = [held for job in partition.live.values() for held in job.groups.values()]
+            held = [held for job in partition.live.values() for held in job.own_groups.values()]
             assert all(held)
             taken: set[int] = set()
             for part in [*held, machine.free]:
@@ -392,6 +421,36 @@ class AnyLife(RuleBasedStateMachine):
             everywhere |= seen
 
     @invariant()
+    def steps_have_what_their_jobs_were_granted(self) -> None:
+        """Jobs keep their grants, which their steps share; none waits for what is idle."""
+        for partition in self.partitions:
+            steps = partition.state.steps
+            for number in {
+                job.spec.step_of.job for job in self.core.jobs.values() if job.spec.step_of
+            }:
+                lent = [lent_group(step) for step in steps.of(number) if step.is_lent]
+                assert all(lent)
+                job = partition.live.get(number)
+                if job is None:
+                    assert not lent
+                    assert not steps.waiting(number)
+                    continue
+                granted = ProcSet.union(job.groups.values())
+                assert len(granted) == job.size
+                assert not ProcSet.union(lent) - granted
+                idle = steps.idle(job)
+                assert len(granted) == len(idle) + sum(map(len, lent)), "lent twice"
+                assert all(step.processors > len(idle) for step in steps.waiting(number))
+                if job.state is JobState.COMPLETING:
+                    assert {step.state for step in steps.of(number)} <= {JobState.COMPLETING}
+                for step in steps.of(number):
+                    if step.is_lent and job.expected_end > step.started_at + LEAST_S:
+                        assert step.expected_end == pytest.approx(job.expected_end)
+        for step in self.core.jobs.values():
+            if step.spec.step_of is not None:
+                assert step in self.core.steps_of(step.spec.step_of.job) or step.state in FINAL
+
+    @invariant()
     def every_job_in_one_place(self) -> None:
         known = self.submitted - {e.job for e in self.waiting if isinstance(e, JobSubmitted)}
         assert {job.id for job in self.core.jobs.values() if job.spec.task_of is None} == known
@@ -401,11 +460,12 @@ class AnyLife(RuleBasedStateMachine):
             apart = [job.id in partition.waiting for partition in self.partitions]
             is_open = job.state is JobState.PENDING and job.conditions is None
             is_array = job.spec.array is not None and is_open
-            places = [*queued, *live, *apart, is_array, job.state in FINAL]
+            is_step = job.spec.step_of is not None and is_open
+            places = [*queued, *live, *apart, is_array, is_step, job.state in FINAL]
             assert sum(places) == 1, f"job {job.id} {job.state.name}: {places}"
-            assert any([*queued, *apart, is_array]) == (job.state is JobState.PENDING)
+            assert any([*queued, *apart, is_array, is_step]) == (job.state is JobState.PENDING)
             assert any(apart) == (job.conditions is not None)
-            if any(apart) or is_array:
+            if any(apart) or is_array or is_step:
                 assert str(self.core.reason_pending(job.id))
             assert bool(job.groups) == any(live)
             assert (job.ended_at is not None) == (job.state in FINAL)
@@ -439,7 +499,7 @@ class AnyLife(RuleBasedStateMachine):
                 expected[job] = expected.get(job, none) + quantity
             returning = partition.machine.count_usable
             for job in partition.live.values():
-                back = partition.state.quantity(sum(map(returning, job.groups.values())), job)
+                back = partition.state.quantity(sum(map(returning, job.own_groups.values())), job)
                 assert expected.pop(job.id, none) == back
             assert all(quantity == none for quantity in expected.values())
             assert list(partition.state.releases) == sorted(partition.state.releases)

@@ -8,7 +8,7 @@ together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
            [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
-           [array=INDICES] [signal=SIGNAL]
+           [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX]
     @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
     @TIME requeue JOB | signal JOB NUMBER [batch] | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
@@ -66,6 +66,7 @@ from scheduler.model.orders import (
 )
 from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.model.requests.signals import EndSignal
+from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
 
@@ -134,7 +135,7 @@ SUBMIT: tuple[set[str], set[str]] = (
     {"requeue", "hold", "strict"},
     {
         *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
-        *("partition", "name", "user", "begin", "after", "array", "signal"),
+        *("partition", "name", "user", "begin", "after", "array", "signal", "step"),
     },
 )
 #: Event -> words and named words that it may have besides its numbers.
@@ -229,6 +230,7 @@ def read_event(line: str) -> Event:
             conditions=read_conditions(words, named),
             array=TaskArray.parse(named["array"]) if "array" in named else None,
             end_signal=EndSignal.parse(named["signal"]) if "signal" in named else None,
+            step_of=StepOf(*map(int, named["step"].split("."))) if "step" in named else None,
         )
         return (JobSubmitted if what == "submit" else JobUpdated)(time, job, spec)
     if what == "request":

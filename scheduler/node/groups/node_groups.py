@@ -28,7 +28,12 @@ from scheduler.node.groups.group_ends import GroupEnd, failed_start, never_began
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.output_end import OutputEnd
-from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
+from scheduler.node.groups.processes import (
+    AGENT_VARIABLE,
+    GROUP_VARIABLE,
+    GroupProcesses,
+    ProcessTree,
+)
 from scheduler.node.groups.signalling import signal_programs
 from scheduler.node.groups.stand_ins import StandIns
 from scheduler.protocol import messages as m
@@ -132,20 +137,17 @@ class NodeGroups:
         # A watched resize has ended when the job gets another group. The groups that restart from
         # its restart point may take their time.
         self._watches.pop(order.job, None)
-        own = {AGENT_VARIABLE: self._mark}
-        numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
+        own = {AGENT_VARIABLE: self._mark, GROUP_VARIABLE: f"{order.job}.{order.group}"}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
         spans = isinstance(order, m.StartGroup) and bool(order.hosts)
         is_proxy = isinstance(order, m.StartProxy)
         is_script = isinstance(order, m.StartGroup) and order.script
-        tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy, is_script=is_script)
+        tree = ProcessTree(own, spans=spans, is_proxy=is_proxy, is_script=is_script)
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            tree.start = self._started(
-                order, own | numbers | cpus | {own_folders.VARIABLE: folders}
-            )
+            tree.start = self._started(order, own | cpus | {own_folders.VARIABLE: folders})
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return

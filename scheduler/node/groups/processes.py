@@ -23,6 +23,8 @@ from scheduler.protocol import messages as m
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"
 _MARK = f"{AGENT_VARIABLE}=".encode()
+#: Names the group of a process, as JOB.GROUP.
+GROUP_VARIABLE = "RESHAPE_AGENT_GROUP"
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")

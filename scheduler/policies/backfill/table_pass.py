@@ -121,7 +121,7 @@ class TablePass(SchedulingPass):
         for number, job in live.items():
             end = -inf if job.state is JobState.COMPLETING else job.estimated_end
             learned = None if state.demands is None else state.demands.learned(job)
-            now_held = job.next_group, len(job.groups), end, learned
+            now_held = job.next_group, len(job.own_groups), end, learned
             if held.get(number) != now_held:
                 held[number] = now_held
                 table.run(number, state.held(job), end, self._demand(job))

@@ -400,4 +400,9 @@ def _known_term(term: Term, find: Callable[[int], Job]) -> Term:
         other = find(term.job)
     except ReshapeError as error:
         raise ReshapeError(f"--dependency {term}: {error}") from None
+    if other.spec.step_of is not None:
+        raise ReshapeError(
+            f"--dependency {term}: it is step {other.spec.step_of}: name its job"
+            f" {other.spec.step_of.job}"
+        )
     return replace(term, met=outcome(term, other)) if other.state in FINAL else term

@@ -13,7 +13,6 @@ from reshape.errors import PermissionDenied, ReshapeError
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
-from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_format import LAST_JOB
 from scheduler.replay.journal_reader import Facts, lost_submission
@@ -26,7 +25,7 @@ from scheduler.service.record.descriptions import describe, encode_summary, task
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because
 from scheduler.service.record.journal import Journal
-from scheduler.state.arrays import last_number
+from scheduler.state.derived_jobs.arrays import last_number
 from scheduler.text.plain import (
     LONGEST_NAME,
     LONGEST_REASON,
@@ -57,9 +56,7 @@ class ApplicationScheduler:
         self._launches, self._clock = launches, clock
         self._admission = admission
         self._next = journal.last_job() + 1
-        arrays = [job.id for job in core.jobs.values() if job.spec.array is not None]
-        own = [number for number in arrays if last_number([core.jobs[number]]) == self.last]
-        self.last_submitted = own[0] if own else self.last
+        self.last_submitted = self._last_submitted()
 
     # ------------------------------------------------------------------ submissions
 
@@ -81,9 +78,7 @@ class ApplicationScheduler:
         self._journal.check_room()
         number = self.last_submitted = self._next
         self._next += 1 if spec.array is None else 1 + spec.array.count
-        token = secrets.token_hex(16)
-        self._launches[number] = Launch(submission, token)
-        self._journal.add_job(number, token, submission)
+        self._add_launch(number, submission)
         if spec.array is not None:  # its tasks have the numbers that follow
             self._journal.note_meta(LAST_JOB, str(self.last))
         if submission.key:
@@ -98,9 +93,25 @@ class ApplicationScheduler:
         tasks = self._core.jobs[own.array].spec.array
         assert tasks is not None
         submission = task_submission(self._launches[own.array].submission, own, tasks)
+        self._add_launch(task.id, submission)
+
+    def add_step(self, submission: m.Submission, spec: JobSpec) -> JobSubmitted:
+        """Return the event of a step, which has its number.
+
+        Raises
+        ------
+        ReshapeError : the disk is full.
+        """
+        self._journal.check_room()
+        number, self._next = self._next, self._next + 1
+        self._add_launch(number, submission)
+        return JobSubmitted(at=self._clock(), job=number, spec=spec)
+
+    def _add_launch(self, number: int, submission: m.Submission) -> None:
+        """Note how a new job is started."""
         token = secrets.token_hex(16)
-        self._launches[task.id] = Launch(submission, token)
-        self._journal.add_job(task.id, token, submission)
+        self._launches[number] = Launch(submission, token)
+        self._journal.add_job(number, token, submission)
 
     def submitted_before(self, submission: m.Submission) -> int | None:
         """Return the job that was created by a submission with the same key; None if there is none.
@@ -130,6 +141,17 @@ class ApplicationScheduler:
     def last(self) -> int:
         """Number of the last job that was submitted, 0 if there was none."""
         return self._next - 1
+
+    def _last_submitted(self) -> int:
+        """Return the number of the last submission of an earlier run of the service, no step."""
+        number, jobs = self.last, self._core.jobs
+        while number > 0:
+            job = jobs.get(number) or recorded_job(self._journal, number)
+            if job is None or job.spec.step_of is None:
+                break
+            number -= 1
+        arrays = [job.id for job in jobs.values() if job.spec.array is not None]
+        return next((n for n in arrays if last_number([jobs[n]]) == number), number)
 
     def request_of(self, submission: m.Submission) -> JobSpec:
         """Return the request of a job as admission accepts it; nothing is submitted.
@@ -297,12 +319,18 @@ class ApplicationScheduler:
 
     # ------------------------------------------------------------------ answers
 
-    def live(self) -> list[Job]:
-        """Return the jobs that are queued or running."""
-        return [job for job in self._core.jobs.values() if job.state not in FINAL]
+    def live(self, *, steps: bool = False) -> list[Job]:
+        """Return the jobs that are queued or running.
+
+        Parameters
+        ----------
+        steps : whether to include the steps of jobs.
+        """
+        unended = (job for job in self._core.jobs.values() if job.state not in FINAL)
+        return [job for job in unended if steps or job.spec.step_of is None]
 
     def ended_count(self, live: Sequence[Job]) -> int:
-        """Return how many jobs have ended, tasks of arrays included.
+        """Return how many jobs have ended, tasks of arrays and steps included.
 
         Parameters
         ----------
@@ -311,7 +339,8 @@ class ApplicationScheduler:
         to_come = (
             job.spec.array.count - job.tasks_queued for job in live if job.spec.array is not None
         )
-        return self.last - len(live) - sum(to_come)
+        steps = sum(len(self._core.steps_of(job.id)) for job in live)
+        return self.last - len(live) - steps - sum(to_come)
 
     def pending_reason(self, number: int) -> list[m.Story]:
         """Return why a job waits; nothing if it does not."""
@@ -335,8 +364,8 @@ class ApplicationScheduler:
     def _describe(self, job: Job) -> m.JobInfo:
         progress = self._remap.progress.get(job.id, ReportedProgress())
         launch = self._launches.get(job.id)
-        processors = ProcSet.union(job.groups.values())
-        return describe(
+        processors = self._core.held(job)
+        info = describe(
             job,
             self._journal,
             lost_submission() if launch is None else launch.submission,
@@ -349,6 +378,9 @@ class ApplicationScheduler:
             iteration_s=progress.iteration_s,
             iterations=progress.iterations,
         )
+        if self._core.steps_of(job.id):  # it holds what they have grown to, too
+            info.processors, info.size = str(processors), len(processors)
+        return info
 
     def _reason(self, job: Job) -> str:
         if job.state is JobState.PENDING:

@@ -129,6 +129,9 @@ class JobChanges:
         job = self._jobs.job(number)
         if job.state in FINAL:
             raise ReshapeError(f"job {number} has ended already ({job.state.name})")
+        step = job.spec.step_of
+        if step is not None:
+            raise ReshapeError(f"step {step} is not changed by itself: change job {step.job}")
         return job
 
     def _check_running(

@@ -15,7 +15,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from reshape.wire.identity import SCRIPT_VARIABLE
+from reshape.wire.identity import SCRIPT_VARIABLE, STEP_VARIABLE
 from scheduler.config.settings import Binding
 from scheduler.core.core import Core
 from scheduler.model.job import FINAL, Job, JobState
@@ -344,12 +344,16 @@ class JobStartup:
             role = "restart"
             sizes = (f"{number}:{len(held)}" for number, held in job.groups.items())
             world["RESHAPE_GROUPS"] = " ".join(sizes)
+        step, size = job.spec.step_of, len(job.groups[group])
+        if step is not None:
+            world["RESHAPE_STEP"], world[STEP_VARIABLE] = str(step.index), str(job.id)
+            world["RESHAPE_PROCESSORS"] = str(size)
         environment = (
             DEFAULTS
             | self.environment(job.id)
             | {
                 "RESHAPE_SERVER": self._server,
-                "RESHAPE_JOB": str(job.id),
+                "RESHAPE_JOB": str(job.id if step is None else step.job),
                 "RESHAPE_GROUP": str(group),
                 "RESHAPE_TOKEN": launch.token,
                 "RESHAPE_SHM": str(self._directory.shm(job.id)),
@@ -359,7 +363,6 @@ class JobStartup:
         )
         submission, host = launch.submission, self.host_of(job)
         cpus = self.placements.cpus(job, group, submission).get(hosts[0], {})
-        size = len(job.groups[group])
         if submission.script:
             environment |= {SCRIPT_VARIABLE: "1", "RESHAPE_PROCESSORS": str(size)}
             cpus = {0: sorted(chain.from_iterable(cpus.values()))} if cpus else {}

@@ -53,7 +53,7 @@ class NodeStates:
         """Count the processors that each job holds, by node and job."""
         held: dict[str, dict[int, int]] = {}
         for number, job in self._core.live.items():
-            groups = ProcSet.union(job.groups.values())
+            groups = ProcSet.union(job.own_groups.values())
             for node, part in self._core.machine.by_node(groups).items():
                 held.setdefault(node, {})[number] = len(part)
         return held

@@ -105,6 +105,7 @@ def describe(
         shared=dict(job.spec.shared),
         last_lines=_last_lines(events) if job.state in FINAL else "",
         label=label_of(job),
+        step_of=0 if job.spec.step_of is None else job.spec.step_of.job,
         failed_resizes="" if history is None else history.failures_text(),
     )
     return moved_info(info, ahead_s)
@@ -138,7 +139,9 @@ def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Sub
 
 
 def label_of(job: Job) -> str:
-    """How users write a task, 17_4, and an array with tasks to come, 17_[5-9]; "" for others."""
+    """How users write a task, 17_4, an array with tasks to come, 17_[5-9], or a step, 17.0."""
+    if job.spec.step_of is not None:
+        return str(job.spec.step_of)
     if job.spec.task_of is not None:
         return str(job.spec.task_of)
     if job.spec.array is None or job.state in FINAL:

@@ -228,6 +228,12 @@ class Journal(JournalReader):
         row = next(self.rows("SELECT job FROM keys WHERE user=? AND key=?", user, key), None)
         return None if row is None else int(row[0])
 
+    def keys_of(self, user: str) -> list[tuple[int, str]]:
+        """Return the jobs that were submitted with a key under a user's name, with their keys."""
+        self.sync()
+        query = "SELECT job, key FROM keys WHERE user=? ORDER BY job"
+        return [(int(job), str(key)) for job, key in self.rows(query, user)]
+
     def add_phase(self, job: int, serial: int, at: float, phase: str, detail: str = "") -> None:
         """Note a step of a resize."""
         self._note(_PHASE, job, serial, at, phase, detail)

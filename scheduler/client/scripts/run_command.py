@@ -1,0 +1,116 @@
+"""``reshape run``: start a step on the processors of a job, from the script of the job."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from reshape.cli.options import WholeRange, example
+from reshape.errors import ReshapeError
+from reshape.wire.identity import Identity, identity_of_script
+from scheduler.client.scripts.step_output import StepOutput
+from scheduler.client.scripts.step_session import StepSession
+from scheduler.client.submission import prepare
+from scheduler.client.tables import exit_status
+from scheduler.protocol import messages as m
+from scheduler.text.plain import plain
+
+
+class Cancellation:
+    """Whether a signal, or the end of the reader of the output, has cancelled the step.
+
+    The first signal cancels it; the second one ends this process without waiting for its end.
+    """
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self.is_wanted:
+            os._exit(128 + number)
+        self.is_wanted = True
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-n",
+    "processors",
+    type=WholeRange(min=1),
+    help="Processors to start with.  [default: those of the job]",
+)
+@click.option(
+    "--max",
+    "max_processors",
+    type=WholeRange(min=1),
+    help="Largest number of processors; more than the job has come from the machine."
+    "  [default: as -n]",
+)
+@click.option(
+    "--output",
+    default="",
+    help="File for the output of the step; %j stands for the number of the job, %s for that of the"
+    " step.  [default: the output of this command]",
+)
+@click.option("--name", default="", help="Name of the step.  [default: name of the program]")
+@click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
+@example(
+    "reshape run python solve.py",
+    "reshape run -n 2 --max 8 python -m apps.lu --n 1024 --block 64",
+)
+def run(output: str, processors: int | None, argv: Sequence[str], **fields: Any) -> None:
+    """Run PROGRAM as a step of the job whose script calls this, on -n processors of the job.
+
+    The step waits until so many processors of the job are idle. The exit code is that of PROGRAM,
+    128 + N if signal N has ended it. SIGINT or SIGTERM cancels the step. See docs/jobs.md.
+    """
+    script = identity_of_script()
+    if script is None:
+        raise ReshapeError(
+            "reshape run starts a step of a job, and this is no job script: submit a script that"
+            " calls it with reshape batch, or the program itself with reshape submit"
+        )
+    count = processors or int(os.environ["RESHAPE_PROCESSORS"])
+    if output:
+        sys.exit(_run(script, prepare(argv, count, output=output, **fields), None))
+    own = StepOutput(Path.cwd())
+    try:
+        submission = prepare(argv, count, output=own.name, open_mode="append", **fields)
+        code = _run(script, submission, own)
+    finally:
+        own.close()
+    sys.exit(code)
+
+
+def _run(script: Identity, submission: m.Submission, output: StepOutput | None) -> int:
+    """Run a step, and return its exit code."""
+    cancellation = Cancellation()
+    session = StepSession(script, secrets.token_hex(16))
+
+    def look() -> None:
+        if output is None:
+            return
+        try:
+            output.copy()
+        except BrokenPipeError:
+            cancellation.is_wanted = True
+
+    try:
+        step = session.start(submission)
+        ended = session.wait(step.step, look, lambda: cancellation.is_wanted)
+    finally:
+        session.close()
+    look()
+    if ended.state != "COMPLETED":
+        how = f"{ended.state} {ended.exit_code}:{ended.signal} ({plain(ended.reason)})"
+        click.echo(f"reshape: step {step.label}: {how}", err=True)
+    return exit_status(ended)

@@ -1,0 +1,72 @@
+"""Where the output of a step goes that has no file of its own: to that of `reshape run`.
+
+If that is a file, the step appends to it by itself. For a pipe or a terminal, the step writes to a
+file in the working directory, which `reshape run` follows and removes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+class StepOutput:
+    """The standard output of this process, as the output of a step.
+
+    Parameters
+    ----------
+    cwd : working directory of the step.
+
+    Attributes
+    ----------
+    path : file to which the step has to append.
+    """
+
+    def __init__(self, cwd: Path) -> None:
+        self._descriptor = 1
+        self._spool: int | None = None
+        own = self._own_file()
+        if own is not None:
+            self.path = own
+            return
+        folder = cwd if os.access(cwd, os.W_OK) else None
+        self._spool, path = tempfile.mkstemp(".out", ".reshape-run-", folder)
+        self.path = Path(path)
+
+    def _own_file(self) -> Path | None:
+        """Path of the file that the standard output is; None if it is none that has a path."""
+        try:
+            status = os.fstat(self._descriptor)
+            path = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+            is_file = stat.S_ISREG(status.st_mode) or str(path) == os.devnull
+            return path if is_file and os.path.samestat(path.stat(), status) else None
+        except OSError:  # it is closed, or its file was removed
+            return None
+
+    @property
+    def name(self) -> str:
+        """The path as the name of an output file, in which a percent sign is doubled."""
+        return str(self.path).replace("%", "%%")
+
+    def copy(self) -> None:
+        """Copy what the step has written meanwhile, if it does not write to the output itself.
+
+        Raises
+        ------
+        BrokenPipeError : nobody reads the output any more.
+        """
+        if self._spool is None:
+            return
+        while part := os.read(self._spool, 1 << 16):
+            while part:
+                part = part[os.write(self._descriptor, part) :]
+
+    def close(self) -> None:
+        """Remove the file that was followed; what follows this process writes behind the output."""
+        if self._spool is not None:
+            os.close(self._spool)
+            self.path.unlink(missing_ok=True)
+        elif str(self.path) != os.devnull:
+            os.lseek(self._descriptor, 0, os.SEEK_END)

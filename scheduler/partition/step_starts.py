@@ -1,0 +1,90 @@
+"""Steps of job scripts: when they start, and on which processors of their jobs.
+
+A step never enters the queue of the partition. It starts as soon as its job has enough idle
+processors, so that later requests may start before earlier ones which need more. At its end the
+next ones start at the same instant. It has the rest of the walltime of its job.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Drop, Reason, Start
+from scheduler.state.scheduler_state import SchedulerState
+
+#: Walltime of a step whose job has exceeded its own and is not ended for that, s.
+LEAST_S = 1.0
+
+
+class StepStarts:
+    """Starts the steps of the jobs of a partition.
+
+    Parameters
+    ----------
+    state : scheduler state; its `steps` are those that have not ended.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
+
+    def admit(self, step: Job) -> None:
+        """Take a step that is requested; it is dropped if its job can have none (any more)."""
+        state, job = self._state, self._job_of(step)
+        if job is None or job.spec.resizable or job.spec.step_of is not None:
+            text = "its job does not run" if job is None else "job {job} can have no steps"
+            reason = Reason("step", text, {"job": 0 if job is None else job.id})
+            step.become(JobState.CANCELLED)
+            step.why, step.ended_at = reason.sentence, state.now
+            state.orders.append(Drop(step.id, reason))
+            return
+        state.steps.add(step)
+        self.start_waiting(job)
+
+    def note_end(self, step: Job) -> None:
+        """Let steps start on the processors that an ended one has given back."""
+        job = self._job_of(step)
+        if job is not None:
+            self.start_waiting(job)
+
+    def start_waiting(self, job: Job) -> None:
+        """Start the steps of a job that fit, in the order of their requests."""
+        steps = self._state.steps
+        for step in steps.waiting(job.id) if job.id in steps else ():
+            if step.processors <= steps.idle(job).count():
+                self._start(step, job)
+
+    def _start(self, step: Job, job: Job) -> None:
+        """Start a step on the first idle processors of its job."""
+        state = self._state
+        chosen = state.steps.idle(job).first(step.processors)
+        reason = state.steps.reason(step, job)
+        step.is_lent = True
+        self._limit(step, job, state.now)
+        group = state.start(step, chosen, step.processors)
+        state.orders.append(Start(step.id, group, chosen, reason))
+
+    def limit(self, job: Job) -> None:
+        """Give the steps of a job the rest of its walltime, which was changed."""
+        for step in self._state.steps.of(job.id):
+            if step.is_lent and step.started_at is not None:
+                self._limit(step, job, step.started_at)
+                self._state.expect(step)
+
+    def _limit(self, step: Job, job: Job, began: float) -> None:
+        """Let a step that began at a time (s) end with its job by the walltime."""
+        left_s = max(job.expected_end - began, LEAST_S)
+        step.spec = replace(step.spec, walltime_s=left_s)
+        step.estimate_s = left_s
+
+    def reason(self, step: Job) -> Reason:
+        """Why a step waits."""
+        job = self._job_of(step)
+        assert job is not None, f"step {step.id} waits, so its job runs"
+        return self._state.steps.reason(step, job)
+
+    def _job_of(self, step: Job) -> Job | None:
+        """Job of a step; None if it does not run, or is being ended."""
+        assert step.spec.step_of is not None
+        job = self._state.live.get(step.spec.step_of.job)
+        return None if job is None or job.state is JobState.COMPLETING else job

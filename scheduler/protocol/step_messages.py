@@ -1,0 +1,59 @@
+"""Messages of a job script about the steps of its job; each proves by the token who sends it."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from reshape.wire.messages import MessageBase
+from scheduler.protocol.command_messages import Submission
+
+
+class RunStep(MessageBase):
+    """Request a step; answered by StepAccepted once the request is durable.
+
+    A repetition with the same key requests no further step.
+
+    Attributes
+    ----------
+    job, token : of the script.
+    key : a name that the script uses once.
+    submission : program, processors, environment and output of the step; what it does not say, such
+        as user and queue, is that of the job.
+    """
+
+    job: int
+    token: str
+    key: str
+    submission: Submission
+
+
+class StepAccepted(MessageBase):
+    """A step was requested.
+
+    Attributes
+    ----------
+    step : its number as a job.
+    label : how users write it, such as 17.0.
+    """
+
+    step: int
+    label: str
+
+
+class WaitStep(MessageBase):
+    """Answered by JobListing, with the step alone, when the step has ended."""
+
+    job: int
+    token: str
+    step: int
+
+
+class EndStep(MessageBase):
+    """Cancel a step; answered by Done, also if it has ended."""
+
+    job: int
+    token: str
+    step: int
+
+
+StepMessage: TypeAlias = RunStep | StepAccepted | WaitStep | EndStep

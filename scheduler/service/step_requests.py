@@ -1,0 +1,166 @@
+"""Steps of job scripts: which requests are accepted, and how steps are numbered.
+
+A script proves its job by the token of the job, wherever it runs, and may do nothing else with it
+than request steps of this job, wait for them and end them. The index of a step and the key of its
+request are in the journal's table of submission keys, under a name that no user can have.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from reshape.errors import PermissionDenied, ReshapeError
+from scheduler.core.core import Core
+from scheduler.model.events import Event, JobCancelled
+from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.requests.step_of import StepOf
+from scheduler.protocol import messages as m
+from scheduler.service.components.admission import LONGEST_KEY, Admission
+from scheduler.service.components.application_scheduler import ApplicationScheduler
+from scheduler.service.record.clock import Clock
+from scheduler.service.record.journal import Journal
+from scheduler.text.job_output import check_output_name, step_output
+from scheduler.text.plain import check_text
+
+#: Steps of a job that have not ended, at most.
+MOST_STEPS = 1000
+
+
+class StepRequests:
+    """Checks the requests of job scripts, and makes their events."""
+
+    def __init__(
+        self,
+        core: Core,
+        journal: Journal,
+        jobs: ApplicationScheduler,
+        admission: Admission,
+        clock: Clock,
+    ) -> None:
+        self._core, self._journal, self._jobs = core, journal, jobs
+        self._admission, self._clock = admission, clock
+        # Job that runs -> key of a request -> (index, number) of its step.
+        self._requested: dict[int, dict[str, tuple[int, int]]] = {}
+
+    def request(self, job: Job, message: m.RunStep) -> tuple[m.StepAccepted, Event | None]:
+        """Return the answer to a request, and its event; None for a repetition.
+
+        Raises
+        ------
+        ReshapeError : the job is no script, does not run, or has too few processors for the step;
+            or its program may not be started like that.
+        """
+        check_text(message.key, "the key of a step", LONGEST_KEY)
+        known = self._requests(job.id)
+        if message.key in known:
+            index, number = known[message.key]
+            return m.StepAccepted(step=number, label=str(step_of(job, index))), None
+        self._check_job(job, message.submission.processors)
+        own = step_of(job, 1 + max((index for index, _ in known.values()), default=-1))
+        submission = self._submission(job, own, message.submission)
+        spec = replace(
+            self._admission.admit(submission),
+            walltime_s=job.spec.walltime_s,
+            priority=job.spec.priority,
+            reservation=job.spec.reservation,
+            partition=job.partition,
+            step_of=own,
+        )
+        event = self._jobs.add_step(submission, spec)
+        self._journal.add_key(event.job, _scope(job.id), f"{own.index} {message.key}")
+        known[message.key] = own.index, event.job
+        return m.StepAccepted(step=event.job, label=str(own)), event
+
+    def _check_job(self, job: Job, processors: int) -> None:
+        """Refuse steps of jobs that can have none, and those that could never start."""
+        live = self._core.live.get(job.id)
+        if live is None or live.state is JobState.COMPLETING:
+            raise ReshapeError(f"job {job.id} does not run any more: it can have no further steps")
+        if not self._jobs.submission_of(job.id).script:
+            raise ReshapeError(
+                f"job {job.id} is no job script: submit one with reshape batch, or start the"
+                " program as a job of its own with reshape submit"
+            )
+        granted = sum(map(len, live.groups.values()))
+        if processors > granted:
+            raise ReshapeError(
+                f"the step asks for {processors} processors, job {job.id} has {granted}: ask for"
+                " fewer, or submit the script with a larger -n"
+            )
+        if len(self._core.steps_of(job.id)) >= MOST_STEPS:
+            raise ReshapeError(
+                f"job {job.id} has {MOST_STEPS} steps that have not ended, which is the limit: wait"
+                " for some of them first"
+            )
+
+    def _submission(self, job: Job, own: StepOf, submission: m.Submission) -> m.Submission:
+        """Return the submission of a step, by which it is admitted like a short job of the user."""
+        check_output_name(submission.output)
+        return m.Submission(
+            argv=submission.argv,
+            processors=submission.processors,
+            max_processors=submission.max_processors,
+            topology=submission.topology,
+            walltime_s=1.0,
+            name=submission.name,
+            user=job.spec.user,
+            queue=job.spec.queue,
+            partition=job.spec.partition,
+            cwd=submission.cwd,
+            environment=submission.environment,
+            output=step_output(submission.output, own.job, str(own)),
+            open_mode=submission.open_mode,
+            bind=self._jobs.submission_of(job.id).bind,
+        )
+
+    def step(self, job: Job, number: int) -> Job:
+        """Return a step of a job, also one that has ended.
+
+        Raises
+        ------
+        PermissionDenied : the job has no such step.
+        """
+        step = self._jobs.job(number)
+        if step.spec.step_of is None or step.spec.step_of.job != job.id:
+            raise PermissionDenied(f"job {number} is no step of job {job.id}")
+        return step
+
+    def end(self, job: Job, number: int) -> list[Event]:
+        """Return the event that cancels a step at the request of the script; none if it has ended.
+
+        Raises
+        ------
+        PermissionDenied : the job has no such step.
+        """
+        if self.step(job, number).state in FINAL:
+            return []
+        return [JobCancelled(self._clock(), number, "cancelled by the script of its job")]
+
+    def numbers(self, job: int) -> list[tuple[int, int]]:
+        """Return index and job number of each step of a job, ended ones included."""
+        return sorted(self._requests(job).values())
+
+    def _requests(self, job: int) -> dict[str, tuple[int, int]]:
+        """Return the requests of a job; those of a job that runs are kept."""
+        known = self._requested.get(job)
+        if known is None:
+            known = {}
+            for number, text in self._journal.keys_of(_scope(job)):
+                index, _, key = text.partition(" ")
+                known[key] = int(index), number
+            if job in self._core.live:
+                live = self._core.live
+                self._requested = {n: keys for n, keys in self._requested.items() if n in live}
+                self._requested[job] = known
+        return known
+
+
+def step_of(job: Job, index: int) -> StepOf:
+    """Make the reference of a step to its job."""
+    task = job.spec.task_of
+    return StepOf(job.id, index, "" if task is None else str(task))
+
+
+def _scope(job: int) -> str:
+    """Name under which the journal keeps the keys of a job's steps; users' names are printable."""
+    return f"\nsteps of job {job}"

@@ -1,0 +1,1 @@
+"""Jobs that come from other jobs: tasks of arrays, and steps of job scripts."""
