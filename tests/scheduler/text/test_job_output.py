@@ -14,6 +14,7 @@ from scheduler.text.job_output import (
     error_line,
     last_lines,
     output_name,
+    step_output,
 )
 
 
@@ -21,7 +22,7 @@ from scheduler.text.job_output import (
     ("text", "name"),
     [
         ("out-%j.txt", "out-7.txt"),
-        ("%J %A %a %t", "7 7 0 0"),
+        ("%J %A %a %t %s", "7 7 0 0 0"),
         ("%x.%u@%N", "lu_big.ann@node1"),
         ("%%j %%%j", "%j %7"),
         ("%{JOB_ID}-%4j-%12j-%2a", "7-0007-0000000007-00"),
@@ -36,13 +37,19 @@ def test_placeholders_are_those_of_slurm(text: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "wrong"),
-    [("a%zb", "%z"), ("50%", "%"), ("%{JOB}", "%{"), ("%4", "%4"), ("%%%s", "%s")],
+    [("a%zb", "%z"), ("50%", "%"), ("%{JOB}", "%{"), ("%4", "%4"), ("%%%w", "%w")],
 )
 def test_other_placeholders_are_refused_by_name(text: str, wrong: str) -> None:
     with pytest.raises(ReshapeError, match="has the placeholder") as caught:
         check_output_name(text)
     assert repr(wrong) in str(caught.value)
     assert "known are %j" in str(caught.value)
+
+
+def test_a_step_is_named_by_its_job_and_its_index() -> None:
+    text = step_output("%j.%s %3s %J %{JOB_ID} %x %%s %A", 17, "17_4.2")
+    assert text == "17.2 002 17_4.2 17_4.2 %x %%s %A"
+    assert output_name(text, job=30, name="lu", user="ann") == "17.2 002 17_4.2 17_4.2 lu %s 30"
 
 
 def test_a_host_that_is_not_known_leaves_its_placeholder() -> None:
