@@ -147,18 +147,18 @@ class RecordedRun(msgspec.Struct):
 
     @property
     def jobs(self) -> list[Job]:
-        """Jobs that started and ended, by number."""
-        return [
-            job
-            for job in self.core.jobs.values()
-            if job.state in FINAL and job.started_at is not None
-        ]
+        """Jobs that started and ended, by number; steps ran within them."""
+        return [job for job in self._own_jobs if job.state in FINAL and job.started_at is not None]
+
+    @property
+    def _own_jobs(self) -> list[Job]:
+        return [job for job in self.core.jobs.values() if job.spec.step_of is None]
 
     @property
     def left_out(self) -> list[int]:
         """Jobs that never started or have not ended."""
         there = {job.id for job in self.jobs}
-        return sorted(self.core.jobs.keys() - there)
+        return sorted({job.id for job in self._own_jobs} - there)
 
     def result(self) -> Result:
         """Result of the live run."""

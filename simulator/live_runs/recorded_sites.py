@@ -205,6 +205,8 @@ def _ran(site: SiteDescription, job: Job) -> bool:
     ReshapeError : it cannot be simulated with its recorded run time.
     """
     name = f"job {site.name}:{job.id}"
+    if job.spec.step_of is not None:  # it ran within its job
+        return False
     if job.state not in FINAL:
         raise ReshapeError(f"{name} has not ended: wait for it, then compare")
     if job.spec.resizable:
