@@ -55,7 +55,7 @@ class Signals:
             self.send(job, wanted.number, reason, to_script=wanted.to_script)
 
     def send(self, job: Job, number: int, reason: Reason, *, to_script: bool) -> None:
-        """Order a signal for a live job, unless it has been ordered to end."""
+        """Order a signal for a live job and its steps, unless it has been ordered to end."""
         if job.state is JobState.COMPLETING:
             return
         joining = job.resize.group if job.resize is not None else None
@@ -63,6 +63,9 @@ class Signals:
         serial = 1 if job.sent is None else job.sent.serial + 1
         job.sent = SentSignal(serial, number, groups, to_script)
         self._state.orders.append(Signal(job.id, serial, number, groups, to_script, reason))
+        for step in () if to_script else self._state.steps.of(job.id):
+            if step.groups:
+                self.send(step, number, reason, to_script=False)
 
 
 def _moment(job: Job) -> float:

@@ -96,6 +96,7 @@ class StepRequests:
     def _submission(self, job: Job, own: StepOf, submission: m.Submission) -> m.Submission:
         """Return the submission of a step, by which it is admitted like a short job of the user."""
         check_output_name(submission.output)
+        check_output_name(submission.error, "error output")
         return m.Submission(
             argv=submission.argv,
             processors=submission.processors,
@@ -109,6 +110,7 @@ class StepRequests:
             cwd=submission.cwd,
             environment=submission.environment,
             output=step_output(submission.output, own.job, str(own)),
+            error=step_output(submission.error, own.job, str(own)),
             open_mode=submission.open_mode,
             bind=self._jobs.submission_of(job.id).bind,
         )

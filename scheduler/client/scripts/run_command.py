@@ -27,13 +27,16 @@ from scheduler.text.plain import plain
 class Cancellation:
     """Whether a signal, or the end of the reader of the output, has cancelled the step.
 
-    The first signal cancels it; the second one ends this process without waiting for its end.
+    The first signal cancels it; the second one ends this process without waiting for its end. Other
+    signals that the job gets reach the step through the service.
     """
 
     def __init__(self) -> None:
         self.is_wanted = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.is_wanted:
@@ -61,13 +64,21 @@ class Cancellation:
     help="File for the output of the step; %j stands for the number of the job, %s for that of the"
     " step.  [default: the output of this command]",
 )
+@click.option(
+    "--error",
+    default="",
+    help="File for the standard error of the step.  [default: that of --output, or else the"
+    " standard error of this command]",
+)
 @click.option("--name", default="", help="Name of the step.  [default: name of the program]")
 @click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
 @example(
     "reshape run python solve.py",
     "reshape run -n 2 --max 8 python -m apps.lu --n 1024 --block 64",
 )
-def run(output: str, processors: int | None, argv: Sequence[str], **fields: Any) -> None:
+def run(
+    output: str, error: str, processors: int | None, argv: Sequence[str], **fields: Any
+) -> None:
     """Run PROGRAM as a step of the job whose script calls this, on -n processors of the job.
 
     The step waits until so many processors of the job are idle. The exit code is that of PROGRAM,
@@ -80,27 +91,32 @@ def run(output: str, processors: int | None, argv: Sequence[str], **fields: Any)
             " calls it with reshape batch, or the program itself with reshape submit"
         )
     count = processors or int(os.environ["RESHAPE_PROCESSORS"])
-    if output:
-        sys.exit(_run(script, prepare(argv, count, output=output, **fields), None))
-    own = StepOutput(Path.cwd())
+    own: list[StepOutput] = []
+    if not output:
+        fields["open_mode"] = "append"
+        own.append(StepOutput(Path.cwd(), 1))
+        output = own[0].name
+        if not error and not os.path.samestat(os.fstat(1), os.fstat(2)):
+            own.append(StepOutput(Path.cwd(), 2))
+            error = own[1].name
     try:
-        submission = prepare(argv, count, output=own.name, open_mode="append", **fields)
+        submission = prepare(argv, count, output=output, error=error, **fields)
         code = _run(script, submission, own)
     finally:
-        own.close()
+        for each in own:
+            each.close()
     sys.exit(code)
 
 
-def _run(script: Identity, submission: m.Submission, output: StepOutput | None) -> int:
+def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutput]) -> int:
     """Run a step, and return its exit code."""
     cancellation = Cancellation()
     session = StepSession(script, secrets.token_hex(16))
 
     def look() -> None:
-        if output is None:
-            return
         try:
-            output.copy()
+            for output in outputs:
+                output.copy()
         except BrokenPipeError:
             cancellation.is_wanted = True
 

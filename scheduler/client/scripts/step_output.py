@@ -1,7 +1,8 @@
 """Where the output of a step goes that has no file of its own: to that of `reshape run`.
 
-If that is a file, the step appends to it by itself. For a pipe or a terminal, the step writes to a
-file in the working directory, which `reshape run` follows and removes.
+The same holds for its standard error. If that of `reshape run` is a file, the step appends to it by
+itself. For a pipe or a terminal, the step writes to a file in the working directory, which
+`reshape run` follows and removes.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from pathlib import Path
 
 
 class StepOutput:
-    """The standard output of this process, as the output of a step.
+    """The standard output of this process, or its standard error, as that of a step.
 
     Parameters
     ----------
     cwd : working directory of the step.
+    descriptor : 1 or 2.
 
     Attributes
     ----------
     path : file to which the step has to append.
     """
 
-    def __init__(self, cwd: Path) -> None:
-        self._descriptor = 1
+    def __init__(self, cwd: Path, descriptor: int) -> None:
+        self._descriptor = descriptor
         self._spool: int | None = None
         own = self._own_file()
         if own is not None:

@@ -41,7 +41,7 @@ class JobChanges:
         ReshapeError : it is not queued, or not held.
         PermissionDenied : an administrator has held it.
         """
-        job = self._unended(message.job)
+        job = self._unended_job(message.job)
         if job.state is not JobState.PENDING:
             raise ReshapeError(
                 f"job {job.id} is {job.state.name}: only queued jobs are held and released"
@@ -66,7 +66,7 @@ class JobChanges:
         ------
         ReshapeError : it is not running.
         """
-        job = self._unended(number)
+        job = self._unended_job(number)
         if job.state in (JobState.PENDING, JobState.COMPLETING):
             raise ReshapeError(f"job {number} is {job.state.name}: only a running job is requeued")
         by = "its user" if user == job.spec.user else f"{user}, an administrator"
@@ -103,7 +103,7 @@ class JobChanges:
             cannot be changed while it runs.
         PermissionDenied : only an administrator may.
         """
-        job = self._unended(message.job)
+        job = self._unended_job(message.job)
         given = message.changes.given
         if not given:
             raise ReshapeError("nothing is to be changed: give an option, such as --walltime")
@@ -129,6 +129,11 @@ class JobChanges:
         job = self._jobs.job(number)
         if job.state in FINAL:
             raise ReshapeError(f"job {number} has ended already ({job.state.name})")
+        return job
+
+    def _unended_job(self, number: int) -> Job:
+        """Return a job that has not ended and is no step, which changes with its job alone."""
+        job = self._unended(number)
         step = job.spec.step_of
         if step is not None:
             raise ReshapeError(f"step {step} is not changed by itself: change job {step.job}")

@@ -26,6 +26,9 @@ ResizeReport   .  .  .  job
 Facts          .  .  .  job
 GroupReady     .  .  .  job
 ProgramFault   .  .  .  job
+RunStep        .  .  .  job
+WaitStep       .  .  .  job
+EndStep        .  .  .  job
 AgentArrival   .  .  agent  .
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .

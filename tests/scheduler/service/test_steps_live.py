@@ -100,28 +100,26 @@ def test_a_step_resizes_beside_another_one(served: Any, batch: Any) -> None:
     waits = "until test -e end-$RESHAPE_STEP; do sleep 0.05; done; echo $RESHAPE_STEP"
     job = batch(
         f"""
-        reshape run -n 1 sh -c '{waits}' &
+        reshape run -n 1 sh -c '{waits}' & first=$!
         until test -e begun; do sleep 0.05; done
         reshape run -n 1 --max 3 {GROWS} &
-        reshape run -n 1 sh -c '{waits}' &
-        wait %1 %3
+        until test -e grown; do sleep 0.05; done
+        reshape run -n 1 sh -c '{waits}' & third=$!
+        wait $first && wait $third
         """,
         "-n",
         2,
     )
     rigid = step_when(served, job, 0, lambda info: info.state == "RUNNING")
     (served.work / "begun").touch()
-    grown = step_when(served, job, 1, lambda info: info.size == 3 or info.max_processors == 1)
-    third = step_when(served, job, 2, lambda info: True)
-    if served.job(grown).max_processors == 1:  # the last two came in the other order
-        grown, third = third, grown
-        served.when(grown, lambda info: info.size == 3)
+    grown = step_when(served, job, 1, lambda info: info.size == 3)
+    (served.work / "grown").touch()
+    third = step_when(served, job, 2, lambda info: info.state == "PENDING")
     assert served.job(rigid).state == "RUNNING"
     assert "job 1 has 0 idle of 2 [Step]" in served.job(third).reason
     (served.work / "end-0").touch()
     served.until(third, "RUNNING")
     assert served.job(rigid).state == "COMPLETED"
-    (served.work / "end-1").touch()
     (served.work / "end-2").touch()
     assert served.wait(job).state == "COMPLETED", "its end is that of the step that goes on"
     assert served.wait(grown).reason == f"job {job} ends"
@@ -164,9 +162,9 @@ def test_a_kill_of_the_agent_ends_script_and_steps_and_requeues(served: Any, bat
     job = batch(
         """
         echo run >>runs
-        reshape run -n 1 sh -c 'test `wc -l <runs` = 2 || sleep 3600' &
-        reshape run -n 1 sh -c 'test `wc -l <runs` = 2 || sleep 3600' &
-        wait %1 && wait %2
+        reshape run -n 1 sh -c 'test `wc -l <runs` = 2 || sleep 3600' & first=$!
+        reshape run -n 1 sh -c 'test `wc -l <runs` = 2 || sleep 3600' & second=$!
+        wait $first && wait $second
         """,
         *("-n", 2, "--requeue"),
     )
@@ -194,13 +192,14 @@ def test_outputs_exit_codes_and_signals(served: Any, command: Any, batch: Any) -
         reshape run -n 1 seq 100000 | head -n 1
         reshape run -n 1 sh -c 'kill -9 $$' 2>errors >/dev/null; echo killed $?
         reshape run -n 3 true 2>>errors; echo refused $?
+        reshape run -n 1 sh -c 'echo wrong >&2; echo right' 2>>errors
         reshape run -n 1 sleep 3600 >/dev/null &
         until test -e stop; do sleep 0.05; done
         kill $!; wait $!; echo cancelled $?
         """,
         *("-n", 2),
     )
-    step = step_when(served, job, 6, lambda info: info.state == "RUNNING")
+    step = step_when(served, job, 7, lambda info: info.state == "RUNNING")
     (served.work / "stop").touch()
     assert served.wait(job).state == "COMPLETED"
     assert served.job(step).state == "CANCELLED"
@@ -208,14 +207,15 @@ def test_outputs_exit_codes_and_signals(served: Any, command: Any, batch: Any) -
     assert (served.work / "shared").read_text() == "begin\nwritten\nbehind\n"
     assert (served.work / "other").read_text() == "written\nbehind\n"
     told = [line for line in served.output(job).splitlines() if "reshape:" not in line]
-    assert told == [*("piped 3", "1", "killed 137", "refused 1", "cancelled 143")]
+    assert told == [*("piped 3", "1", "killed 137", "refused 1", "right", "cancelled 143")]
     errors = (served.work / "errors").read_text()
     assert f"reshape: step {job}.5: FAILED 0:9" in errors
     assert "the step asks for 3 processors, job 1 has 2" in errors
+    assert errors.endswith("\nwrong\n")
     assert not list(served.work.glob(".reshape-run*"))
     outside = reshape("run", "true", code=1)
     assert "this is no job script: submit a script" in outside.stderr
     assert (
-        f"job {job} has no step 9: its steps are 0 to 6"
+        f"job {job} has no step 9: its steps are 0 to 7"
         in command("info", f"{job}.9", code=1).stderr
     )
