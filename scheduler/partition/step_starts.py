@@ -59,7 +59,7 @@ class StepStarts:
         state = self._state
         chosen = state.steps.idle(job).first(step.processors)
         reason = state.steps.reason(step, job)
-        step.is_lent = True
+        step.is_lent, step.demand = True, state.quantity(step.processors, step)
         self._limit(step, job, state.now)
         group = state.start(step, chosen, step.processors)
         state.orders.append(Start(step.id, group, chosen, reason))

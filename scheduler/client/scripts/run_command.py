@@ -16,7 +16,7 @@ import click
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.wire.identity import Identity, identity_of_script
-from scheduler.client.scripts.step_output import StepOutput
+from scheduler.client.scripts.step_output import StepOutput, has_own_error
 from scheduler.client.scripts.step_session import StepSession
 from scheduler.client.submission import prepare
 from scheduler.client.tables import exit_status
@@ -40,7 +40,7 @@ class Cancellation:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.is_wanted:
-            os._exit(128 + number)
+            sys.exit(128 + number)
         self.is_wanted = True
 
 
@@ -96,7 +96,7 @@ def run(
         fields["open_mode"] = "append"
         own.append(StepOutput(Path.cwd(), 1))
         output = own[0].name
-        if not error and not os.path.samestat(os.fstat(1), os.fstat(2)):
+        if not error and has_own_error():
             own.append(StepOutput(Path.cwd(), 2))
             error = own[1].name
     try:

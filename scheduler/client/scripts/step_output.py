@@ -72,3 +72,11 @@ class StepOutput:
             self.path.unlink(missing_ok=True)
         elif str(self.path) != os.devnull:
             os.lseek(self._descriptor, 0, os.SEEK_END)
+
+
+def has_own_error() -> bool:
+    """Whether the standard error of this process goes elsewhere than its standard output."""
+    try:
+        return not os.path.samestat(os.fstat(1), os.fstat(2))
+    except OSError:  # one of them is closed
+        return False

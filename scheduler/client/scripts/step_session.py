@@ -79,7 +79,7 @@ class StepSession:
             try:
                 client = self._connected()
                 is_due = time.monotonic() - sent_at > ANSWER_S
-                if is_due or is_cancelled() > is_told:
+                if is_due or (is_cancelled() and not is_told):
                     sent_at, is_told = time.monotonic(), is_cancelled()
                     if is_told:
                         client.send(end, RETRY_S)

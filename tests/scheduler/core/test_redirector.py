@@ -43,7 +43,7 @@ class Algorithm2:
         self.counter: dict[int, int] = {}
 
     def follow(self, core: Core, new: Sequence[Job], orders: Sequence[Order]) -> None:
-        live = core.partitions[0].live
+        live = jobs_of(core)
         ended = [o.job for o in orders if isinstance(o, Kill) and o.reason.rule == "redirection"]
         started = {o.job for o in orders if isinstance(o, Start) and not o.restart}
         started &= live.keys()
@@ -81,6 +81,11 @@ class Algorithm2:
         return self.rule.counts == "submitted" or job.id in queue or passed
 
 
+def jobs_of(core: Core) -> dict[int, Job]:
+    """Live jobs of the principal group without steps, which do not count."""
+    return {n: job for n, job in core.partitions[0].live.items() if job.spec.step_of is None}
+
+
 class TwoGroups(AnyLife):
     """Any life of a core with a redirection group."""
 
@@ -111,13 +116,13 @@ class TwoGroups(AnyLife):
         numbers = dict.fromkeys(
             event.job
             for event in sorted(events, key=instant_order)
-            if isinstance(event, JobSubmitted)
+            if isinstance(event, JobSubmitted) and event.spec.step_of is None
         )
         self.twin.follow(self.core, [self.core.jobs[number] for number in numbers], orders)
         (redirector,) = self.core.redirectors
         counters = redirector.counters
         assert counters is not None
-        assert {job: counters[job] for job in self.core.partitions[0].live} == self.twin.counter
+        assert {job: counters[job] for job in jobs_of(self.core)} == self.twin.counter
         again = [
             order.job
             for order in orders
@@ -127,6 +132,8 @@ class TwoGroups(AnyLife):
         self.moved |= {*again}
         for job in self.core.jobs.values():
             assert (job.redirected_at is not None) == (job.id in self.moved)
+            if job.spec.step_of is not None:  # it is, or was, where its job is when it is requested
+                continue
             group = self.core.partitions[job.id in self.moved]
             assert job.groups == {} or job.id in group.live
 
