@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ from simulator.traces.weeks import choose, cut
 from simulator.workload_models.demands import CAPACITY, LEVELS, MIXES, NAME, Demands
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 DAY_S = 86400.0
 
@@ -330,22 +329,18 @@ def _pictures(
     trace: swf.Trace, jobs: TraceJobs, processors: int, folder: Path
 ) -> dict[Path, bytes]:
     """Pictures of the jobs of a trace, as PNG and SVG."""
-    from scheduler.pictures import FORMATS, encode  # late: matplotlib is slow to load
+    from scheduler.pictures import encode_all  # late: matplotlib is slow to load
     from simulator.traces import pictures
 
     name = Path(trace.path).name.removesuffix(".gz").removesuffix(".swf")
     about = f"{name}, {counted(len(jobs), 'job')}"
-    draw: dict[str, Callable[[], Figure]] = {
-        "arrivals": lambda: pictures.draw_arrivals(trace, jobs, about),
-        "jobs": lambda: pictures.draw_jobs(jobs, about),
-        "weeks": lambda: pictures.draw_weeks(jobs, processors, about),
-        "scatter": lambda: pictures.draw_scatter(jobs, about),
+    figures = {
+        "arrivals": pictures.draw_arrivals(trace, jobs, about),
+        "jobs": pictures.draw_jobs(jobs, about),
+        "weeks": pictures.draw_weeks(jobs, processors, about),
+        "scatter": pictures.draw_scatter(jobs, about),
     }
-    return {
-        folder / f"{picture}.{form}": encode(figure(), form)
-        for picture, figure in draw.items()
-        for form in FORMATS
-    }
+    return {folder / file: data for file, data in encode_all(figures).items()}
 
 
 def _text(trace: swf.Trace, report: CleaningReport, facts: dict[str, Any]) -> str:

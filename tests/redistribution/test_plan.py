@@ -113,7 +113,7 @@ def test_moves_without_the_kernel(case, limit):
         check(case, limit)
 
 
-@examples(800)
+@examples(300)
 @given(cases(ranks=4, largest=60), st.integers(1, 40))
 def test_runs_as_fields_of_structured_elements(case, limit):
     """Thresholds with which small arrays are copied like large ones with irregular blocks."""

@@ -20,7 +20,8 @@ from redistribution.tuning import tuning
 
 #: As in some containers: MPI then transfers messages in small portions.
 NOT_READABLE = {"MPIR_CVAR_CH4_CMA_ENABLE": "0"}
-on_8_ranks = pytest.mark.mpi(min_size=8)
+#: Eight ranks on two cores wait for one another most of the time.
+on_8_ranks = [pytest.mark.mpi(min_size=8), pytest.mark.long]
 on_5_ranks = pytest.mark.mpi(min_size=5, environment=NOT_READABLE)
 CASES = 40
 

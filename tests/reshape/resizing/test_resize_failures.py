@@ -162,7 +162,9 @@ def test_groups_that_restart_have_no_common_world(tmp_path: Path) -> None:
         assert ["COMM_WORLD is retired" in text for text in texts] == [False, True, True]
 
 
-@pytest.mark.parametrize("victim", ["0:1:before:run", "1:1:before:commit"])
+@pytest.mark.parametrize(
+    "victim", ["0:1:before:run", pytest.param("1:1:before:commit", marks=pytest.mark.long)]
+)
 def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, victim: str) -> None:
     """The order of the ranks is reversed at each resize, and another one after the restart."""
     kill = str(tmp_path / "kill")
