@@ -38,13 +38,16 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(answer.nodes), indent=2).decode())
         return
     partition = ("PARTITION",) if any(info.partitions for info in answer.nodes) else ()
-    heads = ("NODE", *partition, "STATE", "PROCS(USED/ALL)", "HOST", "LAUNCHER", "JOBS", "REASON")
+    features = ("FEATURES",) if any(info.features for info in answer.nodes) else ()
+    last = ("HOST", "LAUNCHER", "JOBS", "REASON")
+    heads = ("NODE", *partition, "STATE", "PROCS(USED/ALL)", *features, *last)
     rows = [
         (
             info.name,
             *(_partitions(info) for _ in partition),
             info.state,
             f"{info.allocated}/{info.processors}",
+            *(",".join(info.features) or "-" for _ in features),
             info.host or "-",
             info.launcher,
             ",".join(map(str, info.jobs)) or "-",
@@ -52,7 +55,7 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
         )
         for info in answer.nodes
     ]
-    left = frozenset({"NODE", "PARTITION", "STATE", "HOST", "LAUNCHER", "REASON"})
+    left = frozenset({"NODE", "PARTITION", "STATE", "FEATURES", "HOST", "LAUNCHER", "REASON"})
     click.echo(render(Table(heads, rows, left=left), parsable))
 
 

@@ -16,6 +16,7 @@ from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
 from scheduler.model.requests.conditions import Dependency
+from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import MEMORY
@@ -36,6 +37,8 @@ def prepare(
     name: str = "",
     output: str = OUTPUT,
     error: str = "",
+    constraint: str = "",
+    exclusive: bool = False,
     signal: str = "",
     open_mode: OpenMode | None = None,
     priority: float | str | None = None,
@@ -65,6 +68,8 @@ def prepare(
     ----------
     argv : program and arguments.
     walltime_s : run time limit, seconds; None: the default of the queue.
+    constraint : features of the nodes of the job; "": any.
+    exclusive : whether it gets whole nodes.
     output, error : files for the standard output and error; an `error` of "": that of the output.
     open_mode : whether the start of the job empties outputs that exist, or appends to them. None:
         it appends to the default output, since several services number their jobs from 1 on, and
@@ -131,6 +136,8 @@ def prepare(
         ignored=plain(ignored)[:LONGEST_REASON],
         array=_checked_array(array),
         error=error,
+        constraint=_checked_constraint(constraint),
+        exclusive=exclusive,
         signal=_checked_signal(signal, script=script),
     )
 
@@ -144,6 +151,16 @@ def _checked_dependency(text: str, *, kill_on_invalid: bool) -> str:
             raise ReshapeError(f"--dependency: {error}") from None
     elif kill_on_invalid:
         raise ReshapeError("--kill-on-invalid-dep needs --dependency")
+    return text
+
+
+def _checked_constraint(text: str) -> str:
+    """Return the text of a constraint that can be read."""
+    if text:
+        try:
+            parse_constraint(text)
+        except ValueError as error:
+            raise ReshapeError(f"--constraint: {error}") from None
     return text
 
 

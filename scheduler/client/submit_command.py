@@ -29,6 +29,7 @@ from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.job import JobState
 from scheduler.model.requests.conditions import FORM
+from scheduler.model.requests.nodes import FORM as FEATURES
 from scheduler.model.requests.signals import FORM as SIGNALS
 from scheduler.model.requests.task_array import FORM as ARRAYS
 from scheduler.protocol import messages as m
@@ -105,6 +106,18 @@ _OPTIONS = (
         default="",
         metavar="INDICES",
         help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
+    ),
+    click.option(
+        "--constraint",
+        "-C",
+        default="",
+        metavar="FEATURES",
+        help=f"Run on nodes with these features alone: {FEATURES}; see reshape node list.",
+    ),
+    click.option(
+        "--exclusive",
+        is_flag=True,
+        help="Run on whole nodes: no other job gets processors of them meanwhile.",
     ),
     click.option(
         "--signal",

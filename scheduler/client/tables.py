@@ -202,6 +202,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Resources": amounts_text(job.resources),
         "Demand": f"{amounts_text(job.shared)} a process" if job.shared else "-",
         "Nodes": job.nodes or "-",
+        **({"Requested": job.on_nodes} if job.on_nodes else {}),
         "Ranks": ranks_text(job),
         "Binding": binding_text(job),
         "Sizes": sizes_text(job),

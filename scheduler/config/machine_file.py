@@ -7,6 +7,7 @@
     resources_per_node: {memory_gib: 64}
     shared_per_node: {memory_bandwidth: 6000}   # used by all processes of the node together
     shared_penalty: excess    # or ratio; see docs/sharing.md
+    features: {gpu: [n1, n2]} # what jobs may request of their nodes, with the nodes that have it
     exclusive: false          # true: a job gets whole nodes
     launcher: local           # how the service starts agents: local, ssh, slurm, or none (by hand)
     partitions:               # named partitions, see `scheduler.config.partitions`
@@ -34,6 +35,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from reshape.errors import nearest
 from scheduler.config.partitions import PartitionConfig, PartitionLimits, shares, with_partitions
 from scheduler.config.values import Amount, Count, Names, read_named
 from scheduler.model.machine import Machine, Numbering
@@ -67,6 +69,7 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resources_per_node: dict[str, Amount] = {}
     shared_per_node: dict[str, Count] = {}
     shared_penalty: PenaltyRule = "excess"
+    features: dict[str, Names] = {}
     exclusive: bool = False
     launcher: Launcher = "local"
     partitions: dict[str, PartitionConfig] = {}
@@ -88,6 +91,7 @@ class Platform(msgspec.Struct, frozen=True):
     shared_penalty : "excess" or "ratio", see `SharedCapacity`.
     launcher : how a service starts the agents of the nodes.
     partitions : named partitions of the nodes; empty if the file names none.
+    features : names of the nodes with each feature.
     """
 
     leaves: ProcSet
@@ -100,6 +104,11 @@ class Platform(msgspec.Struct, frozen=True):
     shared_penalty: PenaltyRule = "excess"
     launcher: Launcher = "local"
     partitions: Mapping[str, PartitionConfig] = {}
+    features: Mapping[str, list[str]] = {}
+
+    def features_of(self, node: str) -> list[str]:
+        """Features of a node."""
+        return [feature for feature, nodes in self.features.items() if node in nodes]
 
     @property
     def resources(self) -> dict[str, int]:
@@ -285,7 +294,15 @@ def described(located: Located) -> Platform:
         *shared,
         fields.launcher,
         fields.partitions,
+        fields.features,
     )
+    for feature, nodes in fields.features.items():
+        unknown = next((node for node in nodes if node not in platform.places), None)
+        if unknown is not None:
+            located.fail(
+                ("features", feature),
+                f"there is no node {unknown!r}{nearest(unknown, platform.places)}",
+            )
     if fields.partitions:
         shares(fields.partitions, platform.by_node, located.fail)
         if fields.exclusive:

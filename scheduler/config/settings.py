@@ -38,6 +38,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
+    features : what jobs may request of their nodes, such as gpu.
     launcher : how its agent is started: "local", on the host of the service; "ssh", on another
         host; "slurm", on a node of the Slurm allocation of the service; "none", by hand.
     host : destination of ssh, or the name of the node in Slurm; empty: the name of the node.
@@ -50,6 +51,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launcher: Launcher = "local"
     host: HostName = ""
     until: Positive | None = None
+    features: tuple[str, ...] = ()
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,7 +217,10 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def idle(self, report_error: Report | None = None) -> Core:
         """Build a core by this configuration, with all nodes up and idle."""
-        nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
+        nodes = [
+            Node(n.name, count=n.processors, resources=n.resources, features=n.features)
+            for n in self.nodes
+        ]
         rules, like = self.composed(), self.machine()
         return Core.on(rules, nodes, like, self.shares(), report_error=report_error)
 

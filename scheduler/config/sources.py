@@ -9,7 +9,7 @@ An example of a file (every field is optional):
 .. code-block:: yaml
 
     processors: 8             # short for one node named "local"; 0: all nodes are those of pools
-    # nodes: [{name: n1, processors: 4, resources: {memory_gib: 64}}, {name: n2, processors: 4}]
+    # nodes: [{name: n1, processors: 4, resources: {memory_gib: 64}, features: [gpu]}, ...]
     # machine: tree.yaml      # or nodes, their resources and a network from a machine file
     priorities: {gold: 100, platinum: 1000}
     users: {ann: platinum}
@@ -54,6 +54,7 @@ from scheduler.config.machine_file import Platform
 from scheduler.config.machine_file import read as read_platform
 from scheduler.config.settings import Deadlines, ServeConfig
 from scheduler.config.values import Value, check_parameters, read_duration, read_named
+from scheduler.model.requests.nodes import feature_fault
 from scheduler.model.resources import checked
 from scheduler.text.located import FieldPath, Located, Origin
 
@@ -149,7 +150,7 @@ def _override_all(
 
 
 def _check_nodes(tree: Located, config: ServeConfig) -> None:
-    """Check the names of the nodes, and those of their further resources."""
+    """Check the names of the nodes, of their further resources and of their features."""
     names = [node.name for node in config.nodes]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -158,6 +159,9 @@ def _check_nodes(tree: Located, config: ServeConfig) -> None:
             checked(config.nodes[i].resources)
         except ValueError as error:
             tree.fail(("nodes", i, "resources"), str(error))
+        for feature in config.nodes[i].features:
+            if (wrong := feature_fault(feature)) is not None:
+                tree.fail(("nodes", i, "features"), f"{feature!r} {wrong}")
 
 
 def _override(tree: Located, field: FieldPath, value: Any, origin: Origin) -> None:
@@ -215,7 +219,11 @@ def _expand_machine(tree: Located) -> Platform | None:
         "resources": platform.resources_per_node,
         "launcher": platform.launcher,
     }
-    tree.override(("nodes",), [{"name": name, **contents} for name in platform.places], origin)
+    nodes = [
+        {"name": name, **contents, "features": platform.features_of(name)}
+        for name in platform.places
+    ]
+    tree.override(("nodes",), nodes, origin)
     if platform.partitions:
         if "partitions" in tree.values:
             tree.fail(

@@ -155,9 +155,16 @@ class Core:
         machines |= {name: machine.emptied(machine.numbering) for name in others}
         for node in nodes:
             own = shares.get(node.name, {})
-            event = NodeJoined(0.0, node.name, node.count, resources=node.resources, shares=own)
+            event = NodeJoined(
+                0.0,
+                node.name,
+                node.count,
+                resources=node.resources,
+                shares=own,
+                features=node.features,
+            )
             for name, part in divided_node(event, list(machines)).items():
-                machines[name].join(part.node, part.processors, part.resources)
+                machines[name].join(part.node, part.processors, part.resources, part.features)
         return cls(scenario, machines.pop(first), machines, **options)
 
     @classmethod

@@ -18,6 +18,7 @@ import msgspec
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.requests.conditions import Conditions, Hold
+from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray, TaskOf
@@ -51,6 +52,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     conditions : what has to happen before the job is eligible; None: nothing.
     array : tasks of the array that the job is; None: it is none.
     task_of : the array that the job is a task of; None: it is none.
+    nodes : which nodes it may get processors of; None: any.
     end_signal : signal that it gets before the end of its walltime; None: none.
     step_of : the job whose script starts the job as a step; None: it is none.
 
@@ -81,6 +83,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     task_of: TaskOf | None = None
     end_signal: EndSignal | None = None
     step_of: StepOf | None = None
+    nodes: NodeRequest | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -97,6 +100,11 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             checked(self.resources)
         if self.shared:
             checked(self.shared)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it matters which processors the job gets, and not only how many."""
+        return self.nodes is not None or bool(self.reservation)
 
     @property
     def resizable(self) -> bool:
@@ -230,7 +238,7 @@ class JobSignalled(JobEvent, frozen=True, tag=True, gc=False):
 
 
 class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A node joins, for the first time or again, with its processors and further resources.
+    """A node joins, for the first time or again, with processors, further resources and features.
 
     `shares` has the processors of other partitions than the first one, by name, which get the same
     fractions of the further resources. Release 0.1.0 recorded `reserved` in place of a share of the
@@ -245,6 +253,7 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     resources: Mapping[str, int] = {}
     until: float | None = None
     shares: Mapping[str, int] = {}
+    features: tuple[str, ...] = ()
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -15,6 +15,7 @@ import msgspec
 
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.resources import Amounts, Pools, checked
 from scheduler.model.selection import Selection
 from scheduler.model.sharing import SharedCapacity
@@ -38,6 +39,7 @@ class Node(msgspec.Struct):
     drains : whether its processors are withheld from new groups, for the reason `why`.
     removed : whether the node was removed from the machine; jobs may still hold its processors.
     resources : amounts of further resources that it has, or had last, by name.
+    features : what jobs may request of their nodes, as of its last joining.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Node(msgspec.Struct):
     drains: bool = False
     why: str = ""
     removed: bool = False
+    features: tuple[str, ...] = ()
 
     @property
     def offered(self) -> ProcSet:
@@ -209,8 +212,22 @@ class Machine:
         """Processors of all known nodes, up or down."""
         return ProcSet.union(node.processors for node in self.nodes.values())
 
-    def join(self, name: str, processors: int, resources: Mapping[str, int] | None = None) -> None:
-        """Add a node, or change the processors and resources of a known one.
+    def nodes_for(self, wanted: NodeRequest) -> list[ProcSet]:
+        """Processors of each node that a job may get by its request, up or down."""
+        return [
+            node.processors
+            for node in self.nodes.values()
+            if not node.removed and wanted.admits(node.features, node.count)
+        ]
+
+    def join(
+        self,
+        name: str,
+        processors: int,
+        resources: Mapping[str, int] | None = None,
+        features: tuple[str, ...] = (),
+    ) -> None:
+        """Add a node, or change the processors, resources and features of a known one.
 
         Raises
         ------
@@ -228,6 +245,7 @@ class Machine:
         self._placeable.clear()
         self.installed += processors - node.installed
         node.count, node.up, node.removed = processors, True, False
+        node.features = features
         if node.drains:
             self._down |= node.numbers
             self.whole = False

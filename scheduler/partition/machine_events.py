@@ -70,7 +70,7 @@ class MachineEvents:
         """Add the processors and resources of a node."""
         state = self._state
         state.releases_changed()
-        state.machine.join(event.node, event.processors, event.resources)
+        state.machine.join(event.node, event.processors, event.resources, event.features)
         if event.resources:
             self._queueing.count_resources()
         for job in state.live.values():
@@ -165,7 +165,7 @@ class MachineEvents:
     def advance_exclusions(self) -> None:
         """Schedule by the exclusions of the present time."""
         state = self._state
-        if state.exclusions.advance(state.now):
+        if state.exclusions.advance(state.now) or not state.must_exclude():
             state.exclusions_changed()
             self._passes.exclusions_changed()
 

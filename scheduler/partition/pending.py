@@ -33,16 +33,16 @@ def reason_pending(job: Job, state: SchedulerState, view: View, policy: str = ""
 def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) -> Reason:
     """Pending reason of a queued job; its rule is one word, for a narrow column.
 
-    ``TooLarge``: the job requests more than the machine has. ``NoPlace``: the selection would
-    accept no processors for it even if all were idle. ``Resources``: it is the head and waits for
-    processors. ``NotExamined``: the latest pass did not come to it, because the depth of passes is
-    limited. ``Excluded``: enough is free, but an advance reservation or the expiry of a node keeps
-    some of it from this job. ``BeginTime``: its own advance reservation has not begun.
-    ``ReservationDeleted``: its advance reservation has ended or was cancelled.
-    ``ReservationLimit``: its advance reservation is too small or too short. ``Reservation``: it is
-    behind the head and has a reservation. ``Priority``: it is behind the head, and either it may
-    not be backfilled or too little is free. ``Policy``: enough is free, and a user-defined
-    scheduling pass lets it wait.
+    ``TooLarge``: the job requests more than the machine has. ``BadConstraints``: there are too few
+    nodes as it requests them. ``NoPlace``: the selection would accept no processors for it even if
+    all were idle. ``Resources``: it is the head and waits for processors. ``NotExamined``: the
+    latest pass did not come to it, because the depth of passes is limited. ``Excluded``: enough is
+    free, but an advance reservation or the expiry of a node keeps some of it from this job.
+    ``BeginTime``: its own advance reservation has not begun. ``ReservationDeleted``: its advance
+    reservation has ended or was cancelled. ``ReservationLimit``: its advance reservation is too
+    small or too short. ``Reservation``: it is behind the head and has a reservation. ``Priority``:
+    it is behind the head, and either it may not be backfilled or too little is free. ``Policy``:
+    enough is free, and a user-defined scheduling pass lets it wait.
     """
     unit = "" if state.multi_resource else " processors"  # several resources name their units
     facts: FactsSeen = {
@@ -57,6 +57,14 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
         reason = _reason_of_reservation(job, state, facts)
         if reason is not None:
             return reason
+    wanted = job.spec.nodes
+    if wanted is not None:
+        facts["nodes"] = str(wanted)
+        unit += " of {nodes}"
+        facts["there"] = there = len(state.admitted(wanted))
+        if there < job.processors:
+            text = f"{{needed}}{unit} wanted, there are {{there}}"
+            return Reason("BadConstraints", text, facts)
     if not state.can_run(job):
         text = "no place for {needed} processors together, even if all {installed} are idle"
         return Reason("NoPlace", text, facts)
@@ -70,7 +78,8 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
         rule = "Resources"
         if _is_excluded(job, state, facts):
             rule, text = "Excluded", text + EXCLUDED
-        if reservation is not None and isfinite(reservation.at):
+        is_known = reservation is not None and isfinite(reservation.at)
+        if reservation is not None and is_known and not (wanted is not None and wanted.whole):
             facts["at"] = reservation.at
             text += "; enough by {at} if walltimes hold"
         draining = len(state.machine.draining)
@@ -122,7 +131,7 @@ def _reason_of_policy(
 
 def _is_excluded(job: Job, state: SchedulerState, facts: FactsSeen) -> bool:
     """Whether exclusions keep free processors from a job, so that too few are left."""
-    kept = state.kept_from(job) & state.machine.free
+    kept = state.excluded_from(job) & state.machine.free
     if not kept or state.machine.free_count - kept.count() >= job.processors:
         return False
     until = state.now + job.estimate_s

@@ -86,10 +86,12 @@ class Queueing:
             is_new = state.machine.pools.register(spec.resources)
             if is_new or not state.multi_resource:
                 self.count_resources()
-        if spec.reservation and not state.excluding:
-            state.excluding = True
-            state.discard_reservations()
-            self._passes.exclusions_changed()
+        if spec.is_placed:
+            state.placed.add(job.id)
+            if not state.excluding:
+                state.excluding = True
+                state.discard_reservations()
+                self._passes.exclusions_changed()
         if state.multi_resource:
             job.demand = state.quantity(job.processors, job)
         else:

@@ -267,7 +267,7 @@ class Resizes:
         if self._view.failed_lately(job, to):
             return _failed_lately(job, to)
         kept = self._kept_for_head()
-        if state.excluding:
+        if state.excluding or job.spec.nodes is not None:
             kept |= state.kept_from(job)
         chosen = state.machine.allocate(state.selection, needed, kept)
         if chosen is None:

@@ -48,6 +48,8 @@ class Submission(msgspec.Struct, omit_defaults=True):
     signal : signal before the end of the walltime, as `scheduler.model.requests.signals` reads it;
         "": none.
     ignored : options of the job script that have no effect; "": none.
+    constraint : features of its nodes, as `scheduler.model.requests.nodes` reads them; "": any.
+    exclusive : whether it gets whole nodes.
     array : tasks of an array, as `scheduler.model.requests.task_array` reads them; "": it is none.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
@@ -84,6 +86,8 @@ class Submission(msgspec.Struct, omit_defaults=True):
     error: str = ""
     signal: str = ""
     ignored: str = ""
+    constraint: str = ""
+    exclusive: bool = False
 
 
 class Submit(MessageBase):
@@ -276,6 +280,7 @@ class JobInfo(msgspec.Struct):
     ignored : options of its script that have no effect; "": none.
     step_of : number of the job whose script has started it as a step; 0: it is no step.
     steps : index and job number of each step; only in the answer to a question for one job.
+    on_nodes : features of its nodes, and whether it gets them whole; "": any part of any node.
     """
 
     job: int
@@ -326,6 +331,7 @@ class JobInfo(msgspec.Struct):
     ignored: str = ""
     step_of: int = 0
     steps: list[tuple[int, int]] = []
+    on_nodes: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):

@@ -26,6 +26,7 @@ class NodeInfo(msgspec.Struct):
     reason : why it drains, or why its agent could not be started.
     until : time at which it is given back, Unix time in seconds; None: it stays.
     partitions : its processors in each partition, by name; empty if there is only one.
+    features : what jobs may request of it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class NodeInfo(msgspec.Struct):
     reason: str = ""
     until: float | None = None
     partitions: dict[str, int] = {}
+    features: list[str] = []
 
 
 class Nodes(MessageBase):

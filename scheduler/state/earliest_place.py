@@ -50,7 +50,7 @@ class EarliestPlace:
         """Find the earliest time from which processors are free for the job's estimate."""
         state = self._state
         machine, now = state.machine, state.now
-        kept = state.exclusions.intervals(job.spec.reservation, machine.numbers)
+        kept = state.blocked_intervals(job.spec.reservation, job.spec.nodes)
         changes = [(max(time, now), number, time) for time, number, _ in state.releases]
         changes += [(end, 0, end) for _, _, end in kept if now < end < inf]
         changes.append((now, 0, now))

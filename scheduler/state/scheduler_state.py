@@ -18,11 +18,12 @@ from scheduler.model.job import FINAL, STARTING, Job, JobState
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Drop, Kill, Order, Reason
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.resources import Quantity
 from scheduler.model.selection import Selection
 from scheduler.model.space import NONE
 from scheduler.state.derived_jobs.steps import Steps, lent_group
-from scheduler.state.exclusions import Exclusion, Exclusions
+from scheduler.state.exclusions import Blocked, Exclusion, Exclusions
 from scheduler.state.expected_releases import ExpectedReleases
 from scheduler.state.learned_demands import LearnedDemands
 from scheduler.state.profile import Availability
@@ -69,8 +70,9 @@ class SchedulerState:
     resize_costs : what the resizes of all jobs cost.
     demands : learned demands for shared resources; None: only declared ones count.
     exclusions : processors that are not available to all jobs in some time.
-    excluding : whether there are exclusions, or queued jobs of a reservation: passes then consider
-        which processors a job gets and until when it holds them.
+    excluding : whether there are exclusions, or queued jobs that may not hold all processors; then
+        passes consider which processors a job gets and until when it holds them.
+    placed : numbers of such jobs, those that have left the queue lately included.
     orders : the answer to the events that are being handled.
     """
 
@@ -110,6 +112,7 @@ class SchedulerState:
         self.demands = None if shared is None else LearnedDemands(shared)
         self.exclusions = Exclusions()
         self.excluding = False
+        self.placed: set[int] = set()
         self.orders: list[Order] = []
 
     # Quantities.
@@ -147,8 +150,13 @@ class SchedulerState:
         """
         if job.demand > self.installed:
             return False
-        if job.spec.reservation and not self._is_in_reservation(job):
+        spec = job.spec
+        if spec.reservation and not self._is_in_reservation(job):
             return False
+        if spec.nodes is not None:
+            processors = sum(map(len, self.machine.nodes_for(spec.nodes)))
+            if processors < job.processors:
+                return False
         return self.machine.can_place(self.selection, job.processors)
 
     def _is_in_reservation(self, job: Job) -> bool:
@@ -171,12 +179,17 @@ class SchedulerState:
         return self.exclusions.blocked(job.spec.reservation, start, until, self.machine.numbers)
 
     def kept_from(self, job: Job) -> ProcSet:
-        """Processors that exclusions keep from a job if it gets them now.
+        """Processors that exclusions, or its request of nodes, keep from a job if it gets them now.
 
         A queued job would hold them for its estimate, a live one until its expected end, an overdue
         one for an unknown time. A live job expands onto nodes that expire before, too, if they
         remain for `EXPANSION_S` and ten iterations; it contracts off them later.
         """
+        kept, wanted = self.excluded_from(job), job.spec.nodes
+        return kept if wanted is None else kept | self.machine.numbers - self.admitted(wanted)
+
+    def excluded_from(self, job: Job) -> ProcSet:
+        """Processors that exclusions keep from a job if it gets them now; see `kept_from`."""
         if not self.excluding:
             return NONE
         now, leaves_by = self.now, inf
@@ -187,6 +200,24 @@ class SchedulerState:
             leaves_by = now + EXPANSION_S + 10 * (job.history.time_s(job.size) or 0.0)
         numbers = self.machine.numbers
         return self.exclusions.blocked(job.spec.reservation, now, until, numbers, leaves_by)
+
+    def blocked_intervals(self, reservation: str, wanted: NodeRequest | None) -> list[Blocked]:
+        """What a job may not hold, and when.
+
+        Parameters
+        ----------
+        reservation : of the job; "": it has none.
+        wanted : what it requests of its nodes; None: nothing.
+        """
+        everything = self.machine.numbers
+        kept = self.exclusions.intervals(reservation, everything)
+        if wanted is not None and (others := everything - self.admitted(wanted)):
+            kept.append((others, -inf, inf))
+        return kept
+
+    def admitted(self, wanted: NodeRequest) -> ProcSet:
+        """Processors of all nodes that a job may get by its request, up or down."""
+        return ProcSet.union(self.machine.nodes_for(wanted))
 
     @property
     def head(self) -> Job | None:
@@ -278,10 +309,16 @@ class SchedulerState:
 
     def exclusions_changed(self) -> None:
         """Ask for a pass: an exclusion was added, has begun or has ended."""
-        self.excluding = len(self.exclusions) > 0 or any(
-            job.spec.reservation for job in self.queue.jobs.values()
-        )
+        self.placed = {job.id for job in self.queue.jobs.values() if job.spec.is_placed}
+        self.excluding = self.must_exclude()
         self.discard_reservations()
+
+    def must_exclude(self) -> bool:
+        """Whether there are exclusions, or queued jobs that may not hold all processors."""
+        if len(self.exclusions):
+            return True
+        self.placed.intersection_update(self.queue.jobs)
+        return bool(self.placed)
 
     def limit_pass(self) -> None:
         """Choose the jobs that the next pass examines: the first ones of the queue."""

@@ -98,10 +98,10 @@ class View(MachineNow):
         self._prioritised = prioritised
 
     def free_for(self, job: JobView) -> int:
-        """Free processors that exclusions do not keep from a job; see `kept_from` of the state."""
+        """Free processors that a job may hold; see `kept_from` of the state."""
         assert isinstance(job, Job)
         machine = self._state.machine
-        if not self._state.excluding:
+        if not self._state.excluding and job.spec.nodes is None:
             return machine.free_count
         return machine.free_count - (machine.free & self._state.kept_from(job)).count()
 

@@ -8,13 +8,13 @@ together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
            [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
-           [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX]
+           [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX] [constraint=FEATURES] [whole=N]
     @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
     @TIME requeue JOB | signal JOB NUMBER [batch] | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
     @TIME request JOB [min=N] [max=N]
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
-    @TIME join NODE N [reserved=N] [shares=PARTITION:N,...] | lose NODE
+    @TIME join NODE N [reserved=N] [shares=PARTITION:N,...] [features=A,...] | lose NODE
     @TIME depth [JOBS] | clock SECONDS
     @TIME drain NODE | resume NODE | remove NODE
     table | why JOB | forget JOB
@@ -65,6 +65,7 @@ from scheduler.model.orders import (
     WakeAt,
 )
 from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.nodes import NodeRequest, parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray
@@ -95,8 +96,8 @@ def set_up(commands: list[str]) -> Core:
         what, *rest = command.split()
         if what == "machine":
             for node in rest:
-                name, _, processors = node.partition(":")
-                machine.join(name, int(processors))
+                name, processors, *features = node.split(":")
+                machine.join(name, int(processors), None, tuple(features))
         elif what == "scenario":
             chosen = scenario(rest[0], dict(part.split("=", 1) for part in rest[1:]))
         elif what == "partition":
@@ -136,6 +137,7 @@ SUBMIT: tuple[set[str], set[str]] = (
     {
         *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
         *("partition", "name", "user", "begin", "after", "array", "signal", "step"),
+        *("constraint", "whole"),
     },
 )
 #: Event -> words and named words that it may have besides its numbers.
@@ -156,7 +158,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "failed": ({"restart"}, set()),
     "depth": (set(), set()),
     "clock": (set(), set()),
-    "join": (set(), {"reserved", "until", "shares"}),
+    "join": (set(), {"reserved", "until", "shares", "features"}),
     "lose": (set(), set()),
     "drain": (set(), set()),
     "resume": (set(), set()),
@@ -190,7 +192,10 @@ def read_event(line: str) -> Event:
         kept = int(named.get("reserved", 0))
         parts = [part.split(":") for part in named.get("shares", "").split(",") if part]
         shares = {name: int(count) for name, count in parts}
-        return NodeJoined(time, node, int(processors), kept, until=until, shares=shares)
+        own = tuple(part for part in named.get("features", "").split(",") if part)
+        return NodeJoined(
+            time, node, int(processors), kept, until=until, shares=shares, features=own
+        )
     if what == "depth":
         return DepthChanged(time, int(rest[0]) if rest else None)
     if what == "clock":
@@ -229,6 +234,7 @@ def read_event(line: str) -> Event:
             user=named.get("user", ""),
             conditions=read_conditions(words, named),
             array=TaskArray.parse(named["array"]) if "array" in named else None,
+            nodes=read_nodes(named),
             end_signal=EndSignal.parse(named["signal"]) if "signal" in named else None,
             step_of=StepOf(*map(int, named["step"].split("."))) if "step" in named else None,
         )
@@ -273,6 +279,12 @@ def read_conditions(words: list[str], named: dict[str, str]) -> Conditions | Non
     hold = "user" if "hold" in words else ""
     conditions = Conditions(hold, begin, dependency, "strict" in words)
     return None if conditions == Conditions() else conditions
+
+
+def read_nodes(named: dict[str, str]) -> NodeRequest | None:
+    wanted = parse_constraint(named["constraint"]) if "constraint" in named else ()
+    request = NodeRequest(wanted, int(named.get("whole", 0)))
+    return None if request == NodeRequest() else request
 
 
 def order_line(order: Order) -> str:

@@ -28,10 +28,11 @@ _SAME = {
     "chdir": "--chdir",
     "reservation": "--reservation",
     "signal": "--signal",
+    "constraint": "--constraint",
     "array": "--array",
 }
 #: Options without a value -> option of submit.
-_FLAGS = {"hold": "--hold", "requeue": "--requeue"}
+_FLAGS = {"hold": "--hold", "requeue": "--requeue", "exclusive": "--exclusive"}
 _SHORT = dict(
     pair.split(":")
     for pair in _words("""
@@ -47,7 +48,7 @@ _PLAIN = _words("""
     parsable quiet reboot requeue spread-job test-only use-min-nodes verbose wait
     """)
 _WITHOUT_MEANING = _words("""
-    account acctg-freq batch bb bbf cluster-constraint clusters comment constraint container
+    account acctg-freq batch bb bbf cluster-constraint clusters comment container
     core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot distribution
     exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus
     gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input licenses mail-type
@@ -75,7 +76,7 @@ def translated(words: Sequence[str]) -> tuple[list[str], list[str]]:
         text = f"--{name}" + ("" if value is None else f"={value}")
         if name in _SAME:
             found += [_SAME[name], value or ""]
-        elif name in _FLAGS:
+        elif name in _FLAGS and value is None:
             found.append(_FLAGS[name])
         elif name == "kill-on-invalid-dep":
             found += ["--kill-on-invalid-dep"] if value == "yes" else []

@@ -16,11 +16,13 @@ from math import inf
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.head_reservation import NO_FACTS
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.policies.selection.whole_nodes import whole_nodes
 from scheduler.state.bitsets import bits_of
 from scheduler.state.reservation_table import (
     Allocation,
@@ -78,7 +80,9 @@ class TablePass(SchedulingPass):
         #: (start of a reservation, what else than processors is left over then), s.
         self._left: list[tuple[float, Quantity]] = []
         self._tried: set[int] = set()  # jobs that cannot start as long as nothing changes
-        self._excluded: dict[str, list[Use]] = {}  # by reservation of the job that is searched for
+        #: What the job that is searched for may not hold, by its reservation and its nodes.
+        self._excluded: dict[tuple[str, NodeRequest | None], list[Use]] = {}
+        self._nodes: dict[NodeRequest, list[int]] = {}  # bits of the nodes that a job may get
 
     def run(self) -> None:
         """Start the queued jobs that may start now."""
@@ -91,7 +95,7 @@ class TablePass(SchedulingPass):
         ahead = [job.id for job in waiting[: len(self._reserved)]]
         is_current = state.version == self._version and not state.releases.any_by(state.now)
         is_current = is_current and not state.was_limited
-        if state.excluding and any(job.spec.reservation for job in waiting):
+        if state.excluding and any(job.spec.is_placed for job in waiting):
             is_current = False
         in_order = not self._is_full or not self._most
         if not is_current or ahead != self._reserved or in_order:
@@ -126,7 +130,8 @@ class TablePass(SchedulingPass):
                 held[number] = now_held
                 table.run(number, state.held(job), end, self._demand(job))
         table.free_bits = bits_of(state.machine.free)
-        self._reserved, self._left, self._tried, self._excluded = [], [], set(), {}
+        self._reserved, self._left, self._tried = [], [], set()
+        self._excluded, self._nodes = {}, {}
 
     def _demand(self, job: Job) -> Demand:
         if self.state.demands is not None:
@@ -227,7 +232,7 @@ class TablePass(SchedulingPass):
             length_s *= processors / size
             processors, demand = size, state.quantity(size, job)
         if state.excluding:
-            self._table.exclude(self._excluded_for(job.spec.reservation))
+            self._table.exclude(self._excluded_for(job.spec.reservation, job.spec.nodes))
         if state.multi_resource:
             if not demand <= state.free:
                 after = inf if size else max(now, state.shadow(job)[0])
@@ -240,17 +245,26 @@ class TablePass(SchedulingPass):
             return None
         waited_s = now - job.submitted_at
         request = Request(processors, length_s, self._demand(job), after, latest, waited_s)
+        wanted = job.spec.nodes
+        if wanted is not None and wanted.whole:
+            return whole_nodes(self._table, request, self._nodes_for(wanted))
         return self._selection.place(self._table, request)
 
-    def _excluded_for(self, reservation: str) -> list[Use]:
-        """Find what exclusions keep from jobs of a reservation; "": from jobs without one."""
-        uses = self._excluded.get(reservation)
+    def _excluded_for(self, reservation: str, wanted: NodeRequest | None) -> list[Use]:
+        """Find what jobs of a reservation with such nodes may not hold; "": without one."""
+        uses = self._excluded.get((reservation, wanted))
         if uses is None:
-            state = self.state
-            kept = state.exclusions.intervals(reservation, state.machine.numbers)
+            kept = self.state.blocked_intervals(reservation, wanted)
             uses = [Use(bits_of(held), begin, end, ()) for held, begin, end in kept]
-            self._excluded[reservation] = uses
+            self._excluded[reservation, wanted] = uses
         return uses
+
+    def _nodes_for(self, wanted: NodeRequest) -> list[int]:
+        """Bits of each node that a job may get, kept until the pass begins anew."""
+        nodes = self._nodes.get(wanted)
+        if nodes is None:
+            nodes = self._nodes[wanted] = [*map(bits_of, self.state.machine.nodes_for(wanted))]
+        return nodes
 
     def _start(self, job: Job, allocation: Allocation, choice: Facts = NO_FACTS) -> bool:
         """Start a job on its allocation; return whether the selection accepts it."""

@@ -15,6 +15,12 @@ from msgspec.structs import replace
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
+from scheduler.config.node_requests import (
+    check_nodes,
+    check_whole,
+    checked_constraint,
+    size_of_nodes,
+)
 from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
@@ -22,6 +28,7 @@ from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests.conditions import Conditions, Dependency, Term
+from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.partition.eligibility import outcome
@@ -39,7 +46,7 @@ LONGEST_KEY = 200
 _LONGEST = {
     **dict.fromkeys(("name", "user", "queue", "reservation", "partition"), LONGEST_NAME),
     **dict.fromkeys(("output", "error", "cwd"), 4095),
-    **dict.fromkeys(("performance", "ignored"), LONGEST_REASON),
+    **dict.fromkeys(("performance", "ignored", "constraint"), LONGEST_REASON),
     "key": LONGEST_KEY,
 }
 
@@ -112,8 +119,15 @@ class Admission:
         check_output_name(submission.error, "error output")
         self._check_places(submission)
         self._check_sizes(submission)
+        nodes = self._nodes(submission)
+        if nodes is not None and nodes.whole:
+            processors = -(-submission.processors // nodes.whole) * nodes.whole
+            submission = replace(submission, processors=processors)
+            self._check_sizes(submission)
         partition = self._partition(submission)
         self._check_selection(submission, partition)
+        if nodes is not None:
+            check_nodes(nodes, submission.processors, partition)
         largest = self._largest(submission, partition)
         self._check_resources(submission, partition)
         self._check_performance(submission, largest)
@@ -139,7 +153,21 @@ class Admission:
             partition=partition.name,
             array=self._array(submission),
             end_signal=_end_signal(submission),
+            nodes=nodes,
         )
+
+    def _nodes(self, submission: Submission) -> NodeRequest | None:
+        """Return what a submission requests of its nodes; None: nothing."""
+        if not (submission.constraint or submission.exclusive):
+            return None
+        named = submission.partition or next(iter(self._config.partitions), "")
+        partition = self._idle.named(named)
+        whole = 0
+        if submission.exclusive:
+            whole = size_of_nodes(partition, self._config.by_node)
+            check_whole(submission, whole)
+        wanted = checked_constraint(submission.constraint) if submission.constraint else ()
+        return NodeRequest(wanted, whole)
 
     def _partition(self, submission: Submission) -> Partition:
         """Return the partition of a submission after checking its limits."""

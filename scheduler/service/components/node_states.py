@@ -81,6 +81,7 @@ class NodeStates:
             reason=why,
             until=self._monitor.configured[name].until,
             partitions=self._monitor.shares.get(name, {}),
+            features=[] if node is None else list(node.features),
         )
 
     def expire(self, now: float) -> list[Event]:

@@ -309,7 +309,13 @@ class SystemMonitor:
         held = self._nodes[node]
         until, own = given_back_at(held, now), self.shares.get(node, {})
         return NodeJoined(
-            now, node, held.processors, resources=held.resources, until=until, shares=own
+            now,
+            node,
+            held.processors,
+            resources=held.resources,
+            until=until,
+            shares=own,
+            features=held.features,
         )
 
     def on_tick(self, now: float, *, start_agents: bool, heard_all: bool) -> list[Event]:

@@ -96,6 +96,7 @@ def describe(
         error=output_path(submission.error, job.id, submission, host),
         argv=submission.argv,
         ignored=submission.ignored,
+        on_nodes="" if job.spec.nodes is None else str(job.spec.nodes),
         resources=dict(job.spec.resources),
         processor_seconds=sum(by_size.values()),
         processor_seconds_by_size=sorted(by_size.items()),

@@ -167,6 +167,7 @@ def _request_text(spec: JobSpec, ahead_s: float) -> str:
     more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
     more += "".join(f", {n} {name} a process" for name, n in spec.shared.items())
     text = f"{spec.processors}{most} {units}{more}, {spec.walltime_s:g} s"
+    text += "" if spec.nodes is None else f", {spec.nodes}"
     if (conditions := spec.conditions) is not None:
         text += ", held" if conditions.hold else ""
         if conditions.begin is not None:

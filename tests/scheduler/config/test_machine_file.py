@@ -15,6 +15,7 @@ from paths import SMALL_TRACE
 
 from reshape.errors import ConfigError
 from scheduler.config import machine_file as platform
+from scheduler.config.sources import load_config
 from scheduler.core.core import Core
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, NodeJoined, NodeLost
 from scheduler.model.machine import Machine
@@ -73,6 +74,7 @@ def test_a_machine_file_is_read(tmp_path: Path) -> None:
         ),
         ("nodes: 14", "nodes: [a, b, a]", r"m.yaml:1: nodes\[2\]: two nodes are named 'a'"),
         ("nodes: 14", "nodes: [a, 3]", r"m.yaml:1: nodes\[1\]: expected str, got 3"),
+        ("nodes: 14", "nodes: 14\nfeatures: {gpu: [node5]}", r"m.yaml:2: features.gpu: .*node5"),
         ("nodes: 14", "node: 14", r"m.yaml:1: node: unknown field; did you mean nodes"),
         ("topology: tree", "topology: ring", r"m.yaml:3: network.topology: must be tree or mesh"),
         ("topology: tree", "topology: torus", r"m.yaml:2: network: .* torus is described by dims"),
@@ -272,6 +274,16 @@ def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
     assert "conservative promises numbers of processors, not places" in says
     command[-2:] = []
     assert "needs a machine with a network" in reshape("--select", "tree", code=2).stderr
+
+
+def test_features_of_the_nodes_of_a_service(tmp_path: Path) -> None:
+    text = "nodes: [a, b]\nfeatures: {gpu: [b], fast: [b, a]}\n"
+    file = str(written(tmp_path / "m.yaml", text))
+    config = load_config(None, {}, {"machine": file})
+    assert [node.features for node in config.nodes] == [("fast",), ("gpu", "fast")]
+    own = written(tmp_path / "c.yaml", "nodes: [{name: a, processors: 1, features: [a b]}]\n")
+    with pytest.raises(ConfigError, match="'a b' has other characters than letters"):
+        load_config(own, {}, {})
 
 
 def test_live_nodes_in_a_network() -> None:

@@ -80,13 +80,11 @@ def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: A
     fourth = json.loads(command("batch", "--json", *words).stdout)["job"]
     told = command("output", fourth, code=1).stderr
     assert f"of job {fourth} (PENDING): No such file or directory" in told
-    following = subprocess.Popen(
-        [sys.executable, "-m", "reshape", "output", "--dir", served.directory, "-f", str(fourth)],
-        stdout=subprocess.PIPE,
-    )
-    assert following.stdout is not None
-    command("release", fourth)
-    assert following.stdout.readline() == b"one\n"
-    (served.work / "more").touch()
-    assert following.stdout.read() == b"two\n"
-    assert following.wait() == 0
+    words = [sys.executable, "-m", "reshape", "output", "--dir", served.directory, "-f"]
+    with subprocess.Popen([*words, str(fourth)], stdout=subprocess.PIPE) as following:
+        assert following.stdout is not None
+        command("release", fourth)
+        assert following.stdout.readline() == b"one\n"
+        (served.work / "more").touch()
+        assert following.stdout.read() == b"two\n"
+    assert following.returncode == 0

@@ -17,7 +17,7 @@ SCRIPT = """#!/bin/bash -e
 #RESHAPE -n 3 --priority 5   # with a comment
 #SBATCH --job-name="my case" -t 1-12
 #SBATCH -p short --mem=4G -c2
-#SBATCH --exclusive
+#SBATCH --exclusive -C gpu&fast
 echo "$1"
 #SBATCH -n 7
 """
@@ -33,9 +33,9 @@ def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None
     script = read_script(write(tmp_path, SCRIPT))
     assert script.words == [
         *("-n", "3", "--priority", "5", "--name", "my case", "--walltime", "1-12"),
-        *("--partition", "short"),
+        *("--partition", "short", "--exclusive", "--constraint", "gpu&fast"),
     ]
-    assert script.ignored == ["--mem=4G", "--cpus-per-task=2", "--exclusive"]
+    assert script.ignored == ["--mem=4G", "--cpus-per-task=2"]
     assert script.late == [9]
     path = str(tmp_path / "job.sh")
     assert script.command(["a"]) == ["/bin/bash", "-e", "-c", SCRIPT, path, "a"]
@@ -93,35 +93,16 @@ def test_what_is_no_script_is_refused(tmp_path: Path, content: str | bytes, why:
 
 
 def test_options_of_slurm_in_both_forms() -> None:
-    words = [
-        "-n4",
-        "-e",
-        "%x.err",
-        "-J",
-        "a",
-        "--time=10",
-        "-H",
-        "--kill-on-invalid-dep=yes",
-        "--no-requeue",
-    ]
-    assert translated([*words, "--signal=B:USR1@9", "-a0-9%2", "-d", "afterok:1?after:2"]) == (
+    words = ["-n4", "-J", "a", "--time=10", "-H", "--kill-on-invalid-dep=yes", "--no-requeue"]
+    words += ["-a0-9%2", "-d", "afterok:1?after:2", "-e", "%x.err", "--signal=B:USR1@9"]
+    assert translated([*words, "--exclusive=user"]) == (
         [
-            *(
-                "-n",
-                "4",
-                "--error",
-                "%x.err",
-                "--name",
-                "a",
-                "--walltime",
-                "10",
-                "--hold",
-                "--kill-on-invalid-dep",
-            ),
-            *("--signal", "B:USR1@9", "--array", "0-9%2"),
+            *("-n", "4", "--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
+            *("--array", "0-9%2"),
             *("--dependency", "afterok:1?after:2"),
+            *("--error", "%x.err", "--signal", "B:USR1@9"),
         ],
-        [],
+        ["--exclusive=user"],
     )
 
 
