@@ -39,6 +39,7 @@ def prepare(
     error: str = "",
     constraint: str = "",
     exclusive: bool = False,
+    hook_end: str = "",
     signal: str = "",
     open_mode: OpenMode | None = None,
     priority: float | str | None = None,
@@ -70,6 +71,7 @@ def prepare(
     walltime_s : run time limit, seconds; None: the default of the queue.
     constraint : features of the nodes of the job; "": any.
     exclusive : whether it gets whole nodes.
+    hook_end : command of the shell that its first node runs when it has ended; "": none.
     output, error : files for the standard output and error; an `error` of "": that of the output.
     open_mode : whether the start of the job empties outputs that exist, or appends to them. None:
         it appends to the default output, since several services number their jobs from 1 on, and
@@ -98,7 +100,7 @@ def prepare(
         environment[RESTART_VARIABLE] = str(restart_from)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
-    check_arguments([*argv, output, error, str(cwd)], environment)
+    check_arguments([*argv, output, error, hook_end, str(cwd)], environment)
     check_output_name(output)
     check_output_name(error, "error output")
     _check_program(argv[0], cwd, environment)
@@ -138,6 +140,7 @@ def prepare(
         error=error,
         constraint=_checked_constraint(constraint),
         exclusive=exclusive,
+        hook_end=hook_end,
         signal=_checked_signal(signal, script=script),
     )
 

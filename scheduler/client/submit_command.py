@@ -120,6 +120,14 @@ _OPTIONS = (
         help="Run on whole nodes: no other job gets processors of them meanwhile.",
     ),
     click.option(
+        "--hook-end",
+        "hook_end",
+        default="",
+        metavar="COMMAND",
+        help="Command of the shell that the first node runs when the job has ended, within a"
+        " minute; see docs/jobs.md.",
+    ),
+    click.option(
         "--signal",
         default="",
         metavar="SIGNAL",

@@ -257,6 +257,8 @@ class Agent:
                 groups.watch_join(message)
             case m.CancelAccept():
                 groups.cancel_accept(message)
+            case m.RunHook():
+                groups.run_hook(message)
             case m.SweepJob():
                 groups.sweep(message.job)
             case m.AgentStop():

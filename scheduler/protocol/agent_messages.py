@@ -227,6 +227,22 @@ class CancelAccept(MessageBase):
     environment: dict[str, str]
 
 
+class RunHook(MessageBase):
+    """The job has ended: run a command of the shell, in the directory of the job.
+
+    It comes before SweepJob, and is ignored if the groups of the job are forgotten. The other
+    attributes are as of StartGroup; the output is appended to the files.
+    """
+
+    job: int
+    command: str
+    cwd: str
+    environment: dict[str, str]
+    output: str
+    error: str = ""
+    own_folders: list[str] = []
+
+
 class SweepJob(MessageBase):
     """The job has ended: remove its shared memory and forget its groups."""
 
@@ -249,6 +265,7 @@ AgentMessage: TypeAlias = (
     | ReportEnd
     | WatchJoin
     | CancelAccept
+    | RunHook
     | SweepJob
     | AgentStop
 )

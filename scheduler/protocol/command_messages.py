@@ -50,6 +50,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     ignored : options of the job script that have no effect; "": none.
     constraint : features of its nodes, as `scheduler.model.requests.nodes` reads them; "": any.
     exclusive : whether it gets whole nodes.
+    hook_end : command of the shell that its first node runs when it has ended; "": none.
     array : tasks of an array, as `scheduler.model.requests.task_array` reads them; "": it is none.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
@@ -88,6 +89,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     ignored: str = ""
     constraint: str = ""
     exclusive: bool = False
+    hook_end: str = ""
 
 
 class Submit(MessageBase):

@@ -6,7 +6,8 @@
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
     to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, ForgetGroups,
-                              ReportEnd, WatchJoin, CancelAccept, SweepJob, AgentStop
+                              ReportEnd, WatchJoin, CancelAccept, RunHook, SweepJob,
+                              AgentStop
     from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
                               Cancel, Withdraw, HoldJob, RequeueJob, SignalJob, UpdateJob,
                               ReadSubmission, ListJobs, Explain, Wait, ServerInfo,

@@ -318,7 +318,8 @@ class Driver:
         """Start and end processes of a job as its state requires; return whether it is settled."""
         job = self._core.jobs.get(number)
         if job is None:
-            self._startup.remove_remains(number)
+            if not self._startup.is_removed(number):
+                self._startup.remove_remains(number, ended=self._applications.ended(number))
             return self._startup.is_removed(number)
         settled = self._startup.arrange(job)
         if settled and job.state in FINAL:

@@ -25,6 +25,7 @@ from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
 from scheduler.node.groups.group_ends import GroupEnd, failed_start, never_began
+from scheduler.node.groups.hooks import Hooks
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.output_end import OutputEnd
@@ -74,6 +75,7 @@ class NodeGroups:
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
         self._launcher = LocalLauncher()
+        self._hooks = Hooks(self._launcher, self._mark)
         self._stand_ins = StandIns(self._launcher, self._mark, self._mpi_files, stand_in_s)
         self._memory_use = MemoryUse()
 
@@ -238,6 +240,11 @@ class NodeGroups:
         """Release a job from accepting a group that has died."""
         self._stand_ins.start(order)
 
+    def run_hook(self, order: m.RunHook) -> None:
+        """Run the hook of a job that has ended, unless its groups are forgotten: it ran then."""
+        if any(job == order.job for job, _ in self._groups):
+            self._hooks.start(order)
+
     def sweep(self, job: int) -> None:
         """Remove the shared memory of a job that has ended, and forget its groups."""
         if any(key[0] == job and not group.gone for key, group in self._groups.items()):
@@ -282,6 +289,7 @@ class NodeGroups:
             if now > deadline:
                 self._join_overdue(job, serial)
         self._stand_ins.examine()
+        self._hooks.examine()
         living = [group.tree for group in self._groups.values() if not group.gone]
         self._mpi_files.note([*living, *self._stand_ins.trees()])
         self._mpi_files.remove_due()
@@ -408,7 +416,8 @@ class NodeGroups:
         return group.output_end is not None
 
     def _reap(self) -> None:
-        trees = [group.tree for group in self._groups.values()] + [*self._stand_ins.trees()]
+        trees = [group.tree for group in self._groups.values()]
+        trees += [*self._stand_ins.trees(), *self._hooks.trees()]
         by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
         while True:
             try:

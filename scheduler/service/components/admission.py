@@ -45,7 +45,7 @@ LONGEST_KEY = 200
 #: Characters of the texts of a submission, at most; paths as in Linux (PATH_MAX).
 _LONGEST = {
     **dict.fromkeys(("name", "user", "queue", "reservation", "partition"), LONGEST_NAME),
-    **dict.fromkeys(("output", "error", "cwd"), 4095),
+    **dict.fromkeys(("output", "error", "cwd", "hook_end"), 4095),
     **dict.fromkeys(("performance", "ignored", "constraint"), LONGEST_REASON),
     "key": LONGEST_KEY,
 }

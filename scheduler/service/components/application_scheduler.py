@@ -297,6 +297,14 @@ class ApplicationScheduler:
         self._launches.pop(number, None)
         self._remap.progress.pop(number, None)
 
+    def ended(self, number: int) -> tuple[Job, m.Submission] | None:
+        """Return a job that the core has forgotten, and its submission without the environment."""
+        job = recorded_job(self._journal, number)
+        if job is None or job.state not in FINAL:
+            return None
+        given = next((given for _, _, given in self._journal.jobs([number])), None)
+        return None if given is None else (job, given)
+
     def add_facts(self, job: Job, facts: Facts) -> None:
         """Note what a program reports of itself, possibly just after the end of its job.
 

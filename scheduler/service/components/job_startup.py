@@ -161,7 +161,9 @@ class JobStartup:
         whether exactly the groups of the job run, and no start or end is under way.
         """
         if job.state in FINAL:
-            self.remove_remains(job.id, job.why)
+            launch = self._launches.get(job.id)
+            ended = None if launch is None else (job, launch.submission)
+            self.remove_remains(job.id, job.why, ended)
             return self.is_removed(job.id)
         wanted = {} if job.state is JobState.COMPLETING else job.groups
         known = self._reports.statuses(job.id)
@@ -258,16 +260,49 @@ class JobStartup:
             nodes.update(self._reports.nodes_with_folder(job.id))
         return nodes
 
-    def remove_remains(self, job: int, why: str = "") -> None:
-        """End what an ended job still runs, and let the agents remove what it left."""
+    def remove_remains(
+        self, job: int, why: str = "", ended: tuple[Job, m.Submission] | None = None
+    ) -> None:
+        """End what an ended job still runs, and let the agents remove what it left.
+
+        Parameters
+        ----------
+        ended : the job, whose hook runs before; None: it is not known any more.
+        """
         known = self._reports.statuses(job)
         for node, status in known:
             if status.alive:
                 why = why or "the job does not have this group any more"
                 self.kill(node, job, status.group, why)
+        if ended is not None and known and not any(status.alive for _, status in known):
+            self._run_hook(*ended, min(known, key=lambda part: part[1].group)[0])
         # A new agent reports what the agent before it has left.
         nodes = {node for node, _ in known} | set(self._reports.nodes_with_folder(job))
         self._sweep(job, nodes, known)
+
+    def _run_hook(self, job: Job, submission: m.Submission, node: str) -> None:
+        """Let an agent run the command that is to run at the end of a job, if there is one."""
+        if not submission.hook_end:
+            return
+        variables = {
+            "RESHAPE_JOB": str(job.id),
+            "RESHAPE_JOB_NAME": job.spec.name,
+            "RESHAPE_JOB_STATE": job.state.name,
+            "RESHAPE_EXIT_CODE": str(job.exit_code),
+            "RESHAPE_EXIT_SIGNAL": str(job.signal),
+        }
+        agent = self._reports.agents.get(node)
+        host = "" if agent is None else agent.host or socket.gethostname()
+        order = m.RunHook(
+            job=job.id,
+            command=submission.hook_end,
+            cwd=submission.cwd,
+            environment=submission.environment | variables,
+            output=output_path(submission.output, job.id, submission, host),
+            error=output_path(submission.error, job.id, submission, host),
+            own_folders=[str(self._directory.path)],
+        )
+        self._command(node, job.id, -1, order)
 
     def _sweep(self, job: int, nodes: set[str], known: list[tuple[str, m.GroupStatus]]) -> None:
         if nodes and not any(status.alive for _, status in known):

@@ -276,3 +276,39 @@ def test_signals_that_are_refused(desk: Desk) -> None:
     assert "belongs to" in denied or "may not" in denied
     wrong = m.Submission(argv=["solve"], processors=1, walltime_s=60.0, signal="B:USR1")
     assert "B: is for the script of a job" in refusal(desk, m.Submit(submission=wrong))
+
+
+def test_the_hook_of_a_job_runs_before_its_remains_are_removed(desk: Desk, folder: Path) -> None:
+    """A service that starts after the end lets it run, too, as long as the agent knows the job."""
+
+    def hooks(desk: Desk) -> list[m.RunHook]:
+        sent = [message for _, message in desk.sent if isinstance(message, m.RunHook | m.SweepJob)]
+        assert [type(message) for message in sent[1:]] == [m.SweepJob] * len(sent[1:])
+        return [message for message in sent if isinstance(message, m.RunHook)]
+
+    desk.hello()
+    environment = {"PATH": "/bin"}
+    more = {"hook_end": "notify", "output": "o-%N-%j", "name": "lu", "environment": environment}
+    job = submit(desk, **more)
+    end = m.GroupStatus(job=job, group=1, alive=False, exit_code=3)
+    desk.hello([end])
+    (hook,) = hooks(desk)
+    assert (hook.command, hook.environment) == (
+        "notify",
+        {
+            **environment,
+            **{"RESHAPE_JOB": "1", "RESHAPE_JOB_NAME": "lu", "RESHAPE_JOB_STATE": "FAILED"},
+            **{"RESHAPE_EXIT_CODE": "3", "RESHAPE_EXIT_SIGNAL": "0"},
+        },
+    )
+    assert "%" not in hook.output
+    desk.hello([end])
+    assert hooks(desk) == [], "it is under way"
+    again = restarted(desk, folder)
+    again.hello([end])
+    (hook,) = hooks(again)
+    assert hook.environment["RESHAPE_EXIT_CODE"] == "3"
+    assert "PATH" not in hook.environment, "the journal does not keep it"
+    again.hello()
+    assert ask(again, m.Cancel(job=submit(again, hold=True, hook_end="x"))) == m.Done()
+    assert hooks(again) == [], "it has never started"

@@ -44,3 +44,7 @@ def test_signals_reach_those_that_they_are_for(served: Any) -> None:
     assert served.wait(1).exit_code == 7
     assert not (served.work / "script").exists()
     assert served.wait(2).state == "COMPLETED"
+    hook = "echo $RESHAPE_JOB $RESHAPE_JOB_STATE $RESHAPE_EXIT_CODE > told; echo done; mv told hook"
+    command("submit", "-n", 1, "--hook-end", hook, "--", "sh", "-c", "exit 4")
+    assert there("hook").read_text() == "3 FAILED 4\n"
+    assert served.output(3).endswith("done\n")

@@ -1,0 +1,51 @@
+"""Hooks under an agent that the test plays: their time limit, and what is left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+from waiting import wait_until
+
+from scheduler.launchers.local import LocalLauncher
+from scheduler.launchers.prctl import become_subreaper
+from scheduler.node.groups.hooks import Hooks
+from scheduler.protocol import messages as m
+
+
+def test_a_hook_is_ended_with_all_that_it_has_started(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    become_subreaper()
+    launcher = LocalLauncher()
+    hooks = Hooks(launcher, "test/node", limit_s=0.0)
+    environment = {"PATH": os.environ["PATH"]}
+    command = "sleep 1000 & echo $! > pid; sleep 1000"
+    order = m.RunHook(job=3, command=command, cwd=str(tmp_path), environment=environment, output="")
+    file = tmp_path / "pid"
+    hooks.start(order)
+    hooks.start(order)
+    (tree,) = hooks.trees()
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
+
+    def is_over() -> bool:
+        hooks.examine()
+        if tree.status is None:
+            pid, status, _ = os.wait4(tree.pid, os.WNOHANG)
+            if pid:
+                tree.reaped(status, 0)
+        return not [*hooks.trees()]
+
+    with caplog.at_level(logging.WARNING):
+        wait_until(is_over)
+    launcher.close()
+    sleeper = int(file.read_text())
+    with contextlib.suppress(ChildProcessError):  # it was adopted, or reaped by then
+        os.waitpid(sleeper, 0)
+    assert not psutil.pid_exists(sleeper)
+    assert "hook of job=3 is ended after 0 s" in caplog.text
+    assert "hook of job=3 ended with 0:9" in caplog.text
