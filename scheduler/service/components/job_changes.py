@@ -22,6 +22,7 @@ from scheduler.model.requests.signals import signal_number
 from scheduler.protocol import messages as m
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.service.record.clock import Clock
+from scheduler.service.record.descriptions import submission_command
 
 #: What may be changed of a job that holds processors.
 WHILE_RUNNING = ("walltime_s", "max_processors", "priority", "name")
@@ -64,8 +65,17 @@ class JobChanges:
 
         Raises
         ------
-        ReshapeError : it is not running.
+        ReshapeError : it is not running. Of a job that has ended the message has the command that
+            submits it anew: its record is complete, and the journal keeps no environment.
         """
+        job = self._jobs.job(number)
+        if job.state in FINAL:
+            known = self._jobs.ended(number)
+            again = "" if known is None else f", as by {submission_command(known[1])}"
+            raise ReshapeError(
+                f"job {number} has ended already ({job.state.name}), and only a running job is"
+                f" requeued: submit it anew{again}"
+            )
         job = self._unended_job(number)
         if job.state in (JobState.PENDING, JobState.COMPLETING):
             raise ReshapeError(f"job {number} is {job.state.name}: only a running job is requeued")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from scheduler.replay.journal_reader import JournalReader, lost_submission
 from scheduler.service.record.clock import ahead_of_job_s, moved_info
 from scheduler.service.record.explanations import resizes
 from scheduler.text.job_output import output_name, task_output
+from scheduler.text.plain import plain
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -137,6 +139,22 @@ def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Sub
         output=task_output(array.output, own.array, own.index),
         error=task_output(array.error, own.array, own.index),
     )
+
+
+def submission_command(submission: m.Submission) -> str:
+    """Command that submits the same program, or the name of its script, with the main options."""
+    options = {
+        "-n": submission.processors,
+        "--max": submission.max_processors,
+        "--walltime": f"{submission.walltime_s:g}s",
+        "--partition": submission.partition,
+        "--array": submission.array,
+        "--chdir": submission.cwd,
+    }
+    words = [text for name, value in options.items() if value for text in (name, str(value))]
+    if submission.script:  # its text is an argument, its path may be another one now
+        return f"reshape batch {shlex.join(words)} SCRIPT (of {plain(submission.name)})"
+    return plain(f"reshape submit {shlex.join([*words, '--', *submission.argv])}")
 
 
 def label_of(job: Job) -> str:

@@ -312,3 +312,18 @@ def test_the_hook_of_a_job_runs_before_its_remains_are_removed(desk: Desk, folde
     again.hello()
     assert ask(again, m.Cancel(job=submit(again, hold=True, hook_end="x"))) == m.Done()
     assert hooks(again) == [], "it has never started"
+
+
+def test_a_job_that_has_ended_is_submitted_anew(desk: Desk) -> None:
+    """Its record is complete and has no environment; the error names the command."""
+    job = submit(desk, argv=["solve", "a b"], max_processors=2, hold=True, cwd="/tmp")
+    script = submit(desk, hold=True, script=True, name="job.sh")
+    ask(desk, m.Cancel(job=job))
+    ask(desk, m.Cancel(job=script))
+    command = "reshape submit -n 1 --max 2 --walltime 60s --chdir /tmp -- solve 'a b'"
+    told = refusal(desk, m.RequeueJob(job=job))
+    assert told.startswith(f"job {job} has ended already (CANCELLED)")
+    assert told.endswith(f"submit it anew, as by {command}")
+    assert "reshape batch -n 1 --walltime 60s --chdir . SCRIPT (of job.sh)" in refusal(
+        desk, m.RequeueJob(job=script)
+    )
