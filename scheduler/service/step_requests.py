@@ -64,6 +64,7 @@ class StepRequests:
             priority=job.spec.priority,
             reservation=job.spec.reservation,
             partition=job.partition,
+            nodes=job.spec.nodes,
             step_of=own,
         )
         event = self._jobs.add_step(submission, spec)

@@ -186,7 +186,11 @@ class SchedulerState:
         remain for `EXPANSION_S` and ten iterations; it contracts off them later.
         """
         kept, wanted = self.excluded_from(job), job.spec.nodes
-        return kept if wanted is None else kept | self.machine.numbers - self.admitted(wanted)
+        if wanted is None:
+            return kept
+        if wanted.whole and job.started_at is not None:  # a step gets no part of another node
+            return self.machine.numbers
+        return kept | self.machine.numbers - self.admitted(wanted)
 
     def excluded_from(self, job: Job) -> ProcSet:
         """Processors that exclusions keep from a job if it gets them now; see `kept_from`."""
