@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reshape.checkpoints.directory import RESTART_VARIABLE, checkpoints_to_restart_from
 from reshape.errors import ReshapeError
@@ -20,7 +21,7 @@ from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import MEMORY
-from scheduler.protocol.messages import OpenMode, Placement, Submission
+from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_REASON, plain
 
@@ -32,36 +33,13 @@ def prepare(
     processors: int,
     *,
     walltime_s: float | None = None,
-    max_processors: int | None = None,
-    topology: Topology | None = None,
-    name: str = "",
-    output: str = OUTPUT,
-    error: str = "",
-    constraint: str = "",
-    exclusive: bool = False,
-    hook_end: str = "",
-    signal: str = "",
-    open_mode: OpenMode | None = None,
-    priority: float | str | None = None,
-    queue: str = "",
-    resources: Mapping[str, int] | None = None,
-    placement: Placement = "block",
-    bind: bool = True,
-    performance: str = "",
-    shared: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    requeue: bool = False,
+    output: str = OUTPUT,
+    open_mode: OpenMode | None = None,
     restart_from: Path | None = None,
-    reservation: str = "",
-    partition: str = "",
-    hold: bool = False,
-    begin: float | None = None,
-    dependency: str = "",
-    kill_on_invalid: bool = False,
-    script: bool = False,
     ignored: str = "",
-    array: str = "",
+    **fields: Any,
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
 
@@ -69,23 +47,16 @@ def prepare(
     ----------
     argv : program and arguments.
     walltime_s : run time limit, seconds; None: the default of the queue.
-    constraint : features of the nodes of the job; "": any.
-    exclusive : whether it gets whole nodes.
-    hook_end : command of the shell that its first node runs when it has ended; "": none.
-    output, error : files for the standard output and error; an `error` of "": that of the output.
-    open_mode : whether the start of the job empties outputs that exist, or appends to them. None:
-        it appends to the default output, since several services number their jobs from 1 on, and
-        empties another one, as in Slurm.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
     cwd : working directory of the job, relative to that of this process; the same if None.
-    bind : whether ranks may be bound to the CPUs of their processors.
-    requeue : whether the job goes back to the queue when its processes die.
-    reservation : advance reservation in which the job runs; "": none.
-    partition : name of a partition; "": the first of the service.
-    signal, hold, begin, dependency, kill_on_invalid, script, ignored, array : as of
-        `scheduler.protocol.messages.Submission`.
+    output : file for the standard output.
+    open_mode : whether the start of the job empties outputs that exist, or appends to them. None:
+        it appends to the default output, since several services number their jobs from 1 on, and
+        empties another one, as in Slurm.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
+    ignored : options that have no meaning here.
+    fields : other fields of `scheduler.protocol.messages.Submission`; None stands for the default.
 
     Raises
     ------
@@ -100,93 +71,54 @@ def prepare(
         environment[RESTART_VARIABLE] = str(restart_from)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
-    check_arguments([*argv, output, error, hook_end, str(cwd)], environment)
-    check_output_name(output)
-    check_output_name(error, "error output")
-    _check_program(argv[0], cwd, environment)
-    _check_sizes(processors, max_processors, topology)
-    if walltime_s is not None and not walltime_s > 0:
-        raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
-    for path in filter(None, (output, error)):
-        _check_output(cwd / path)
-    return Submission(
+    given = {name: value for name, value in fields.items() if value is not None}
+    submission = Submission(
         argv=list(argv),
         processors=processors,
         walltime_s=walltime_s or 0.0,
-        max_processors=max_processors,
-        topology=topology,
-        name=name or plain_name(argv),
-        priority=priority,
-        queue=queue,
         cwd=str(cwd),
         environment=environment,
         output=output,
         open_mode=open_mode or ("append" if output == OUTPUT else "truncate"),
-        resources=dict(resources or {}),
-        placement=placement,
-        bind=bind,
-        requeue=requeue,
-        performance=performance,
-        shared=dict(shared or {}),
-        reservation=reservation,
-        partition=partition,
-        hold=hold,
-        begin=begin,
-        dependency=_checked_dependency(dependency, kill_on_invalid=kill_on_invalid),
-        kill_on_invalid=kill_on_invalid,
-        script=script,
         ignored=plain(ignored)[:LONGEST_REASON],
-        array=_checked_array(array),
-        error=error,
-        constraint=_checked_constraint(constraint),
-        exclusive=exclusive,
-        hook_end=hook_end,
-        signal=_checked_signal(signal, script=script),
+        **given | {"name": given.get("name") or plain_name(argv)},
     )
+    error = submission.error
+    check_arguments([*argv, output, error, submission.hook_end, str(cwd)], environment)
+    check_output_name(output)
+    check_output_name(error, "error output")
+    _check_program(argv[0], cwd, environment)
+    _check_sizes(processors, submission.max_processors, submission.topology)
+    if walltime_s is not None and not walltime_s > 0:
+        raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
+    for path in filter(None, (output, error)):
+        _check_output(cwd / path)
+    _check_forms(submission)
+    return submission
 
 
-def _checked_dependency(text: str, *, kill_on_invalid: bool) -> str:
-    """Return the text of a dependency that can be read."""
-    if text:
+def _check_forms(submission: Submission) -> None:
+    """Check that the options which are kept as text can be read.
+
+    Raises
+    ------
+    ReshapeError : one of them cannot, or has no effect with the others.
+    """
+    forms: dict[str, tuple[str, Callable[[str], object]]] = {
+        "--dependency": (submission.dependency, Dependency.parse),
+        "--array": (submission.array, TaskArray.parse),
+        "--constraint": (submission.constraint, parse_constraint),
+        "--signal": (submission.signal, EndSignal.parse),
+    }
+    for option, (text, parse) in forms.items():
         try:
-            Dependency.parse(text)
+            read = parse(text) if text else None
         except ValueError as error:
-            raise ReshapeError(f"--dependency: {error}") from None
-    elif kill_on_invalid:
-        raise ReshapeError("--kill-on-invalid-dep needs --dependency")
-    return text
-
-
-def _checked_constraint(text: str) -> str:
-    """Return the text of a constraint that can be read."""
-    if text:
-        try:
-            parse_constraint(text)
-        except ValueError as error:
-            raise ReshapeError(f"--constraint: {error}") from None
-    return text
-
-
-def _checked_signal(text: str, *, script: bool) -> str:
-    """Return the text of a signal that can be read."""
-    if text:
-        try:
-            wanted = EndSignal.parse(text)
-        except ValueError as error:
-            raise ReshapeError(f"--signal: {error}") from None
-        if wanted.to_script and not script:
+            raise ReshapeError(f"{option}: {error}") from None
+        if isinstance(read, EndSignal) and read.to_script and not submission.script:
             raise ReshapeError("--signal: B: is for a job script (reshape batch): leave B: out")
-    return text
-
-
-def _checked_array(text: str) -> str:
-    """Return the text of an array that can be read."""
-    if text:
-        try:
-            TaskArray.parse(text)
-        except ValueError as error:
-            raise ReshapeError(f"--array: {error}") from None
-    return text
+    if submission.kill_on_invalid and not submission.dependency:
+        raise ReshapeError("--kill-on-invalid-dep needs --dependency")
 
 
 def _check_output(path: Path) -> None:

@@ -14,7 +14,7 @@ HARMLESS = [
     (["stop", "--no-kill"], "No such option '--no-kill'."),  # not --kill
     (["stop", "--file", "x"], "No such option '--file'."),  # not --kill
     (["cancel", "--kill", "3"], "No such option '--kill'."),  # not --all
-    (["cancel", "--signal", "3"], "No such option '--signal'."),
+    (["cancel", "--sibling", "3"], "No such option '--sibling'."),
     (["top"], "No such command 'top'."),  # not stop
     (["remove"], "No such command 'remove'."),
 ]
