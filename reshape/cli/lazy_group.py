@@ -28,15 +28,15 @@ SIMILAR = 0.75
 #: Words of Slurm and of mpiexec for the same things.
 SAME = {
     "sacct": "history",
-    "sbatch": "submit",
+    "sbatch": "batch",
     "scancel": "cancel",
     "sinfo": "info",
     "squeue": "queue",
+    "srun": "run",
     "--cwd": "--chdir",
     "--job-name": "--name",
     "--np": "-n",
     "--ntasks": "-n",
-    "--partition": "--queue",
     "--time": "--walltime",
     "--workdir": "--chdir",
 }

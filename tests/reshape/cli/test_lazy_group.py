@@ -27,7 +27,7 @@ HELPFUL = [
     (["stop", "--kil"], "Did you mean '--kill'?"),
     (["access", "create", "--usr", "ann"], "Did you mean '--user'?"),
     (["access", "creat"], "Did you mean 'create'?"),
-    (["sbatch"], "Did you mean 'submit'?"),
+    (["sbatch"], "Did you mean 'batch'?"),
     (["histor"], "Did you mean 'history'?"),
 ]
 
