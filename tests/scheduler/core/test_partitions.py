@@ -67,7 +67,8 @@ class PartitionedLife(AnyLife):
             numbers = ProcSet.union(node.numbers for node in own.machine.nodes.values())
             assert not held - numbers
             steps = own.state.steps.of(0 if job.spec.step_of is None else job.spec.step_of.job)
-            places = [job.id in own.live, job.id in own.queue, job in steps]
+            queued = (own.live, own.queue, own.waiting)
+            places = [job in steps, *(job.id in jobs for jobs in queued)]
             assert job.state in FINAL or any(places)
 
     @invariant()
