@@ -22,6 +22,8 @@ from scheduler.client import background
 from scheduler.client.asking import ask
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.replay.compare import compare
+from scheduler.replay.journal_reader import reading
 
 BIN = Path(sys.executable).parent
 
@@ -135,6 +137,12 @@ class Served:
     def output(self, number: int) -> str:
         path = self.work / f"reshape-{number}.out"
         return path.read_text(errors="replace") if path.exists() else ""
+
+    def check_replay(self) -> None:
+        """The core decides the same again for all events of the journal."""
+        with reading(self.place.journal) as records:
+            found = compare(records.batches())
+        assert found.difference is None, "\n".join(found.difference.lines)
 
     def free(self) -> int:
         answer = self.ask(m.ServerInfo())

@@ -60,3 +60,4 @@ def test_jobs_that_are_held_changed_and_requeued(served: Any, command: Any) -> N
     for number in (held, early):
         assert served.finish(number).state == "COMPLETED"
     assert "is eligible: its dependency is met" in command("explain", after)
+    served.check_replay()

@@ -15,8 +15,6 @@ from told import WAITS
 from waiting import wait_until
 
 from scheduler.protocol import messages as m
-from scheduler.replay.compare import compare
-from scheduler.replay.journal_reader import reading
 
 #: It goes on until it is cancelled, and becomes faster on more processors.
 GROWS = "python -m apps.synthetic --iterations 100000 --seconds 0.6 --speedup amdahl:serial=0"
@@ -47,13 +45,6 @@ def step_when(served: Any, job: int, index: int, condition: Callable[[m.JobInfo]
     number = int(dict(found.steps)[index])
     served.when(number, condition)
     return number
-
-
-def check_replay(served: Any) -> None:
-    """The core decides the same again for all events of the journal."""
-    with reading(served.place.journal) as records:
-        found = compare(records.batches())
-    assert found.difference is None, "\n".join(found.difference.lines)
 
 
 def test_a_script_of_three_steps_grows_and_shrinks(served: Any, command: Any, batch: Any) -> None:
@@ -92,7 +83,7 @@ def test_a_script_of_three_steps_grows_and_shrinks(served: Any, command: Any, ba
     assert [size for _, size in states[f"{job}.1"]["sizes"]][-1] == 2
     assert "is to expand to" in command("explain", f"{job}.1").stdout
     assert served.free() == 4
-    check_replay(served)
+    served.check_replay()
 
 
 def test_a_step_resizes_beside_another_one(served: Any, batch: Any) -> None:
@@ -124,7 +115,7 @@ def test_a_step_resizes_beside_another_one(served: Any, batch: Any) -> None:
     assert served.wait(job).state == "COMPLETED", "its end is that of the step that goes on"
     assert served.wait(grown).reason == f"job {job} ends"
     wait_until(lambda: served.free() == 4)
-    check_replay(served)
+    served.check_replay()
 
 
 def test_a_kill_of_the_service_loses_no_step(served: Any, batch: Any) -> None:
@@ -154,7 +145,7 @@ def test_a_kill_of_the_service_loses_no_step(served: Any, batch: Any) -> None:
     assert served.wait(step).exit_code == 4
     assert served.wait(job).state == "COMPLETED"
     assert (served.work / "all").read_text().split() == ["first", "second", "4"]
-    check_replay(served)
+    served.check_replay()
 
 
 def test_a_kill_of_the_agent_ends_script_and_steps_and_requeues(served: Any, batch: Any) -> None:
