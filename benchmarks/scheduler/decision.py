@@ -15,7 +15,7 @@ length. The ends and the submissions are timed, each of which may cause a schedu
 are bounded as in a service (`passes` of its configuration); ``--unbounded`` leaves out the bounds.
 Without names, ``--static`` takes all scenarios, some with other fields. With ``--waiting`` as many
 further jobs are not eligible: a third of them held, a third with a begin time, a third with a
-dependency.
+dependency. With ``--array`` an array of as many tasks is queued, too.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from scheduler.model.events import (
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand, Start
 from scheduler.model.requests.conditions import Conditions, Dependency, Term
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 from scheduler.service.components.pass_depth import PassDepth
@@ -115,7 +116,7 @@ def not_eligible(number: int, job: int) -> JobSpec:
 
 
 def static_decisions(
-    name: str, queued: int, count: int, seed: int, *, bounded: bool, waiting: int = 0
+    name: str, queued: int, count: int, seed: int, *, bounded: bool, waiting: int, tasks: int
 ) -> list[float]:
     """Let `count` jobs end while others are queued.
 
@@ -157,6 +158,10 @@ def static_decisions(
     for number in range(waiting):
         last += 1
         handle(JobSubmitted(0.0, last, not_eligible(number, last)))
+    if tasks:
+        array = JobSpec(1, 600.0, array=TaskArray.parse(f"1-{tasks}"))
+        handle(JobSubmitted(0.0, last + 1, array))
+        last += 1 + tasks
     ends[:] = [(1.0, 1)]
     handle(JobEnded(*ends.pop()))
     seconds.clear()
@@ -184,6 +189,7 @@ def static_rows(names: list[str], options: argparse.Namespace) -> list[dict[str,
             options.seed,
             bounded=not options.unbounded,
             waiting=options.waiting,
+            tasks=options.array,
         )
         p50, p99, most = (np.percentile(taken, (50, 99, 100)) * 1e3).round(3).tolist()
         row: dict[str, object] = {"scenario": name, "decisions": len(taken)}
@@ -203,6 +209,7 @@ def main() -> None:
     parser.add_argument("--static", nargs="*", metavar="SCENARIO", help="time ends and submissions")
     parser.add_argument("--ends", type=int, default=300, help="jobs that end, with --static (300)")
     parser.add_argument("--waiting", type=int, default=0, help="jobs that are not eligible (0)")
+    parser.add_argument("--array", type=int, default=0, help="tasks of a queued array (0)")
     parser.add_argument("--unbounded", action="store_true", help="no bound of passes")
     options = parser.parse_args()
     if options.static is not None:
