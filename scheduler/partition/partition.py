@@ -27,7 +27,7 @@ from scheduler.model.orders import Order, Reason, Start
 from scheduler.model.priority import Prioritised
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, note_change
-from scheduler.partition.event_order import by_start, divide_for_passes, instant_order
+from scheduler.partition.event_order import by_start, divide_for_passes, instant_order, kind_order
 from scheduler.partition.job_events import JobEvents
 from scheduler.partition.machine_events import MachineEvents
 from scheduler.partition.passes import Passes
@@ -236,7 +236,10 @@ class Partition:
             if state.backfill_allowed:
                 state.request_pass()
         if self.order == "batch" or len(events) == 1:
-            self._handle_batch(sorted(events, key=instant_order))
+            ordered = sorted(events, key=instant_order)
+            if len(state.steps):  # what has ended with its job was not ended by that
+                ordered.sort(key=lambda event: (kind_order(event), self._ends_steps(event)))
+            self._handle_batch(ordered)
         else:
             self._handle_sequential(events)
         if self.order != "batch":
@@ -315,6 +318,10 @@ class Partition:
                     note_change(awaited, number, state.now, state.orders)
             if not (self.has_entered and state.queue.jobs):
                 return
+
+    def _ends_steps(self, event: Event) -> bool:
+        """Whether an event is the end of a job with steps that have not ended."""
+        return isinstance(event, JobEnded) and event.job in self.state.steps
 
     def _comes_first(self, point: ResizePoint) -> bool:
         """Whether the policy decides at a resize point before the pass of the same instant."""

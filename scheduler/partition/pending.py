@@ -73,20 +73,7 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
     head = state.head
     assert head is not None, f"job {job.id} is queued and can run, so there is a head"
     if job is head:
-        reservation = view.reservation()
-        text = f"{{needed}}{unit} wanted, {{free}} free"
-        rule = "Resources"
-        if _is_excluded(job, state, facts):
-            rule, text = "Excluded", text + EXCLUDED
-        is_known = reservation is not None and isfinite(reservation.at)
-        if reservation is not None and is_known and not (wanted is not None and wanted.whole):
-            facts["at"] = reservation.at
-            text += "; enough by {at} if walltimes hold"
-        draining = len(state.machine.draining)
-        if draining:
-            facts["draining"] = draining
-            text += "; {draining} are on nodes that drain"
-        return Reason(rule, text, facts)
+        return _reason_of_head(job, state, view, facts, unit)
     reason = _reason_of_pass(job, state, facts, unit)
     if reason is not None:
         return reason
@@ -98,6 +85,25 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
         facts["own"], facts["first"] = view.priority(job), view.priority(head)
         text += "; its priority is {own:.5g}, that of job {head} {first:.5g}"
     return Reason("Priority", text, facts)
+
+
+def _reason_of_head(
+    job: Job, state: SchedulerState, view: View, facts: FactsSeen, unit: str
+) -> Reason:
+    """Reason of the first job that the machine could run: it waits for processors."""
+    reservation, wanted = view.reservation(), job.spec.nodes
+    rule, text = "Resources", f"{{needed}}{unit} wanted, {{free}} free"
+    if _is_excluded(job, state, facts):
+        rule, text = "Excluded", text + EXCLUDED
+    is_known = reservation is not None and isfinite(reservation.at)
+    if reservation is not None and is_known and not (wanted is not None and wanted.whole):
+        facts["at"] = reservation.at
+        text += "; enough by {at} if walltimes hold"
+    draining = len(state.machine.draining)
+    if draining:
+        facts["draining"] = draining
+        text += "; {draining} are on nodes that drain"
+    return Reason(rule, text, facts)
 
 
 def _reason_of_pass(job: Job, state: SchedulerState, facts: FactsSeen, unit: str) -> Reason | None:

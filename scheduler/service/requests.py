@@ -261,16 +261,8 @@ class RequestHandler:
             check_user(sender, message.job, apps.job(message.job).spec.user)
         match message:
             case m.Submit():
-                submission = apps.received(message.submission, sender.user)
-                earlier = apps.submitted_before(submission)
-                if earlier is not None:
-                    self._answer_later(peer, message.id, partial(m.Submitted, job=earlier))
-                    return None
-                if submission.dependency:  # on a job of this turn, perhaps
-                    self._driver.decide_pending()
-                event = apps.submit(submission)
-                self._driver.events.append(event)
-                self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
+                job = self._submit(apps.received(message.submission, sender.user))
+                self._answer_later(peer, message.id, partial(m.Submitted, job=job))
                 return None
             case m.CheckSubmission():
                 apps.request_of(apps.received(message.submission, sender.user))
@@ -322,6 +314,17 @@ class RequestHandler:
                 self._driver.changed_jobs.add(message.job)  # it may have ended already
                 return None
         return self._on_machine_command(peer, message, sender)
+
+    def _submit(self, submission: m.Submission) -> int:
+        """Return the number of a job that is submitted, also if that is a repetition."""
+        earlier = self._applications.submitted_before(submission)
+        if earlier is not None:
+            return earlier
+        if submission.dependency:  # on a job of this turn, perhaps
+            self._driver.decide_pending()
+        event = self._applications.submit(submission)
+        self._driver.events.append(event)
+        return event.job
 
     def _change(
         self, message: m.HoldJob | m.RequeueJob | m.SignalJob | m.UpdateJob, sender: Sender

@@ -108,7 +108,7 @@ class NodeStates:
                     continue
                 before = self._unstarted.get(name, {})
                 failed = {job: at for job, at in before.items() if now - at < COUNTED_S}
-                failed[number] = now
+                failed[self._counted(number)] = now
                 self._unstarted[name] = failed
                 if len(failed) >= MOST_UNSTARTED:
                     del self._unstarted[name]
@@ -116,6 +116,11 @@ class NodeStates:
                     log.error("drain node=%s: %s", name, reason)
                     events.append(DrainChanged(now, name, True, reason))
         return events
+
+    def _counted(self, number: int) -> int:
+        """Job as which a failed start counts: for a step, that of its script."""
+        step_of = self._core.jobs[number].spec.step_of
+        return number if step_of is None else step_of.job
 
     def _failed_starts(self, number: int) -> dict[str, str]:
         """Find the nodes that have failed to start a job for a reason of their own, and why.
@@ -138,9 +143,10 @@ class NodeStates:
             return by_node
         by_node = {node: s.why for node, s in failed.items() if s.exit_code or s.signal}
         others = [jobs for node, jobs in self._unstarted.items() if node not in by_node]
-        elsewhere = [jobs for jobs in others if by_node and number in jobs]
+        counted = self._counted(number)
+        elsewhere = [jobs for jobs in others if by_node and counted in jobs]
         for jobs in elsewhere:
-            del jobs[number]
+            del jobs[counted]
         return {} if elsewhere else by_node
 
     def change(self, change: m.ChangeNode, now: float) -> DrainChanged:

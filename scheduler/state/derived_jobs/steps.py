@@ -20,6 +20,10 @@ class Steps:
     def __init__(self) -> None:
         self._of: dict[int, dict[int, Job]] = {}  # job -> its steps by number
 
+    def __len__(self) -> int:
+        """Count the jobs with steps that have not ended."""
+        return len(self._of)
+
     def __contains__(self, job: int) -> bool:
         """Whether a job has steps that have not ended."""
         return job in self._of
