@@ -15,10 +15,13 @@ from round_service import FINAL, PROCESSORS, TASKS, Service, submit
 
 from reshape.errors import ReshapeError
 from scheduler.client import background
+from scheduler.partition.requeueing import HOLD_S
 from scheduler.protocol import messages as m
 
 #: Seconds for processes and shared memory to be removed after the last job.
 CLEAN_S = 15.0
+#: Seconds within which a further submission ends.
+NEXT_S = 15.0
 #: Descriptors that a service or an agent may have more than when it was idle at first.
 MORE_DESCRIPTORS = 6
 
@@ -77,9 +80,12 @@ def check_jobs(
 def check_left(service: Service, idle: dict[str, int], work: Path) -> None:
     """Nothing is left of the jobs, the next submission works, and the service ends at once."""
     outcome = service.outcome
+    within_s = NEXT_S
     if any(fault.kind == "memory full" for fault in service.around.faults):
-        # Starts may have failed for lack of it; then the node drains until it is resumed.
+        # Starts may have failed for lack of it; then the node drains until it is resumed, and
+        # nothing starts for a while on the processors that were free.
         service.ask(m.ChangeNode(node="local", drains=False))
+        within_s += HOLD_S
     end = time.monotonic() + CLEAN_S
     while (left := remains(service)) and time.monotonic() < end:
         service.keep_up()
@@ -89,7 +95,7 @@ def check_left(service: Service, idle: dict[str, int], work: Path) -> None:
     service.wait_up(10.0)
     number = submit(service, work, ["true"], PROCESSORS)
     outcome.jobs += 1
-    end = time.monotonic() + 15
+    end = time.monotonic() + within_s
     state = ""
     while state not in FINAL and time.monotonic() < end and number is not None:
         service.keep_up()

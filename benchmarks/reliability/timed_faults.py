@@ -39,6 +39,9 @@ def follow(service: Service, jobs: dict[int, str]) -> set[int]:
         continue_stopped(around)
         service.keep_up()
         found = service.jobs()
+        if not states and any("nodes that drain" in job.reason for job in (found or {}).values()):
+            # Jobs could not start for lack of memory: an operator resumes the node after that.
+            service.ask(m.ChangeNode(node="local", drains=False))
         pending = any(
             not fault.point
             and (not around.has_happened(number) or around.elapsed < fault.at + fault.lasts)
