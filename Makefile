@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 # The modules that scheduler/compiled.py names, and their neighbours.
-COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model/*.py scheduler/state/*.py) \
+COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/partition/*.py scheduler/model/*.py scheduler/state/*.py) \
   $(wildcard scheduler/policies/backfill/*.py scheduler/virtual_clock/*.py) \
   simulator/engine/rigid_jobs.py simulator/engine/job_programs.py
 
