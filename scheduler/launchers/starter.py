@@ -167,7 +167,7 @@ def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
             become_program(command, environment)
         os.execvpe(command[0], command, environment)
     except (OSError, ValueError) as error:
-        number = getattr(error, "errno", errno.EINVAL)
+        number = number_of(error)
         is_job = number in (errno.E2BIG, errno.EINVAL)
         if is_program:
             is_job = number not in NO_ROOM
@@ -228,7 +228,7 @@ def prepare(status: int, request: StartRequest) -> None:
         if restart_from:
             refuse_own(own_folders.folder_around(restart_from, own))
     except (OSError, ValueError) as error:
-        is_job = getattr(error, "errno", None) not in NO_ROOM
+        is_job = number_of(error) not in NO_ROOM
         fail(status, action, error, is_job=is_job)
 
 
@@ -239,9 +239,15 @@ def fail(status: int, action: str, error: OSError | ValueError, *, is_job: bool)
     ----------
     is_job : whether it is a reason of the job, and not one of the node.
     """
-    whose, why = "job" if is_job else "node", getattr(error, "strerror", None) or error
+    whose = "job" if is_job else "node"
+    why = error.strerror if isinstance(error, OSError) and error.strerror else error
     os.write(status, f"{whose}: {action}: {why}".encode(errors="replace"))
     os._exit(CANNOT_START)
+
+
+def number_of(error: OSError | ValueError) -> int:
+    """Error number of the system; EINVAL for an argument that cannot be passed to it."""
+    return (isinstance(error, OSError) and error.errno) or errno.EINVAL
 
 
 def refuse_own(folder: str) -> None:

@@ -57,7 +57,7 @@ class StepOutput:
 
         Raises
         ------
-        BrokenPipeError : nobody reads the output any more.
+        BrokenPipeError : the process that read the output has closed the pipe.
         """
         if self._spool is None:
             return

@@ -1,7 +1,7 @@
 """Children and further descendants of a process, as the kernel lists them by parent (proc(5)).
 
 A list may lack a child if the parent waits for another one while the list is read. That of this
-process is therefore complete, because nobody else waits for its children. Where the kernel has no
+process is complete, because no other process waits for its children. Where the kernel has no
 such lists, all processes of the machine are searched, which takes milliseconds.
 """
 

@@ -237,7 +237,7 @@ class JobEnds:
         is_lost = began or job.cause is JobState.NODE_FAIL
         what = "the script" if self._startup.is_script(job) else f"group {culprit.group}"
         why = f"{what} ended with {self._how(job, culprit)}"
-        # Others write to the output of a step, too; whoever reads it sees the lines there.
+        # The output of a step may be that of its job, whose last lines belong to other programs.
         told = last_lines(culprit.output_end) if job.spec.step_of is None else ""
         line = error_line(told)
         if job.state is not JobState.COMPLETING and line not in why:  # it was not ended on order

@@ -139,8 +139,8 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
         case JobCancelled():
             return f"is to be cancelled: {what.why}"
         case Signal():
-            whom = "its script" if what.to_script else "its processes"
-            return f"{whom} get the signal {because(what.reason, ahead_s)}"
+            who = "its script gets" if what.to_script else "its processes get"
+            return f"{who} the signal {because(what.reason, ahead_s)}"
         case Kill():
             return f"is to be ended: {because(what.reason, ahead_s)}"
         case GiveUp():

@@ -8,7 +8,7 @@ from typing import Any
 from command_line import invoke
 from waiting import wait_until
 
-#: The script is told and its child is not, or the other way round: a file shows who was.
+#: Either the script or its child gets the signal; the one that gets it makes a file of its name.
 SCRIPT = """#!/bin/sh
 #SBATCH --signal=B:USR1@60
 trap 'touch script' USR1 USR2
