@@ -415,10 +415,8 @@ class Partition:
         state.exclusions.restore(record.exclusions, now)
         state.restore(now, record.nodes, recorded)
         for job in recorded:
-            if job.conditions is not None and job.state is PENDING:
-                self._queueing.eligibility.restore(job)
-            elif job.spec.array is not None and job.state is PENDING:
-                self._queueing.arrays.add(job)
+            if job.state is PENDING:
+                self._queueing.restore(job)
             elif job.spec.end_signal is not None and job.id in state.live:
                 self._alarms.signals.watch(job)
         for point in points:

@@ -57,6 +57,13 @@ class Queueing:
         self.eligibility.admit(job, state.now, state.orders)
         self._alarms.wake_by(self.eligibility.next_begin)
 
+    def restore(self, job: Job) -> None:
+        """Take a PENDING job of a recorded state that is not in the queue, without any decision."""
+        if job.conditions is not None:
+            self.eligibility.restore(job)
+        if job.spec.array is not None and (job.conditions is None or job.tasks_queued):
+            self.arrays.add(job)
+
     def _enqueue(self, job: Job) -> None:
         """Add an eligible job to the queue."""
         if job.spec.array is not None:
@@ -135,6 +142,9 @@ class Queueing:
             state.request_pass()
             array = self.arrays.note_end(job, state.now, state.orders)
             if array is not None:
+                if array.conditions is not None:  # it was held when its last task ended
+                    self.eligibility.remove(array)
+                    array.conditions = None
                 self.note_end(array)
         if job.spec.step_of is not None:
             self.steps.note_end(job)

@@ -35,10 +35,11 @@ class Arrays:
         self._waiting: dict[int, list[int]] = {}  # array -> queued tasks that may not have started
 
     def add(self, array: Job) -> None:
-        """Take an array that is eligible."""
+        """Take an array that is eligible, or one that is held after some of its tasks."""
         tasks = [job.id for job in self.tasks(array)]
         self._waiting[array.id], self._unended[array.id] = tasks, len(tasks)
-        if array.cause is None and array.tasks_queued < _tasks(array).count:
+        is_eligible = array.conditions is None and array.cause is None
+        if is_eligible and array.tasks_queued < _tasks(array).count:
             self.open[array.id] = array
 
     def tasks(self, array: Job) -> list[Job]:
@@ -139,7 +140,7 @@ class Arrays:
         text = "{queued} of {count} tasks have come to the queue"
         if array.tasks_failed:
             facts = {**facts, "failed": array.tasks_failed}
-            text += ", and {failed} of them have failed"
+            text += ", {failed} of them failed"
         rule = "Array"
         if array.id in self.open and self._left(array) <= 0:
             facts = {**facts, "most": tasks.at_once}

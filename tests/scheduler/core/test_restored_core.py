@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from core_life import SCENARIOS, AnyLife
 from example_counts import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from scheduler.core.core import Core
-from scheduler.model.events import JobSpec
-from scheduler.model.job import FINAL, Job
+from scheduler.model.events import HoldChanged, JobEnded, JobSpec, JobSubmitted, NodeJoined
+from scheduler.model.job import COMPLETED, FINAL, PENDING, Job
 from scheduler.model.machine import Machine, Node
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.resources import Amounts, Quantity
 from scheduler.partition.partition import Partition
 from scheduler.policies.scenario import Scenario
@@ -91,6 +93,25 @@ class InterruptedLife(AnyLife):
 
 TestInterruptedLife = InterruptedLife.TestCase
 TestInterruptedLife.settings = examples(150, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_held_array_ends_with_its_tasks(count: int, recovers: bool) -> None:
+    core = Core(scenario("easy"))
+    core.handle([NodeJoined(0.0, "n1", 2)])
+    core.handle([JobSubmitted(1.0, 1, JobSpec(1, 9.0, array=TaskArray.parse(f"1-{count}")))])
+    core.handle([HoldChanged(2.0, 1, "user")])  # the first two tasks run
+    if recovers:
+        core = restored(core, core.scenario)
+    core.handle([JobEnded(3.0, task, 0) for task in (2, 3)])
+    [partition] = core.partitions
+    array = core.jobs[1]
+    if count == 3:  # the last task is held with its array
+        assert (array.state, sorted(partition.waiting)) == (PENDING, [1, 4])
+        core.handle([HoldChanged(4.0, 1, "")])
+        core.handle([JobEnded(5.0, 4, 0)])
+    assert (array.state, list(partition.waiting)) == (COMPLETED, [])
 
 
 def test_the_record_of_release_0_1_0_is_read() -> None:
