@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from scheduler.model.events import REDIRECTION, Event, JobCancelled, JobEnded, JobEvent
+from scheduler.model.events import REDIRECTION, Event, JobCancelled, JobEnded, JobEvent, JobUpdated
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Order, Reason, Requeue, Start
 from scheduler.partition.partition import Partition
@@ -48,7 +48,7 @@ class Redirector:
         if self.counters is not None:
             for number, job in self.principal.live.items():
                 if job.spec.step_of is None:
-                    self.counters.resume(job, counts.get(number, 0))
+                    self.counters.add(job, counts.get(number, 0))
 
     def takes(self, event: Event, orders: list[Order]) -> bool:
         """Whether an event is handled here, and not in the principal group.
@@ -87,13 +87,16 @@ class Redirector:
             return
         live = self.principal.live
         for event in events:
-            if isinstance(event, JobEvent) and event.job in self.counters and event.job not in live:
-                self.counters.forget(event.job)
+            if isinstance(event, JobEvent) and event.job in self.counters:
+                if event.job not in live:
+                    self.counters.forget(event.job)
+                elif isinstance(event, JobUpdated):
+                    self.counters.update(live[event.job])
         started = {order.job for order in orders if type(order) is Start and not order.restart}
         # In sequential order a job may have ended meanwhile.
         started = {n for n in started if n in live and live[n].spec.step_of is None}
         for number in started - {*new}:
-            self.counters.started(live[number])
+            self.counters.add(live[number])
         # REDIR III.A: "Each job running in the principal group holds the number of jobs submitted
         # during its execution".
         for number in new:
@@ -101,7 +104,7 @@ class Redirector:
             if job is not None and (self._counts_all or self._waits(job)):
                 self._redirect(self.counters.arrived(job, self.group.machine.processors))
             if job is not None and number in started:
-                self.counters.started(job)
+                self.counters.add(job)
 
     @property
     def _counts_all(self) -> bool:

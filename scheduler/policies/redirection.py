@@ -182,35 +182,31 @@ class Counters:
         """Count of a job."""
         return self._of[job].counted(job)
 
-    def started(self, job: Job) -> None:
-        """Begin counting for a job."""
-        bucket = self._buckets.setdefault(self._key(job), _Bucket())
-        bucket.jobs[job.id] = job, bucket.count
-        self._of[job.id] = bucket
+    def add(self, job: Job, count: int = 0) -> None:
+        """Begin counting for a job, from `count` on."""
+        key = self._key(job)
+        if key not in self._buckets:
+            self._buckets[key] = _Bucket(key)
+        bucket = self._of[job.id] = self._buckets[key]
+        bucket.add(job, count)
+
+    def update(self, job: Job) -> None:
+        """Count for a job by its changed request from now on."""
+        if self._of[job.id].key != self._key(job):
+            count = self[job.id]
+            self.forget(job.id)
+            self.add(job, count)
 
     def counts(self) -> dict[int, int]:
         """Return the count of each job, by number."""
         return {number: bucket.counted(number) for number, bucket in self._of.items()}
 
-    def resume(self, job: Job, count: int) -> None:
-        """Continue the count of a job from a recorded value.
-
-        Jobs are given in order of their starts: the first one of a bucket has the largest count.
-        """
-        key = self._key(job)
-        if key not in self._buckets:
-            self._buckets[key] = _Bucket()
-            self._buckets[key].count = count
-        bucket = self._buckets[key]
-        bucket.jobs[job.id] = job, bucket.count - count
-        self._of[job.id] = bucket
-
     def forget(self, job: int) -> None:
         """Stop counting for the job of this number."""
         bucket = self._of.pop(job)
-        left, _ = bucket.jobs.pop(job)
+        del bucket.jobs[job]
         if not bucket.jobs:
-            del self._buckets[self._key(left)]
+            del self._buckets[bucket.key]
 
     def arrived(self, job: Job, room: int) -> list[Counted]:
         """Count an arrival.
@@ -236,7 +232,7 @@ class Counters:
     def reset(self) -> None:
         """Reset all counts (REDIR, algorithm 2, line 10)."""
         for bucket in self._buckets.values():
-            bucket.floor = bucket.count
+            bucket.reset()
 
     def _key(self, job: Job) -> float:
         filter = self._rule.filter
@@ -246,19 +242,30 @@ class Counters:
 
 
 class _Bucket:
-    """Running jobs that count the same arrivals; `jobs` has (job, counter at its start)."""
+    """Running jobs that count the same arrivals.
 
-    def __init__(self) -> None:
-        self.count = self.floor = 0
+    `jobs` has (job, counter at its start), the largest count first.
+    """
+
+    def __init__(self, key: float) -> None:
+        self.key, self.count = key, 0
         self.jobs: dict[int, tuple[Job, int]] = {}
 
+    def add(self, job: Job, count: int) -> None:
+        self.jobs[job.id] = job, self.count - count
+        if count:  # it may belong before others
+            self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[1][1]))
+
+    def reset(self) -> None:
+        self.jobs = {number: (job, self.count) for number, (job, _) in self.jobs.items()}
+
     def counted(self, job: int) -> int:
-        return self.count - max(self.jobs[job][1], self.floor)
+        return self.count - self.jobs[job][1]
 
     def over(self, theta: int) -> Iterator[Counted]:
-        """Jobs whose counts exceed theta, in the order of their starts."""
+        """Jobs whose counts exceed theta, the largest count first."""
         for job, base in self.jobs.values():
-            count = self.count - max(base, self.floor)
+            count = self.count - base
             if count <= theta:
                 return
             yield job, count
