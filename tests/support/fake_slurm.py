@@ -32,11 +32,20 @@ def save(path, job):
     draft.write_text(json.dumps(job))
     draft.rename(path)
 def alive(job):
+    "Whether a process of the job is left; zombies, which init may leave for seconds, do not count."
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(group) == job["group"] and state not in "ZX":
+            return True
+    return False
+def signal_all(job, number):
     try:
-        os.killpg(job["group"], 0)
-        return True
-    except (ProcessLookupError, KeyError):
-        return False
+        os.killpg(job["group"], number)
+    except ProcessLookupError:
+        pass
 def refresh():
     free = int((state / "grant").read_text()) if (state / "grant").exists() else 0
     running = 0
@@ -45,7 +54,7 @@ def refresh():
             job["state"] = "COMPLETED"
             save(path, job)
         elif job["state"] == "RUNNING" and time.time() > job["end"]:
-            os.killpg(job["group"], signal.SIGKILL)
+            signal_all(job, signal.SIGKILL)
             job["state"] = "TIMEOUT"
             save(path, job)
         running += job["state"] == "RUNNING"
@@ -108,7 +117,7 @@ elif me == "scancel":
     for path, job in jobs():
         if path.stem in words and job["state"] in ("PENDING", "RUNNING"):
             if job["state"] == "RUNNING":
-                os.killpg(job["group"], signal.SIGTERM)
+                signal_all(job, signal.SIGTERM)
             job["state"] = "CANCELLED"
             save(path, job)
 """
