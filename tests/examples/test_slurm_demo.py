@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -24,11 +25,17 @@ def test_all_jobs_are_verified_in_a_slurm() -> None:
     except NoHosts as reason:
         pytest.skip(str(reason))
     command = [sys.executable, str(ROOT / "examples" / "cluster" / "slurm_demo.py")]
-    done = subprocess.run(
-        [*command, "--length", "0.6"], capture_output=True, text=True, check=False, timeout=270
+    demo = subprocess.Popen(
+        [*command, "--length", "0.6"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {
+    try:
+        stdout, stderr = demo.communicate(timeout=270)
+    finally:
+        if demo.poll() is None:  # it ends its Slurm and its hosts
+            demo.send_signal(signal.SIGINT)
+            demo.communicate(timeout=60)
+    assert demo.returncode == 0, stdout + stderr
+    assert json.loads(stdout.splitlines()[-1]) == {
         "jobs": 7,
         "verified": 7,
         "hosts_used": 3,
@@ -39,7 +46,7 @@ def test_all_jobs_are_verified_in_a_slurm() -> None:
         "returned": 2,
         "expired_with_loss": 0,
     }
-    assert "expiry of node" in done.stdout
+    assert "expiry of node" in stdout
 
 
 def test_where_no_slurm_can_run_it_says_so() -> None:
