@@ -141,5 +141,9 @@ class JobView(Protocol):
         """Time (s) by which a started job ends if its estimate is right."""
 
     @property
+    def ends_by_progress(self) -> float:
+        """Time (s) by which the iterations that are left pass at its speed; inf: unknown."""
+
+    @property
     def history(self) -> HistoryView:
         """Performance history."""

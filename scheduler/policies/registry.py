@@ -149,7 +149,9 @@ _SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "steady": lambda: Scenario(
         "steady",
         order=Aging(),
-        resizing=_policy("resizing", "fcfs-pr", harvest="useful", grow_past="blocked"),
+        resizing=_policy(
+            "resizing", "fcfs-pr", harvest="useful", grow_past="blocked", earn_back=True
+        ),
     ),
     "pba-pr": lambda: Scenario("pba-pr", order=Aging(), resizing=_policy("resizing", "pba-pr")),
     "fcfs-pr": lambda: Scenario("fcfs-pr", order=Aging(), resizing=_policy("resizing", "fcfs-pr")),

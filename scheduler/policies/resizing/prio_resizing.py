@@ -16,7 +16,8 @@ from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.model.selection import leaving_groups
 from scheduler.policies.resizing.allocation import Benefit, max_benefit_priority
-from scheduler.policies.resizing.interface import Grow, Shrink, Stay
+from scheduler.policies.resizing.earned_back import if_earned_back
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.state.view import View
 
 
@@ -31,6 +32,8 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         0 accepts any improvement, as in the paper.
     settle : iterations on a size before its benefit is evaluated and the job may expand again; more
         than 1 makes decisions on noisy iteration times more stable.
+    earn_back : keep the size if the expected pause of a resize is not earned back before the
+        expected end of the job (`earned_back`). False, as in the paper, ignores the pause.
 
     Raises
     ------
@@ -44,6 +47,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_potential: float = 0.0
     min_benefit: float = 0.0
     settle: int = 1
+    earn_back: bool = False
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -55,6 +59,17 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
         if self.min_benefit < 0:
             raise ValueError(f"min_benefit must be >= 0, got {self.min_benefit}")
+
+    def decide(self, job: JobView, view: View) -> Decision:
+        """Decide on a job at its resize point."""
+        decision = self.choose(job, view)
+        if not self.earn_back:
+            return decision
+        return if_earned_back(decision, job, view, f"{self.title} earn_back")
+
+    def choose(self, job: JobView, view: View) -> Decision:
+        """Decide by the bullets of the scenario, whatever the pause."""
+        raise NotImplementedError
 
     def rule(self, bullet: int) -> str:
         """Citation of a bullet of PRIO 3.3."""

@@ -49,7 +49,7 @@ class QueuedFirst(PrioResizing, frozen=True):
     harvest: Harvest = "always"
     grow_past: GrowPast = "any"
 
-    def decide(self, job: JobView, view: View) -> Decision:
+    def choose(self, job: JobView, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         head = view.head
         if head is not None:

@@ -35,7 +35,7 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
         """Whether the decisions of an instant come before its scheduling pass."""
         return self.expand_first
 
-    def decide(self, job: JobView, view: View) -> Decision:
+    def choose(self, job: JobView, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         # PRIO 3.2: "A job that has reached its sweet spot is not eligible for additional processor
         # allocation"; without this rule a job would expand and contract in turn.

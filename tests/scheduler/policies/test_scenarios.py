@@ -127,7 +127,8 @@ def test_the_built_in_scenarios() -> None:
     assert scenario("easy").resizing is None
     assert scenario("conservative").backfill == Backfill(None)
     assert scenario("fcfs-pr").resizing == FcfsPr()
-    assert scenario("steady").resizing == FcfsPr(harvest="useful", grow_past="blocked")
+    steady = FcfsPr(harvest="useful", grow_past="blocked", earn_back=True)
+    assert scenario("steady").resizing == steady
     for name in ("static", "steady", "pba-pr", "fcfs-pr", "max-b-pr"):
         assert scenario(name).order == Aging()
         assert scenario(name).backfill == Backfill(1)
