@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scheduler.launchers.starter import StartRequest
 
 _SPANNING = str(Path(__file__).with_name("spanning.py"))
+_OVER_HOSTS = str(Path(__file__).with_name("over_hosts"))
 _RANK = str(Path(__file__).with_name("rank.py"))
 
 
@@ -171,13 +172,22 @@ class LocalLauncher:
         *,
         cwd: str = "",
         output: OutputFiles = _OWN,
+        over_hosts: bool = False,
     ) -> MpiexecStart:
         """Start a program once, without an mpiexec, so that it may call mpiexec itself.
 
-        The process that would be mpiexec is the program. Parameters and errors are those of
-        `start_mpiexec`.
+        The process that would be mpiexec is the program. The other parameters and the errors are
+        those of `start_mpiexec`.
+
+        Parameters
+        ----------
+        over_hosts : whether its job is on several hosts. It then finds an mpiexec first on its PATH
+            that starts a step of the job (`scheduler.client.scripts.mpiexec`).
         """
         variables = clean_environment(environment)
+        if over_hosts:
+            variables["PATH"] = os.pathsep.join([_OVER_HOSTS, variables.get("PATH", os.defpath)])
+            variables["RESHAPE_PYTHON"] = sys.executable
         return self._start(variables, list(argv), 1, cwd, output, is_program=True)
 
     def start_spanning_mpiexec(

@@ -121,7 +121,8 @@ class StartGroup(MessageBase):
     truncate : whether the output files are emptied; otherwise the output is appended to them.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
     own_folders : folders of the service; the output and the working directory must not be there.
-    script : whether `argv` runs once, without an mpiexec, and `size` is 1.
+    script : whether `argv` runs once, without an mpiexec, and `size` is 1. It runs on the first of
+        `hosts`.
     error : file for the standard error; "": that of the output.
     """
 

@@ -84,6 +84,24 @@ def run(
     The step waits until so many processors of the job are idle. The exit code is that of PROGRAM,
     128 + N if signal N has ended it. SIGINT or SIGTERM cancels the step. See docs/jobs.md.
     """
+    sys.exit(run_as_step(argv, processors, output, error, **fields))
+
+
+def run_as_step(
+    argv: Sequence[str], processors: int | None, output: str = "", error: str = "", **fields: Any
+) -> int:
+    """Run a program as a step of the job whose script started this process; return its exit code.
+
+    Parameters
+    ----------
+    processors : number to start with; None: those of the job.
+    output, error : files of the step; "": this process copies what it prints.
+    fields : other parameters of `prepare`.
+
+    Raises
+    ------
+    ReshapeError : there is no job script, or the service refuses the step.
+    """
     script = identity_of_script()
     if script is None:
         raise ReshapeError(
@@ -101,11 +119,10 @@ def run(
             error = own[1].name
     try:
         submission = prepare(argv, count, output=output, error=error, **fields)
-        code = _run(script, submission, own)
+        return _run(script, submission, own)
     finally:
         for each in own:
             each.close()
-    sys.exit(code)
 
 
 def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutput]) -> int:

@@ -141,9 +141,9 @@ class NodeGroups:
         self._watches.pop(order.job, None)
         own = {AGENT_VARIABLE: self._mark, GROUP_VARIABLE: f"{order.job}.{order.group}"}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
-        spans = isinstance(order, m.StartGroup) and bool(order.hosts)
         is_proxy = isinstance(order, m.StartProxy)
         is_script = isinstance(order, m.StartGroup) and order.script
+        spans = isinstance(order, m.StartGroup) and bool(order.hosts) and not is_script
         tree = ProcessTree(own, spans=spans, is_proxy=is_proxy, is_script=is_script)
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
         try:
@@ -173,7 +173,10 @@ class NodeGroups:
         environment, cwd = order.environment | marks, order.cwd
         output = OutputFiles(order.output, order.error, order.truncate)
         if order.script:
-            return launcher.start_script(environment, order.argv, cwd=cwd, output=output)
+            over_hosts = bool(order.hosts)
+            return launcher.start_script(
+                environment, order.argv, cwd=cwd, output=output, over_hosts=over_hosts
+            )
         if not order.hosts:
             return launcher.start_mpiexec(
                 environment, order.size, order.argv, cwd=cwd, output=output

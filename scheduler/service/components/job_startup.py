@@ -397,6 +397,7 @@ class JobStartup:
             | world
         )
         submission, host = launch.submission, self.host_of(job)
+        on_hosts = self.placements.nodes_of(job, group)
         cpus = self.placements.cpus(job, group, submission).get(hosts[0], {})
         if submission.script:
             environment |= {SCRIPT_VARIABLE: "1", "RESHAPE_PROCESSORS": str(size)}
@@ -411,7 +412,7 @@ class JobStartup:
             environment=environment,
             output=output_path(submission.output, job.id, submission, host),
             error=output_path(submission.error, job.id, submission, host),
-            hosts=hosts if spans else [],
+            hosts=on_hosts if len(on_hosts) > 1 else [],
             rank_hosts=self.placements.rank_hosts(job, group, submission.placement)
             if spans
             else [],

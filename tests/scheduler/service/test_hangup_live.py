@@ -53,3 +53,4 @@ def test_service_and_agent_survive_a_hangup_and_a_damaged_server_file(served: An
     wait_until(lambda: served.place.server_file.read_bytes() == written)
     ask(served.directory, m.Stop(kill=True), LIMIT_S)
     agent.wait(LIMIT_S)
+    served.process.wait(LIMIT_S)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
 from host_programs import skip_without_hosts
+
+from scheduler.protocol import messages as m
 
 pytestmark = pytest.mark.hosts
 
@@ -36,3 +39,34 @@ def test_steps_of_a_script_on_other_hosts(tmp_path: Path) -> None:
         assert lines[4:] == ["piped 4", "no more than its steps"]
         codes = [cluster.job(number).exit_code for _, number in cluster.job(job).steps]
         assert codes == [0, 0, 0, 4]
+
+
+MPIEXEC = """
+mpiexec python -c 'from mpi4py import MPI; world = MPI.COMM_WORLD
+hosts = world.gather(MPI.Get_processor_name())
+if hosts: print(world.size, *hosts)'
+mpirun -np 1 -env A 7 sh -c 'echo $A; exit 3'; echo $?
+mpiexec -f hosts true
+mpiexec sleep 612
+"""
+
+
+def sleeping(cluster: Cluster, name: str) -> bool:
+    """Whether a rank of the last mpiexec runs on a host."""
+    found = subprocess.run(
+        cluster.hosts[name].command(["pgrep", "-f", "^sleep 612"]), capture_output=True, check=False
+    )
+    return bool(found.stdout)
+
+
+def test_plain_mpiexec_of_a_script_reaches_all_hosts(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=1) as cluster:
+        job = cluster.submit(["bash", "-c", MPIEXEC], 2, script=True)
+        cluster.until(lambda: sleeping(cluster, "n1") and sleeping(cluster, "n2"))
+        lines = cluster.output(job).splitlines()
+        assert lines[:2] == ["2 n1 n2", "7"]
+        assert lines[3] == "3"
+        assert "mpiexec -f: this job is on several hosts" in lines[4]
+        cluster.ask(m.Cancel(job=job))
+        assert cluster.wait(job).state == "CANCELLED"
+        cluster.until(lambda: not (sleeping(cluster, "n1") or sleeping(cluster, "n2")))

@@ -1,0 +1,97 @@
+"""``mpiexec`` in the script of a job on several hosts: its program runs as a step of the job.
+
+The mpiexec of an MPI library reaches other hosts by ssh, outside of the job. So a script of a job
+on several hosts finds `scheduler/launchers/over_hosts/mpiexec` first on its PATH, which starts this
+module. A script on one host finds the mpiexec of its MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reshape.errors import ReshapeError
+from scheduler.client.scripts.run_command import run_as_step
+
+
+@dataclass
+class Call:
+    """Options and program of an mpiexec.
+
+    Attributes
+    ----------
+    processors : number of processes; None: one on each processor of the job.
+    cwd : working directory of the program; None: that of the script.
+    environment : variables that it gets in addition.
+    argv : program and arguments.
+    """
+
+    processors: int | None = None
+    cwd: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    argv: list[str] = field(default_factory=list)
+
+
+def read_call(words: Sequence[str]) -> Call:
+    """Read the words after ``mpiexec``.
+
+    Raises
+    ------
+    ReshapeError : an option is not known here, its value is missing or wrong, or there is no
+        program or more than one.
+    """
+    call, left = Call(), [*words]
+    while left and left[0].startswith("-"):
+        option = left.pop(0)
+        if option in ("-n", "-np"):
+            call.processors = _number(option, _value(option, left))
+        elif option in ("-wdir", "-wd"):
+            call.cwd = Path(_value(option, left))
+        elif option in ("-env", "-genv"):
+            name = _value(option, left)
+            call.environment[name] = _value(option, left)
+        elif option not in ("-envall", "-genvall"):  # which is so without them
+            raise ReshapeError(
+                f"mpiexec {option}: this job is on several hosts, where mpiexec starts its program"
+                " as a step with -n, -wdir, -env and -genv alone: leave it out, or start the"
+                " program with reshape run"
+            )
+    if ":" in left:
+        raise ReshapeError(
+            "mpiexec: this job is on several hosts, where mpiexec starts one program: leave out"
+            " what follows ':', or start each program with reshape run"
+        )
+    if not left:
+        raise ReshapeError("mpiexec: name a program to start")
+    call.argv = left
+    return call
+
+
+def _value(option: str, left: list[str]) -> str:
+    if not left:
+        raise ReshapeError(f"mpiexec {option}: its value is missing")
+    return left.pop(0)
+
+
+def _number(option: str, value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise ReshapeError(f"mpiexec {option}: expected a number of processes >= 1, got {value!r}")
+    return int(value)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run an mpiexec, and return its exit code."""
+    try:
+        call = read_call(words)
+        environment = os.environ | call.environment
+        return run_as_step(call.argv, call.processors, cwd=call.cwd, environment=environment)
+    except ReshapeError as error:
+        print(f"reshape: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
