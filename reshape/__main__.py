@@ -28,11 +28,12 @@ SUBCOMMANDS = {
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
     "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
-    "node": Entry("scheduler.client.nodes:node", "List, drain, resume and remove nodes."),
+    "node": Entry("scheduler.client.machine.nodes:node", "List, drain, resume and remove nodes."),
     "reserve": Entry(
-        "scheduler.client.reservations:reserve", "Create, list and cancel advance reservations."
+        "scheduler.client.machine.reservations:reserve",
+        "Create, list and cancel advance reservations.",
     ),
-    "pool": Entry("scheduler.client.pools:pool", "Add, list and remove elastic pools."),
+    "pool": Entry("scheduler.client.machine.pools:pool", "Add, list and remove elastic pools."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "output": Entry("scheduler.client.commands:output", "Print the output of a job."),
     "cancel": Entry("scheduler.client.bulk.cancel_command:cancel", "Cancel jobs."),

@@ -42,7 +42,7 @@ from service import MOST, SIZE, FirstRanks, Peers, submission, submit
 
 from reshape.wire.access import AccessFile, read_access
 from scheduler.client import background
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 

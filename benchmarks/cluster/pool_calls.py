@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from scheduler.client import background
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.protocol import messages as m
 
 _PROGRAMS = {

@@ -42,7 +42,7 @@ from reshape.wire.access import read_access
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client, connect
+from scheduler.protocol.client import ServiceConnection, connect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))
 from hostile_attacks import ATTACKS, BY_MANY, UNCOUNTED, Target
@@ -115,7 +115,7 @@ class Aside:
 
 def info_of(place: ServiceDirectory) -> m.Info:
     """Ask the service for its state."""
-    with Client(place.endpoint) as client:
+    with ServiceConnection(place.endpoint) as client:
         answer = client.request(m.ServerInfo(), 10.0)
     assert isinstance(answer, m.Info)
     return answer

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reshape.wire.access import read_access
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 
 #: Processes that make connections at the same time, and addresses of each.
 PROCESSES, ADDRESSES = 4, 8
@@ -88,7 +88,7 @@ def record(port: int, user: Path) -> list[bytes]:
     access, parts = read_access(user), list[bytes]()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        with Client(endpoint, access) as client:
+        with ServiceConnection(endpoint, access) as client:
             ours, _ = listener.accept()
             theirs = socket.create_connection(("127.0.0.1", port))
             with ours, theirs:

@@ -14,7 +14,7 @@ import msgspec
 from faults import Round
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from service import SIZE, FirstRanks, Peers, service
 
-from scheduler.client.asking import service_info
+from scheduler.client.api.asking import service_info
 from scheduler.client.forecasting import bare_submission, expected_starts, quote_of
 from scheduler.compiled import STATE
 from scheduler.protocol import messages as m

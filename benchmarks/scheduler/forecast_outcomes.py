@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.client.asking import ask, list_jobs, wait_for
+from scheduler.client.api.asking import ask, list_jobs, wait_for
 from scheduler.client.forecasting import bare_submission, expected_starts
 from scheduler.protocol import messages as m
 

@@ -43,7 +43,7 @@ from reshape.errors import ServiceUnavailable
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from reshape.wire.messages import ResizeTimes
 from scheduler.client import background
-from scheduler.client.asking import service_info
+from scheduler.client.api.asking import service_info
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.core.core import Core
 from scheduler.model.events import (
@@ -58,7 +58,7 @@ from scheduler.model.events import (
 from scheduler.model.orders import Expand
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import decode
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
@@ -300,7 +300,7 @@ class Others:
 
 def _ask_always(endpoint: str, pipe: Connection) -> None:
     latencies = []
-    with Client(endpoint) as client:
+    with ServiceConnection(endpoint) as client:
         client.request(m.ServerInfo(), 30.0)
         pipe.send(None)
         while not pipe.poll(0.002):
@@ -331,7 +331,7 @@ def measure(place: ServiceDirectory, jobs: int, repeat: int) -> list[dict[str, A
             "explain": lambda k: m.Explain(job=1 + (k * 7919) % jobs),
             "info of a job": lambda k: m.ListJobs(job=1 + (k * 7919) % jobs),
         }
-        with Client(place.endpoint) as client:
+        with ServiceConnection(place.endpoint) as client:
             client.request(m.ListJobs(ended=True, live=False, limit=1), 30.0)  # the reader is up
             others = Others(place.endpoint)
             for what, question in questions.items():
@@ -355,7 +355,7 @@ def _listing(**fields: Any) -> m.ListJobs:
 
 
 def _times(
-    client: Client,
+    client: ServiceConnection,
     question: Callable[[int], m.Message],
     repeat: int,
     *,

@@ -45,7 +45,7 @@ from reshape.wire.codec import encode
 from scheduler.config.settings import JournalConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import decode
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention
@@ -127,7 +127,10 @@ class ScriptedAgent:
 
     def run(self, submission: m.Submission, points: int) -> None:
         """Run one job from its submission to its end, with this many resize points."""
-        with Client(self._place.endpoint) as rank, Client(self._place.endpoint) as joiner:
+        with (
+            ServiceConnection(self._place.endpoint) as rank,
+            ServiceConnection(self._place.endpoint) as joiner,
+        ):
             submitted = rank.request(m.Submit(submission=submission), WAIT_S)
             assert isinstance(submitted, m.Submitted), submitted
             job, size, epoch = submitted.job, submission.processors, 0
@@ -158,7 +161,7 @@ class ScriptedAgent:
             while self._groups:
                 self.report()
 
-    def _bring_up(self, who: dict[str, Any], joiner: Client) -> None:
+    def _bring_up(self, who: dict[str, Any], joiner: ServiceConnection) -> None:
         """Start the group that the service has just ordered, if any, until it is ready."""
         known = set(self._groups)
         self.report()

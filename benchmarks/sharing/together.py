@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any, get_args
 
 from scheduler.client import background
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.client.submission import prepare
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import PenaltyRule, SharedCapacity, SharedNodes, Windows

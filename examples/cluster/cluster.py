@@ -13,7 +13,7 @@ from types import TracebackType
 from hosts import HEAD, NETWORK, Hosts
 
 from scheduler.client import background
-from scheduler.client.asking import ask, wait_for
+from scheduler.client.api.asking import ask, wait_for
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 

@@ -32,7 +32,7 @@ from sites_results import (
 from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_workload
 
 from reshape.errors import ReshapeError
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.sites_file import METRICS, QUOTED, SitesFile, read_sites

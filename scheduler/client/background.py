@@ -14,7 +14,7 @@ import psutil
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import is_access_file
-from scheduler.client.asking import service_info
+from scheduler.client.api.asking import service_info
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol.client import connect
 from scheduler.protocol.messages import Done, Failure, Info, ServerInfo, Stop

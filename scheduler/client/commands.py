@@ -14,7 +14,7 @@ import msgspec
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, ServiceUnavailable
 from scheduler.client import tables
-from scheduler.client.asking import (
+from scheduler.client.api.asking import (
     ask,
     ask_all,
     list_jobs,
@@ -29,6 +29,8 @@ from scheduler.client.forecasting import (
     starts_table,
     waiting_lines,
 )
+from scheduler.client.job_files import read_output
+from scheduler.client.machine.pools import paused_sentences
 from scheduler.client.options import (
     JobNumber,
     Moment,
@@ -38,7 +40,6 @@ from scheduler.client.options import (
     service_option,
     sites_option,
 )
-from scheduler.client.pools import paused_sentences
 from scheduler.client.sites import actions
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment
@@ -284,18 +285,12 @@ def output(directory: Path, follow: bool, is_error: bool, job: int) -> None:
     stream, printed = sys.stdout.buffer, 0
     while True:
         info = list_jobs(directory, job=number).jobs[0]  # before the file is read for the last time
-        path = info.error if is_error and info.error else info.output
         try:
-            with Path(path).open("rb") as file:
-                file.seek(printed)
-                text = file.read()
-        except OSError as error:
-            is_to_come = follow and isinstance(error, FileNotFoundError) and info.ended_at is None
-            if not is_to_come:
-                raise ReshapeError(
-                    f"cannot read the output {path} of job {number} ({info.state}):"
-                    f" {error.strerror}"
-                ) from None
+            text = read_output(info, is_error, printed)
+        except ReshapeError as error:
+            is_missing = isinstance(error.__cause__, FileNotFoundError)
+            if not (follow and is_missing and info.ended_at is None):
+                raise
             text = b""
         stream.write(text)
         stream.flush()

@@ -15,7 +15,7 @@ import msgspec
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from scheduler.client.asking import ask, list_jobs
+from scheduler.client.api.asking import ask, list_jobs
 from scheduler.client.options import (
     Walltime,
     json_option,

@@ -16,7 +16,7 @@ from reshape.cli.options import MOST, WholeRange
 from reshape.key_values import amounts
 from reshape.times import parse_duration
 from reshape.topology import FORMS, Topology
-from scheduler.client.asking import LAST, StepNumber, TaskNumber
+from scheduler.client.job_names import LAST, StepNumber, TaskNumber
 from scheduler.model.resources import checked
 
 

@@ -29,7 +29,7 @@ from scheduler.client.tables import running_s, sizes_text
 from scheduler.demo.workload import DemoJob
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
 
 PLAIN_EVERY_S = 5.0
@@ -155,7 +155,7 @@ def run_workload(
         raise ReshapeError(f"directory {folder} cannot be created: {error.strerror}") from None
     with (
         embedded_service(processors, scenario, folder / "journal.db") as directory,
-        Client(endpoint_of(directory)) as client,
+        ServiceConnection(endpoint_of(directory)) as client,
     ):
         return _submit_and_wait(client, workload, folder, on_progress)
 
@@ -186,7 +186,7 @@ def embedded_service(processors: int, scenario: str, journal: Path) -> Iterator[
 
 
 def _submit_and_wait(
-    client: Client, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
+    client: ServiceConnection, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
 ) -> list[JobInfo]:
     began = time.monotonic()
     coming = list(workload)
@@ -206,7 +206,7 @@ def _submit_and_wait(
         time.sleep(max(0.0, min(LOOK_S, next_at - (time.monotonic() - began))))
 
 
-def _submit(client: Client, job: DemoJob, folder: Path) -> None:
+def _submit(client: ServiceConnection, job: DemoJob, folder: Path) -> None:
     submission = prepare(
         job.argv,
         job.processors,

@@ -23,7 +23,7 @@ from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, write_private
 from scheduler.node.directory import MEMORY, JobFolders
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def arrive(access: AccessFile, node: str) -> HostPlace:
     arrival = m.AgentArrival(node=node, host=socket.gethostname(), release=version("reshape-mpi"))
     logged = float("-inf")
     while True:
-        with Client(access.endpoint, access) as client:
+        with ServiceConnection(access.endpoint, access) as client:
             try:
                 answer = client.request(arrival, ANSWER_S)
             except ServiceUnavailable as error:

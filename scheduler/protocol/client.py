@@ -12,11 +12,11 @@ from reshape.wire.codec import MAX_ANSWER_BYTES
 from reshape.wire.connection import Connection, located
 from scheduler.protocol.messages import Message, decode
 
-#: Requests that `Client.request_all` sends ahead of their answers.
+#: Requests that `ServiceConnection.request_all` sends ahead of their answers.
 AHEAD = 64
 
 
-class Client(Connection[Message]):
+class ServiceConnection(Connection[Message]):
     """A connection to the service that receives all messages; see `Connection`."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Client(Connection[Message]):
         return answers.pop(number)
 
 
-def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> Client:
+def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> ServiceConnection:
     """Connect to the service that a directory or an access file names.
 
     Parameters
@@ -70,4 +70,4 @@ def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> Client:
     ServiceUnavailable : no service runs in the directory.
     ReshapeError : the file in the directory, or the access file, cannot be used.
     """
-    return Client(*located(service), max_bytes)
+    return ServiceConnection(*located(service), max_bytes)

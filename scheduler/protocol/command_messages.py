@@ -362,10 +362,16 @@ class Story(msgspec.Struct):
 
 
 class Explanation(MessageBase):
-    """What happened to a job and why, oldest first."""
+    """What happened to a job and why, oldest first.
+
+    Attributes
+    ----------
+    present : number of the last lines, which say how the job is now.
+    """
 
     job: int
     lines: list[Story]
+    present: int = 0
 
 
 class Wait(MessageBase):

@@ -8,7 +8,7 @@ from command_line import invoke
 from paths import EXAMPLES
 
 from scheduler.client import background
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 
 SCRIPT = EXAMPLES / "job_script" / "study.sh"
 

@@ -14,7 +14,7 @@ from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import example
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
-from scheduler.client.asking import ask_all, list_jobs, number_of
+from scheduler.client.api.asking import ask_all, list_jobs, number_of
 from scheduler.client.options import JobNumber, service_option, sites_option
 from scheduler.client.sites.actions import SiteJob, place_of
 from scheduler.model.requests.signals import signal_name, signal_number

@@ -11,7 +11,7 @@ import click
 
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import WholeRange, example
-from scheduler.client.asking import ask, ask_all, number_of
+from scheduler.client.api.asking import ask, ask_all, number_of
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
 from scheduler.client.options import JobNumber, LaterMoment, Priority, Walltime, service_option
 from scheduler.protocol import messages as m

@@ -18,7 +18,7 @@ import click
 from reshape.cli.lazy_group import unknown_word
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import is_access_file
-from scheduler.client.asking import ask_all
+from scheduler.client.api.asking import ask_all
 from scheduler.client.submission import check_places
 from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m

@@ -10,10 +10,11 @@ import click
 
 from reshape.cli.options import example
 from reshape.errors import ReshapeError
+from scheduler.client.job_options import job_options
 from scheduler.client.options import is_given, json_option, service_option
 from scheduler.client.scripts.script_file import JobScript, read_script, wrapped
 from scheduler.client.submission import prepare
-from scheduler.client.submit_command import job_options, submit_here
+from scheduler.client.submit_command import submit_here
 
 #: Options of submit that have no effect on a script, by name of the parameter.
 _OF_RESIZABLE = {

@@ -12,7 +12,7 @@ from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import located
 from reshape.wire.identity import Identity
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 
 #: Seconds for an answer, after which a request is repeated.
 ANSWER_S = 2.0
@@ -33,7 +33,7 @@ class StepSession:
 
     def __init__(self, script: Identity, key: str) -> None:
         self._script, self._key = script, key
-        self._client: Client | None = None
+        self._client: ServiceConnection | None = None
 
     def close(self) -> None:
         """Close the connection."""
@@ -93,9 +93,9 @@ class StepSession:
             if isinstance(answer, m.JobListing):
                 return answer.jobs[0]
 
-    def _connected(self) -> Client:
+    def _connected(self) -> ServiceConnection:
         if self._client is None:
             server = self._script.server
             endpoint, access = located(server) if server.startswith("/") else (server, None)
-            self._client = Client(endpoint, access)
+            self._client = ServiceConnection(endpoint, access)
         return self._client

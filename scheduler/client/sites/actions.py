@@ -18,7 +18,7 @@ import msgspec
 
 from reshape.errors import ReshapeError, nearest
 from scheduler.client import tables
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 from scheduler.client.forecasting import duration, moment
 from scheduler.client.options import JobNumber
 from scheduler.client.sites import records

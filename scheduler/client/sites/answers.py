@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.client.asking import list_jobs, service_info
+from scheduler.client.api.asking import list_jobs, service_info
 from scheduler.client.forecasting import quote_of
 from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.forecasts.quotes import Quote

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import at_site
 from scheduler.client.sites.records import LeftJob, RecordError, SubmissionRecord

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 from scheduler.client.forecasting import expected_starts
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, collect

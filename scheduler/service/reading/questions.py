@@ -88,7 +88,8 @@ def _explanation(journal: JournalReader, request: int, question: ExplainQuestion
     )
     lines += removed_lines(journal, number, ahead_s)
     lines.sort(key=lambda line: line.at)
-    return m.Explanation(id=request, job=number, lines=[*lines, *question.present])
+    told, present = [*lines, *question.present], len(question.present)
+    return m.Explanation(id=request, job=number, lines=told, present=present)
 
 
 class StartsQuestion(msgspec.Struct, tag=True):

@@ -15,7 +15,7 @@ from answering import service
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire.codec import encode
 from reshape.wire.connection import SERVER_FILE, endpoint_of
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import Done, Failure, ListJobs, Message, Submitted, Wait
 
 
@@ -28,7 +28,7 @@ def test_an_answer_is_paired_by_its_id_and_others_are_dropped(endpoint: str) -> 
     def answer(message: Message) -> list[list[bytes]]:
         return [encode(Done(id=message.id + 77)), encode(Submitted(id=message.id, job=5))]
 
-    with service(endpoint, answer), Client(endpoint) as client:
+    with service(endpoint, answer), ServiceConnection(endpoint) as client:
         for _ in range(3):
             question = ListJobs()
             assert client.request(question, 5.0) == Submitted(id=question.id, job=5)
@@ -37,14 +37,14 @@ def test_an_answer_is_paired_by_its_id_and_others_are_dropped(endpoint: str) -> 
 def test_a_failure_is_raised_with_its_message(endpoint: str) -> None:
     with (
         service(endpoint, lambda m: [encode(Failure(id=m.id, message="no job 9"))]),
-        Client(endpoint) as client,
+        ServiceConnection(endpoint) as client,
         pytest.raises(ReshapeError, match=r"^no job 9$"),
     ):
         client.request(Wait(job=9), 5.0)
 
 
 def test_the_error_without_a_service_names_endpoint_and_fix(endpoint: str) -> None:
-    with Client(endpoint) as client:
+    with ServiceConnection(endpoint) as client:
         with pytest.raises(ServiceUnavailable, match=f"{endpoint}.*reshape serve"):
             client.request(ListJobs(), 0.2)
         with pytest.raises(ServiceUnavailable):
@@ -54,7 +54,7 @@ def test_the_error_without_a_service_names_endpoint_and_fix(endpoint: str) -> No
 def test_a_service_that_does_not_answer_is_unavailable(endpoint: str) -> None:
     with (
         service(endpoint, lambda _: []),
-        Client(endpoint) as client,
+        ServiceConnection(endpoint) as client,
         pytest.raises(ServiceUnavailable, match=r"within 0\.3 s"),
     ):
         client.request(ListJobs(), 0.3)
@@ -67,7 +67,7 @@ def test_requests_that_were_given_up_are_not_sent_after_a_reconnection(endpoint:
         seen.append(message)
         return [encode(Done(id=message.id))]
 
-    with Client(endpoint) as client:
+    with ServiceConnection(endpoint) as client:
         with service(endpoint, answer):
             client.request(ListJobs(job=1), 5.0)
         time.sleep(0.1)
@@ -83,7 +83,7 @@ def test_another_version_raises_an_error_that_names_both(endpoint: str) -> None:
     other = [b"reshape/0", encode(Done())[1]]
     with (
         service(endpoint, lambda _: [other]),
-        Client(endpoint) as client,
+        ServiceConnection(endpoint) as client,
         pytest.raises(ProtocolError, match=r"reshape/0.*reshape/1.*same release"),
     ):
         client.request(ListJobs(), 5.0)
@@ -96,7 +96,7 @@ def test_oversized_answers_are_not_accepted(endpoint: str) -> None:
     def answer(message: Message) -> list[list[bytes]]:
         return [encode(Failure(id=message.id, message="x" * sizes.pop(0)))]
 
-    with service(endpoint, answer), Client(endpoint, max_bytes=10_000) as client:
+    with service(endpoint, answer), ServiceConnection(endpoint, max_bytes=10_000) as client:
         with pytest.raises(ProtocolError, match="at most 10000 are accepted"):
             client.request(ListJobs(), 5.0)
         with pytest.raises(ServiceUnavailable):
@@ -106,7 +106,7 @@ def test_oversized_answers_are_not_accepted(endpoint: str) -> None:
 
 def test_an_invalid_endpoint_is_refused() -> None:
     with pytest.raises(ReshapeError, match="'nonsense' is not an endpoint"):
-        Client("nonsense")
+        ServiceConnection("nonsense")
 
 
 def server_file(directory: Path, **fields: object) -> None:

@@ -111,7 +111,8 @@ def test_later_parameters_have_precedence(file: Path) -> None:
 def test_a_service_contracts_no_job_in_vain_unless_a_scenario_is_chosen() -> None:
     config = load_config(None, {}, {"processors": 4})
     assert config.scenario == "steady"
-    assert config.composed().resizing == FcfsPr(harvest="useful", grow_past="blocked")
+    steady = FcfsPr(harvest="useful", grow_past="blocked", earn_back=True)
+    assert config.composed().resizing == steady
     for name in ("fcfs-pr", "pba-pr"):
         of_paper = load_config(None, {}, {"processors": 4, "scenario": name}).composed().resizing
         assert isinstance(of_paper, FcfsPr | PbaPr)

@@ -19,7 +19,7 @@ from told import end_file
 from waiting import LIMIT_S, wait_until
 
 from scheduler.client import background
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.replay.compare import compare

@@ -23,12 +23,12 @@ from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnav
 from reshape.wire.access import AccessFile, AccessRole, read_access
 from reshape.wire.codec import PROTOCOL, encode
 from reshape.wire.connection import use_keys
-from scheduler.client.asking import wait_for
+from scheduler.client.api.asking import wait_for
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client, connect
+from scheduler.protocol.client import ServiceConnection, connect
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
@@ -140,7 +140,7 @@ def test_the_key_determines_user_and_role(station: Station) -> None:
 
 
 def test_the_socket_of_the_directory_belongs_to_its_owner(station: Station) -> None:
-    with Client(station.directory.endpoint) as client:
+    with ServiceConnection(station.directory.endpoint) as client:
         forged = msgspec.structs.replace(JOB, user="ann")
         assert isinstance(client.request(m.Submit(submission=forged), PATIENCE_S), m.Submitted)
     assert queue(station.admin) == [(1, station.directory.owner)]
@@ -162,7 +162,7 @@ def test_a_revoked_key_is_refused_at_once(station: Station) -> None:
 def test_a_wait_ends_when_its_key_is_revoked(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.client.asking.ASK_AGAIN_S", 0.2)
+    monkeypatch.setattr("scheduler.client.api.operations.ASK_AGAIN_S", 0.2)
     ann = station.file("ann")
     answer = ask(ann, m.Submit(submission=JOB))
     assert isinstance(answer, m.Submitted)
@@ -188,7 +188,7 @@ def test_an_expired_key_is_refused(station: Station, tmp_path: Path) -> None:
     with pytest.raises(ReshapeError, match=r"old\.json has expired"):
         ask(path, m.ServerInfo())
     access = msgspec.json.decode(path.read_bytes(), type=AccessFile)
-    with Client(access.endpoint, access) as client, pytest.raises(AccessRefused):
+    with ServiceConnection(access.endpoint, access) as client, pytest.raises(AccessRefused):
         client.request(m.ServerInfo(), PATIENCE_S)
 
 
@@ -196,12 +196,12 @@ def test_an_unknown_key_and_a_wrong_server_key_are_refused(station: Station) -> 
     access = read_access(station.admin)
     public, secret = (key.decode() for key in zmq.curve_keypair())
     unknown = msgspec.structs.replace(access, public_key=public, secret_key=secret)
-    with Client(access.endpoint, unknown) as client, pytest.raises(AccessRefused):
+    with ServiceConnection(access.endpoint, unknown) as client, pytest.raises(AccessRefused):
         client.request(m.ServerInfo(), PATIENCE_S)
     assert station.counts("key", 1)
     wrong = msgspec.structs.replace(access, server_key=public)
     with (
-        Client(access.endpoint, wrong) as client,
+        ServiceConnection(access.endpoint, wrong) as client,
         pytest.raises(ServiceUnavailable, match="does not prove the server key"),
     ):
         client.request(m.ServerInfo(), 1.0)
@@ -214,7 +214,7 @@ def test_plain_text_and_peers_without_a_key_are_refused(station: Station) -> Non
     for each in held:
         each.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
     with (
-        Client(f"tcp://127.0.0.1:{station.port}") as plain,
+        ServiceConnection(f"tcp://127.0.0.1:{station.port}") as plain,
         pytest.raises(ServiceUnavailable),
     ):
         plain.request(m.ServerInfo(), 0.5)
@@ -248,7 +248,7 @@ def test_malformed_and_half_messages_are_counted_while_others_are_served(
     assert queue(station.admin) == []
 
 
-def _is_answered(client: Client) -> bool:
+def _is_answered(client: ServiceConnection) -> bool:
     try:
         return isinstance(client.request(m.ServerInfo(), 1.0), m.Info)
     except ServiceUnavailable:
@@ -257,7 +257,7 @@ def _is_answered(client: Client) -> bool:
 
 def test_a_frame_above_the_limit_ends_its_connection(station: Station) -> None:
     access = read_access(station.file("ann"))
-    with Client(access.endpoint, access) as client:
+    with ServiceConnection(access.endpoint, access) as client:
         big = msgspec.structs.replace(JOB, name="x" * (33 << 20))
         with pytest.raises(ServiceUnavailable):
             client.request(m.Submit(submission=big), 1.0)
@@ -320,7 +320,7 @@ class Recorder:
 def test_a_replayed_message_is_refused(station: Station) -> None:
     ann = read_access(station.file("ann"))
     recorder = Recorder(station.port)
-    with Client(f"tcp://127.0.0.1:{recorder.port}", ann) as client:
+    with ServiceConnection(f"tcp://127.0.0.1:{recorder.port}", ann) as client:
         client.request(m.ServerInfo(), PATIENCE_S)
         before = len(recorder.recorded)
         client.request(m.Submit(submission=JOB), PATIENCE_S)

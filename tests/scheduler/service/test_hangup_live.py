@@ -12,7 +12,7 @@ from command_line import invoke, reshape
 from ports import free_port
 from waiting import LIMIT_S, wait_until
 
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.protocol import messages as m
 
 PROGRAM = "import signal, sys; sys.exit(signal.getsignal(signal.SIGHUP) != signal.SIG_DFL)"

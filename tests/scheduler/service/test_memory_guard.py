@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 from waiting import LIMIT_S, wait_until
 
-from scheduler.client.asking import wait_for
+from scheduler.client.api.asking import wait_for
 from scheduler.service.limits import MOST_GROWTH_BYTES
 
 #: The begin of a connection without keys, and of a message (ZMTP 3.1).

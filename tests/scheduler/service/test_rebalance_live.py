@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command_line import invoke
 
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 from scheduler.client.sites import records
 from scheduler.protocol import messages as m
 
@@ -148,7 +148,7 @@ def test_margins_rest_and_a_job_that_has_started(sites: TwoSites) -> None:
     (stays,) = sites.rebalance("--least", "2:00:00")
     assert (stays["outcome"], stays["to"]) == ("stays", "right")
     cancel = (
-        "from scheduler.client.asking import ask, list_jobs\n"
+        "from scheduler.client.api.asking import ask, list_jobs\n"
         "        from scheduler.protocol import messages as m\n"
         f"        place = {str(sites.left.directory)!r}\n"
         f"        ask(place, m.Cancel(job={sites.blocker}))\n"

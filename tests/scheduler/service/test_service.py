@@ -21,7 +21,7 @@ from waiting import LIMIT_S, wait_until
 from reshape.errors import ReshapeError
 from scheduler.client import background
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import Client
+from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import decode
 
 RANKS = [
@@ -270,7 +270,7 @@ def test_a_malformed_message_gets_one_clear_answer(service, frames, words):
     assert words in answer.message
     socket.close(linger=0)
     context.term()
-    with Client(service.place.endpoint) as client:
+    with ServiceConnection(service.place.endpoint) as client:
         assert isinstance(client.request(m.ServerInfo(), LIMIT_S), m.Info)
 
 

@@ -15,7 +15,7 @@ from command_line import invoke
 from waiting import LIMIT_S
 
 from reshape.errors import ServiceUnavailable
-from scheduler.client.asking import list_jobs, service_info
+from scheduler.client.api.asking import list_jobs, service_info
 
 pytestmark = pytest.mark.usefixtures("records_folder")
 

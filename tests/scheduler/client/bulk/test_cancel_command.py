@@ -9,7 +9,7 @@ import pytest
 from command_line import invoke
 from desk import served_desk
 
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 
 LINES = "".join(f"-n 1 --name {name} true\n" for name in ("a", "b", "a", "c", "a", "b"))
 

@@ -17,7 +17,7 @@ from desk import served_desk
 
 from reshape.wire.codec import encode
 from reshape.wire.connection import ServerFile
-from scheduler.client.asking import list_jobs
+from scheduler.client.api.asking import list_jobs
 from scheduler.protocol import messages as m
 
 
@@ -168,7 +168,7 @@ def test_what_was_submitted_is_told_if_the_service_fails_meanwhile(tmp_path: Pat
 
 
 def test_lines_without_an_answer_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.client.asking.ANSWER_S", 0.3)
+    monkeypatch.setattr("scheduler.client.api.asking.MANY_ANSWERS_S", 0.3)
     (tmp_path / "jobs.txt").write_text("-n 1 true\n\n-n 1 true\n")
     answered: list[int] = []
 

@@ -11,7 +11,7 @@ import msgspec
 
 from reshape.cli.options import example
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m

@@ -9,7 +9,7 @@ import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.asking import ask
+from scheduler.client.api.asking import ask
 from scheduler.client.options import (
     LaterMoment,
     Walltime,

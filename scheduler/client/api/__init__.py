@@ -1,0 +1,1 @@
+"""The Python client of a service, which the commands use as well."""

@@ -1,0 +1,250 @@
+"""The Python client of a service for asyncio: `AsyncClient` and `AsyncJobHandle`.
+
+The methods are those of `Client` and `JobHandle`, as coroutines. All requests go over one
+connection, so that any number of jobs can be awaited at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire.messages import Failure, MessageBase
+from scheduler.client.api import keywords, operations
+from scheduler.client.api.client import WATCH_S, service_of
+from scheduler.client.api.keywords import Changes, JobOptions
+from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
+from scheduler.client.job_files import read_output
+from scheduler.client.submission import check_places
+from scheduler.forecasts.quotes import Quote
+from scheduler.protocol import client as protocol
+from scheduler.protocol import messages as m
+
+T = TypeVar("T")
+
+#: Seconds between two attempts to send a message before there is a connection.
+_CONNECT_S = 0.005
+
+
+class _AsyncConnection:
+    """A connection whose answers are received by the running event loop."""
+
+    def __init__(self, service: Path) -> None:
+        self._connection = protocol.connect(service)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[m.Message]] = {}
+        self._loop.add_reader(self._connection.descriptor, self._receive)
+
+    def close(self) -> None:
+        """Close the connection; requests that have no answer fail."""
+        self._loop.remove_reader(self._connection.descriptor)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(self._connection.unavailable(0.0))
+        self._connection.close()
+
+    async def request(self, request: ServiceRequest) -> m.Message:
+        """Send a message and wait for its answer; errors are those of `Connection.request`."""
+        until = self._loop.time() + request.timeout
+        number = await self._send(request.message, until)
+        future = self._waiting[number] = self._loop.create_future()
+        self._receive()  # the descriptor does not tell what came with the message
+        try:
+            answer: m.Message = await asyncio.wait_for(future, max(0.0, until - self._loop.time()))
+        except TimeoutError:
+            raise self._connection.unavailable(request.timeout) from None
+        finally:
+            del self._waiting[number]
+        if isinstance(answer, Failure):
+            raise ReshapeError(answer.message)
+        return answer
+
+    async def _send(self, message: MessageBase, until: float) -> int:
+        while True:
+            try:
+                return self._connection.send(message)
+            except ServiceUnavailable:
+                if self._loop.time() >= until:
+                    raise
+            await asyncio.sleep(_CONNECT_S)
+
+    def _receive(self) -> None:
+        try:
+            while (answer := self._connection.receive(0.0)) is not None:
+                future = self._waiting.get(answer.id)
+                if future is not None and not future.done():
+                    future.set_result(answer)
+        except ReshapeError as error:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(error)
+
+
+class AsyncClient:
+    """A client of a scheduler service for one event loop; parameters and errors as of `Client`."""
+
+    def __init__(
+        self, directory: Path | str | None = None, *, access: Path | str | None = None
+    ) -> None:
+        self.service = service_of(directory, access)
+        self._connection: _AsyncConnection | None = None
+
+    async def __aenter__(self) -> Self:
+        """Return the client; it is closed at the end of the block."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; a later request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def submit(
+        self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
+    ) -> AsyncJobHandle:
+        """Submit a job; see `Client.submit`."""
+        submission = keywords.submission(argv, processors, options)
+        check_places(submission, self.service)
+        answer = await self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
+        return AsyncJobHandle(self, answer.job)
+
+    async def quote(
+        self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
+    ) -> Quote:
+        """Forecast when a job would start and end; see `Client.quote`."""
+        return await self.run(operations.quote(keywords.submission(argv, processors, options)))
+
+    async def job(self, job: int | str) -> AsyncJobHandle:
+        """Return a job by its name; see `Client.job`."""
+        return AsyncJobHandle(self, await self.run(operations.number_of(keywords.job_number(job))))
+
+    async def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
+        """Return all queued and running jobs; see `Client.queue`."""
+        return (await self.run(operations.list_jobs(ended=ended, steps=steps))).jobs
+
+    async def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
+        """Return ended jobs; see `HistoryOptions`."""
+        return (await self.run(operations.history(chosen))).jobs
+
+    async def info(self) -> m.Info:
+        """Return the state of the service."""
+        return await self.run(operations.ask(m.ServerInfo(), m.Info))
+
+    async def nodes(self) -> list[m.NodeInfo]:
+        """Return the nodes of the service."""
+        return (await self.run(operations.ask(m.ListNodes(), m.Nodes))).nodes
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an operation of `scheduler.client.api.operations`, and return its result."""
+        try:
+            request = next(operation)
+            while True:
+                try:
+                    answer = await self._answer(request)
+                except ReshapeError as error:
+                    request = operation.throw(error)
+                else:
+                    request = operation.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _answer(self, request: ServiceRequest) -> m.Message | None:
+        if self._connection is None:
+            self._connection = _AsyncConnection(self.service)
+        used = self._connection
+        try:
+            return await used.request(request)
+        except ServiceUnavailable:
+            if used is self._connection:
+                if request.may_be_late:
+                    return None
+                self.close()
+            raise
+
+
+class AsyncJobHandle:
+    """A job of a service; see `JobHandle`."""
+
+    def __init__(self, client: AsyncClient, number: int) -> None:
+        self._client, self.id = client, number
+
+    def __repr__(self) -> str:
+        """Name the job."""
+        return f"AsyncJobHandle({self.id})"
+
+    async def info(self) -> m.JobInfo:
+        """Describe the job."""
+        return (await self._run(operations.list_jobs(self.id))).jobs[0]
+
+    async def wait(self, timeout: float | str | None = None) -> m.JobInfo:
+        """Wait for the end of the job; see `Job.wait`."""
+        limit_s = keywords.seconds(timeout)
+        until = None if limit_s is None else monotonic() + limit_s
+        ended = await self._run(operations.wait(self._client.service, self.id, until))
+        if ended is None:
+            raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
+        return ended
+
+    async def watch(self) -> AsyncIterator[m.Story]:
+        """Yield what happens to the job and why, from its submission to its end."""
+        watched = Watched(self._client.service, self.id)
+        while True:
+            for line in await self._run(watched.look()):
+                yield line
+            if watched.has_ended:
+                return
+            await asyncio.sleep(WATCH_S)
+
+    async def explain(self) -> list[m.Story]:
+        """Return what has happened to the job and why, and what it waits for."""
+        return (await self._run(operations.ask(m.Explain(job=self.id), m.Explanation))).lines
+
+    async def output(self, *, error: bool = False) -> str:
+        """Read the output of the job; see `Job.output`."""
+        return read_output(await self.info(), error).decode(errors="replace")
+
+    async def cancel(self) -> None:
+        """Cancel the job."""
+        await self._do(m.Cancel(job=self.id))
+
+    async def signal(self, number: int, *, to_script: bool = False) -> None:
+        """Send a signal to the processes of the job, or to its script alone."""
+        await self._do(m.SignalJob(job=self.id, number=number, to_script=to_script))
+
+    async def hold(self) -> None:
+        """Hold the queued job: it does not start until it is released."""
+        await self._do(m.HoldJob(job=self.id, hold=True))
+
+    async def release(self) -> None:
+        """Release the held job."""
+        await self._do(m.HoldJob(job=self.id, hold=False))
+
+    async def requeue(self) -> None:
+        """End the running job and queue it again."""
+        await self._do(m.RequeueJob(job=self.id))
+
+    async def update(self, **changes: Unpack[Changes]) -> None:
+        """Change the request of the job; see `Changes`."""
+        given = keywords.fields(changes, Changes.__annotations__)
+        await self._do(m.UpdateJob(job=self.id, changes=m.RequestChanges(**given)))
+
+    async def _do(self, message: MessageBase) -> None:
+        await self._run(operations.ask(message, m.Done))
+
+    async def _run(self, operation: Operation[T]) -> T:
+        return await self._client.run(operation)

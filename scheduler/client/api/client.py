@@ -1,0 +1,278 @@
+"""The Python client of a service: `Client`, and `JobHandle` for each job.
+
+The methods have the names of the commands of `reshape`, and raise the errors that these print.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire.messages import MessageBase
+from scheduler.client.api import keywords, operations
+from scheduler.client.api.keywords import Changes, JobOptions
+from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
+from scheduler.client.job_files import read_output
+from scheduler.client.submission import check_places
+from scheduler.forecasts.quotes import Quote
+from scheduler.protocol import client as protocol
+from scheduler.protocol import messages as m
+
+T = TypeVar("T")
+
+#: Directory of the service if neither an argument nor a variable names one.
+DIRECTORY = "~/.reshape"
+#: Seconds between two looks at a job that is watched.
+WATCH_S = 0.5
+
+
+def service_of(directory: Path | str | None, access: Path | str | None) -> Path:
+    """Path that names a service: of its directory, or of an access file.
+
+    Without arguments the variables RESHAPE_ACCESS and RESHAPE_DIR name it, as for the commands.
+
+    Raises
+    ------
+    ReshapeError : both are given, or there is no such access file.
+    """
+    if directory is not None and access is not None:
+        raise ReshapeError("access and directory both name a service; leave one out")
+    if directory is None and access is None:
+        access = os.environ.get("RESHAPE_ACCESS")
+    if access is None:
+        return Path(directory or os.environ.get("RESHAPE_DIR") or DIRECTORY).expanduser()
+    path = Path(access).expanduser()
+    if not path.is_file():
+        raise ReshapeError(f"there is no access file {path}")
+    return path
+
+
+class Client:
+    """A client of a scheduler service; it must not be shared between threads.
+
+    It connects with the first request, and again after a service did not answer.
+
+    Parameters
+    ----------
+    directory : directory of the service, or an access file. By default the variables RESHAPE_ACCESS
+        and RESHAPE_DIR name the service, as for the commands; else it is ~/.reshape.
+    access : an access file, in place of `directory`.
+
+    Attributes
+    ----------
+    service : directory of the service, or its access file.
+
+    Raises
+    ------
+    ReshapeError : both are given, or there is no such access file. All methods raise it if the
+        service refuses a request, and `ServiceUnavailable`, one of its subclasses, if there is no
+        service or if it does not answer.
+    """
+
+    def __init__(
+        self, directory: Path | str | None = None, *, access: Path | str | None = None
+    ) -> None:
+        self.service = service_of(directory, access)
+        self._connection: protocol.ServiceConnection | None = None
+
+    def __enter__(self) -> Self:
+        """Return the client; it is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; a later request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def submit(
+        self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
+    ) -> JobHandle:
+        """Submit a job that runs a program under mpiexec, and return it.
+
+        Parameters
+        ----------
+        argv : program and arguments.
+        processors : number of processors to start with.
+        options : those of ``reshape submit``; see `JobOptions`.
+        """
+        submission = keywords.submission(argv, processors, options)
+        check_places(submission, self.service)
+        answer = self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
+        return JobHandle(self, answer.job)
+
+    def quote(
+        self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
+    ) -> Quote:
+        """Forecast when a job would start and end; parameters as of `submit`."""
+        return self.run(operations.quote(keywords.submission(argv, processors, options)))
+
+    def job(self, job: int | str) -> JobHandle:
+        """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last"."""
+        return JobHandle(self, self.run(operations.number_of(keywords.job_number(job))))
+
+    def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
+        """Return all queued and running jobs.
+
+        Parameters
+        ----------
+        ended : include ended jobs, at most the last 1000.
+        steps : include the steps of jobs.
+        """
+        return self.run(operations.list_jobs(ended=ended, steps=steps)).jobs
+
+    def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
+        """Return ended jobs; see `HistoryOptions`."""
+        return self.run(operations.history(chosen)).jobs
+
+    def info(self, timeout: float = operations.ANSWER_S) -> m.Info:
+        """Return the state of the service."""
+        return self.run(operations.ask(m.ServerInfo(), m.Info, timeout))
+
+    def nodes(self) -> list[m.NodeInfo]:
+        """Return the nodes of the service."""
+        return self.run(operations.ask(m.ListNodes(), m.Nodes)).nodes
+
+    def request(self, message: MessageBase, timeout: float = operations.ANSWER_S) -> m.Message:
+        """Send a message of `scheduler.protocol.messages`, and return its answer."""
+        answer = self._answer(ServiceRequest(message, timeout))
+        assert answer is not None
+        return answer
+
+    def request_all(self, messages: Iterable[m.Message], timeout: float) -> Iterator[m.Message]:
+        """Send messages, and yield their answers in their order; a refusal is a `Failure`.
+
+        Parameters
+        ----------
+        timeout : seconds for each answer.
+        """
+        yield from self._connected().request_all(messages, timeout)
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation of `scheduler.client.api.operations`, and return its result."""
+        try:
+            request = next(operation)
+            while True:
+                try:
+                    answer = self._answer(request)
+                except ReshapeError as error:
+                    request = operation.throw(error)
+                else:
+                    request = operation.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _answer(self, request: ServiceRequest) -> m.Message | None:
+        try:
+            return self._connected().request(request.message, request.timeout)
+        except ServiceUnavailable:
+            if request.may_be_late and self._connection is not None:
+                return None
+            self.close()
+            raise
+
+    def _connected(self) -> protocol.ServiceConnection:
+        if self._connection is None:
+            self._connection = protocol.connect(self.service)
+        return self._connection
+
+
+class JobHandle:
+    """A job of a service.
+
+    Attributes
+    ----------
+    id : its number.
+    """
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client, self.id = client, number
+
+    def __repr__(self) -> str:
+        """Name the job."""
+        return f"JobHandle({self.id})"
+
+    def info(self) -> m.JobInfo:
+        """Describe the job."""
+        return self._run(operations.list_jobs(self.id)).jobs[0]
+
+    def wait(self, timeout: float | str | None = None) -> m.JobInfo:
+        """Wait for the end of the job, across restarts of the service, and describe it.
+
+        Parameters
+        ----------
+        timeout : seconds, or a text such as "10:00"; None: no limit.
+
+        Raises
+        ------
+        TimeoutError : the job has not ended in this time.
+        """
+        limit_s = keywords.seconds(timeout)
+        until = None if limit_s is None else time.monotonic() + limit_s
+        ended = self._run(operations.wait(self._client.service, self.id, until))
+        if ended is None:
+            raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
+        return ended
+
+    def watch(self) -> Iterator[m.Story]:
+        """Yield what happens to the job and why, from its submission to its end."""
+        watched = Watched(self._client.service, self.id)
+        while True:
+            yield from self._run(watched.look())
+            if watched.has_ended:
+                return
+            time.sleep(WATCH_S)
+
+    def explain(self) -> list[m.Story]:
+        """Return what has happened to the job and why, and what it waits for."""
+        return self._run(operations.ask(m.Explain(job=self.id), m.Explanation)).lines
+
+    def output(self, *, error: bool = False) -> str:
+        """Read the output of the job, or its standard error, from a file that this host reaches."""
+        return read_output(self.info(), error).decode(errors="replace")
+
+    def cancel(self) -> None:
+        """Cancel the job."""
+        self._do(m.Cancel(job=self.id))
+
+    def signal(self, number: int, *, to_script: bool = False) -> None:
+        """Send a signal to the processes of the job, or to its script alone."""
+        self._do(m.SignalJob(job=self.id, number=number, to_script=to_script))
+
+    def hold(self) -> None:
+        """Hold the queued job: it does not start until it is released."""
+        self._do(m.HoldJob(job=self.id, hold=True))
+
+    def release(self) -> None:
+        """Release the held job."""
+        self._do(m.HoldJob(job=self.id, hold=False))
+
+    def requeue(self) -> None:
+        """End the running job and queue it again."""
+        self._do(m.RequeueJob(job=self.id))
+
+    def update(self, **changes: Unpack[Changes]) -> None:
+        """Change the request of the job; see `Changes`."""
+        given = keywords.fields(changes, Changes.__annotations__)
+        self._do(m.UpdateJob(job=self.id, changes=m.RequestChanges(**given)))
+
+    def _do(self, message: MessageBase) -> None:
+        self._run(operations.ask(message, m.Done))
+
+    def _run(self, operation: Operation[T]) -> T:
+        return self._client.run(operation)

@@ -1,0 +1,164 @@
+"""Submissions and changes from keyword arguments, which are the options of the commands.
+
+The options of ``reshape submit`` are the parameters, with their types and checks: a text is read as
+on the command line, a value of another type is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import click
+
+from reshape.errors import ReshapeError, nearest
+from reshape.topology import Topology
+from scheduler.client.job_options import job_options
+from scheduler.client.options import JobNumber, Walltime
+from scheduler.client.submission import prepare
+from scheduler.protocol import messages as m
+from scheduler.protocol.command_messages import OpenMode, Placement
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of ``reshape submit``, whose help texts describe them.
+
+    `walltime` is in seconds, or a text such as "2h" or "10:00"; `begin` is in Unix seconds, or a
+    text such as "now+2h". The job gets `environment` in place of the variables of the process.
+    """
+
+    max_processors: int
+    topology: Topology | str
+    walltime: float | str
+    priority: float | str
+    queue: str
+    partition: str
+    resources: Mapping[str, int] | str
+    name: str
+    output: str
+    error: str
+    open_mode: OpenMode
+    cwd: Path | str
+    reservation: str
+    placement: Placement
+    bind: bool
+    requeue: bool
+    restart_from: Path | str
+    array: str
+    constraint: str
+    exclusive: bool
+    hook_end: str
+    signal: str
+    hold: bool
+    begin: float | str
+    dependency: str
+    kill_on_invalid: bool
+    performance: str
+    shared: Mapping[str, int] | str
+    environment: Mapping[str, str]
+
+
+class Changes(TypedDict, total=False):
+    """What ``reshape update`` changes; see `JobOptions`. An empty `dependency` removes it."""
+
+    processors: int
+    max_processors: int
+    walltime: float | str
+    priority: float | str
+    name: str
+    queue: str
+    partition: str
+    begin: float | str
+    dependency: str
+
+
+@click.command(add_help_option=False)
+@job_options
+def _options(**_fields: Any) -> None:
+    """Name the options of a job."""
+
+
+#: Parameters by keyword.
+_PARAMETERS = {
+    {"walltime_s": "walltime"}.get(str(each.name), str(each.name)): each for each in _options.params
+}
+#: Keywords that are no options of the command line.
+_OTHERS = frozenset({"environment"})
+
+
+def submission(argv: Sequence[str], processors: int, options: Mapping[str, Any]) -> m.Submission:
+    """Build the submission of a program; `options` are `JobOptions`.
+
+    Raises
+    ------
+    ReshapeError : an option is unknown, or its value is invalid.
+    """
+    if isinstance(argv, str) or not argv:
+        raise ReshapeError(f"argv: expected a list of program and arguments, got {argv!r}")
+    read = fields(options, JobOptions.__annotations__)
+    return prepare([str(word) for word in argv], _value("processors", processors), **read)
+
+
+def fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a message from keyword arguments.
+
+    Parameters
+    ----------
+    known : the keywords that there are.
+
+    Raises
+    ------
+    ReshapeError : an option is unknown, or its value is invalid.
+    """
+    for name in options:
+        if name not in known:
+            raise ReshapeError(f"there is no option {name!r}{nearest(name, sorted(known))}")
+    given = {name: value for name, value in options.items() if value is not None}
+    return {
+        "walltime_s" if name == "walltime" else name: _value(name, value)
+        for name, value in given.items()
+    }
+
+
+def _value(name: str, value: Any) -> Any:
+    """Check one value as the command line does."""
+    if name in _OTHERS:
+        return value
+    parameter = _PARAMETERS[name]
+    if isinstance(value, Mapping):
+        value = ",".join(f"{key}={amount}" for key, amount in value.items())
+    elif isinstance(value, int | float) and name == "walltime":
+        value = f"{value}s"
+    try:
+        return parameter.type.convert(value, parameter, None)
+    except click.ClickException as error:
+        raise ReshapeError(f"{name}: {error.message}") from None
+
+
+def job_number(job: int | str) -> int:
+    """Read the name of a job: 17, "17_4" (a task), "17.0" (a step) or "last".
+
+    Raises
+    ------
+    ReshapeError : it is none.
+    """
+    try:
+        return JobNumber().convert(job, None, None)
+    except click.ClickException as error:
+        raise ReshapeError(error.message) from None
+
+
+def seconds(value: float | str | None) -> float | None:
+    """Read a time limit: seconds, or a text such as ``"10:00"``.
+
+    Raises
+    ------
+    ReshapeError : it is none.
+    """
+    if value is None or not isinstance(value, str):
+        return value
+    try:
+        return Walltime().convert(value, None, None)
+    except click.ClickException as error:
+        raise ReshapeError(error.message) from None

@@ -1,0 +1,208 @@
+"""What clients ask of a service, without any input or output.
+
+An operation is a generator: it yields requests, and gets their answers. It raises the errors of its
+requests, unless it handles them, and returns its result. A synchronous and an asynchronous client
+run the same operations (`client`, `async_client`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
+
+import msgspec
+
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire.connection import endpoint_of, is_access_file
+from reshape.wire.messages import MessageBase
+from scheduler.client.job_names import LAST, StepNumber, TaskNumber
+from scheduler.forecasts.quotes import Quote
+from scheduler.model.requests.task_array import TaskArray
+from scheduler.protocol import messages as m
+
+T = TypeVar("T")
+A = TypeVar("A", bound=MessageBase)
+
+#: Time limits of an answer, seconds: in general, of a listing, of a forecast (the service gives up
+#: earlier).
+ANSWER_S, LISTING_S, FORECAST_S = 10.0, 30.0, 130.0
+#: Ended jobs that a listing has unless it says otherwise.
+MOST_ENDED = 500
+#: Interval in seconds after which a wait is requested again, in case the service was restarted.
+ASK_AGAIN_S = 5.0
+
+
+class ServiceRequest(NamedTuple):
+    """A message to the service.
+
+    Attributes
+    ----------
+    timeout : seconds to wait for its answer.
+    may_be_late : whether None stands for an answer that did not come in time, in place of an error.
+    """
+
+    message: MessageBase
+    timeout: float = ANSWER_S
+    may_be_late: bool = False
+
+
+Operation: TypeAlias = Generator[ServiceRequest, MessageBase | None, T]
+
+
+def ask(message: MessageBase, answer: type[A], timeout: float = ANSWER_S) -> Operation[A]:
+    """Send one message; its answer is of the type `answer`."""
+    got = yield ServiceRequest(message, timeout)
+    assert isinstance(got, answer)
+    return got
+
+
+def list_jobs(
+    job: int | None = None, *, ended: bool = False, steps: bool = False
+) -> Operation[m.JobListing]:
+    """ServiceRequest one job, or all queued and running jobs.
+
+    Parameters
+    ----------
+    job : number of the only job to list; None: all.
+    ended : whether to include jobs that have ended.
+    steps : whether to include steps of jobs that have not ended.
+    """
+    message = m.ListJobs(job=job, ended=ended, steps=steps)
+    return (yield from ask(message, m.JobListing, LISTING_S))
+
+
+class HistoryOptions(TypedDict, total=False):
+    """Which ended jobs a listing has: at most the `limit` (1 to 1000) that ended last.
+
+    `since` and `until` are times within which they ended, Unix seconds; `user`, `state` (such as
+    "FAILED" or "F") and `name` are theirs. Those that ended before the job `before` are listed.
+    """
+
+    since: float
+    until: float
+    user: str
+    state: str
+    name: str
+    limit: int
+    before: int
+
+
+def history(chosen: HistoryOptions) -> Operation[m.JobListing]:
+    """ServiceRequest ended jobs."""
+    fields: dict[str, Any] = {"limit": MOST_ENDED, **chosen}
+    message = m.ListJobs(ended=True, live=False, **fields)
+    return (yield from ask(message, m.JobListing, LISTING_S))
+
+
+def number_of(job: int) -> Operation[int]:
+    """Resolve `LAST`, tasks and steps to the number of a job; other numbers stay as they are.
+
+    Raises
+    ------
+    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step.
+    """
+    if isinstance(job, StepNumber):
+        number = yield from number_of(job.job)
+        listing = yield from list_jobs(number)
+        steps = dict(listing.jobs[0].steps)
+        if job.index not in steps:
+            known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
+            raise ReshapeError(f"job {number} has no step {job.index}: {known}")
+        return steps[job.index]
+    if isinstance(job, TaskNumber):
+        tasks = yield from ask(m.ReadArray(job=int(job)), m.ArrayTasks)
+        place = TaskArray.parse(tasks.array).place(job.index)
+        if place is None:
+            raise ReshapeError(f"array {int(job)} has no task {job.index}: it has {tasks.array}")
+        return int(job) + 1 + place
+    if job != LAST:
+        return job
+    info = yield from ask(m.ServerInfo(), m.Info)
+    if info.last == 0:
+        raise ReshapeError("there is no last job: no job was submitted yet")
+    return info.last
+
+
+def wait(service: Path, job: int, until: float | None) -> Operation[m.JobInfo | None]:
+    """Wait for the end of a job, across restarts of the service.
+
+    Parameters
+    ----------
+    service : directory of the service, or an access file.
+    until : time of the monotonic clock at which to give up; None: never.
+
+    Returns
+    -------
+    the job, or None if the time is over.
+
+    Raises
+    ------
+    ServiceUnavailable : the service has ended.
+    ReshapeError : there is no such job, or the key was revoked.
+    """
+    while True:
+        try:
+            answer = yield ServiceRequest(m.Wait(job=job), _left_s(until), may_be_late=True)
+            if isinstance(answer, m.JobListing):
+                return answer.jobs[0]
+            if until is None or time.monotonic() < until:
+                yield ServiceRequest(m.ServerInfo(), _left_s(until))
+        except ServiceUnavailable:
+            if not is_access_file(service):
+                endpoint_of(service)  # raises if the service has ended
+        if until is not None and time.monotonic() >= until:
+            return None
+
+
+def _left_s(until: float | None) -> float:
+    """Seconds until a wait is requested again."""
+    return ASK_AGAIN_S if until is None else max(0.0, min(ASK_AGAIN_S, until - time.monotonic()))
+
+
+def quote(submission: m.Submission) -> Operation[Quote]:
+    """ServiceRequest the expected start and end of a job that is not submitted."""
+    result = yield from ask(m.RequestQuote(submission=submission), m.ForecastResult, FORECAST_S)
+    found: Any = result.found
+    return msgspec.convert(found, Quote)
+
+
+class Watched:
+    """The story of a job so far, of which a watch has given a part.
+
+    Parameters
+    ----------
+    service : directory of the service, or an access file.
+
+    Attributes
+    ----------
+    has_ended : whether the job has ended, so that nothing follows.
+    """
+
+    def __init__(self, service: Path, job: int) -> None:
+        self._service, self._job = service, job
+        self._given: Counter[str] = Counter()
+        self.has_ended = False
+
+    def look(self) -> Operation[list[m.Story]]:
+        """Return what is new; nothing while the service is away."""
+        try:
+            listing = yield from list_jobs(self._job)
+            told = yield from ask(m.Explain(job=self._job), m.Explanation)
+        except ServiceUnavailable:
+            if not is_access_file(self._service):
+                endpoint_of(self._service)  # raises if the service has ended
+            return []
+        self.has_ended = listing.jobs[0].ended_at is not None
+        return list(self._new(told.lines[: len(told.lines) - told.present]))
+
+    def _new(self, lines: list[m.Story]) -> Iterator[m.Story]:
+        """Lines that were not given; one may come between others, with an earlier time."""
+        seen: Counter[str] = Counter()
+        for line in lines:
+            seen[line.text] += 1
+            if seen[line.text] > self._given[line.text]:
+                self._given[line.text] += 1
+                yield line

@@ -1,0 +1,1 @@
+"""Commands about the machine of a service: nodes, advance reservations, pools."""

@@ -1,0 +1,81 @@
+"""The keywords of `Client.submit` are the options of ``reshape submit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from reshape.errors import ReshapeError
+from reshape.topology import Topology
+from scheduler.client.api import keywords
+from scheduler.client.bulk.change_commands import update
+from scheduler.client.job_names import LAST, StepNumber, TaskNumber
+from scheduler.client.job_options import job_options
+from scheduler.protocol.messages import RequestChanges
+
+
+@click.command()
+@job_options
+def command(**_fields: Any) -> None:
+    pass
+
+
+def names(command: click.Command) -> set[str]:
+    return {str(each.name).replace("walltime_s", "walltime") for each in command.params}
+
+
+def test_the_keywords_are_the_options() -> None:
+    known = {*keywords.JobOptions.__annotations__, "processors"}
+    assert known == names(command) | {"environment"}
+    options = names(update) - {"directory", "access", "job"}
+    assert {*keywords.Changes.__annotations__} == options
+    fields = {name.replace("walltime_s", "walltime") for name in RequestChanges.__struct_fields__}
+    assert {*keywords.Changes.__annotations__} == fields
+
+
+def test_texts_and_values_mean_the_same() -> None:
+    texts = {"walltime": "10:00", "topology": "list:2,4", "resources": "gib=2", "cwd": "/tmp"}
+    values = {"walltime": 600, "topology": Topology.parse("list:2,4"), "cwd": Path("/tmp")}
+    made = keywords.submission(["true"], 2, texts)
+    assert made == keywords.submission(["true"], 2, {**values, "resources": {"gib": 2}})
+    assert (made.walltime_s, made.cwd, made.processors) == (600.0, "/tmp", 2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "processors", "options", "told"),
+    [
+        (["true"], 1, {"wall_time": 3}, "no option 'wall_time'; did you mean walltime"),
+        (["true"], 1, {"walltime": "soon"}, "walltime: 'soon' is not a time"),
+        (["true"], 0, {}, "processors: 0 is not in the range"),
+        (["true"], 1, {"open_mode": "add"}, "open_mode: 'add' is not one of"),
+        (["true"], 1, {"cwd": "/none"}, "cwd: Directory '/none' does not exist"),
+        ("true", 1, {}, "argv: expected a list of program and arguments, got 'true'"),
+        ([], 1, {}, "argv: expected a list"),
+        (["no-such-program"], 1, {}, "no-such-program"),
+    ],
+)
+def test_what_is_refused(argv: Any, processors: int, options: Any, told: str) -> None:
+    with pytest.raises(ReshapeError, match=told):
+        keywords.submission(argv, processors, options)
+
+
+def test_names_of_jobs() -> None:
+    assert keywords.job_number(17) == keywords.job_number("17") == 17
+    assert keywords.job_number("last") == LAST
+    task, step = keywords.job_number("17_4"), keywords.job_number("17.3")
+    assert isinstance(task, TaskNumber)
+    assert isinstance(step, StepNumber)
+    assert (int(task), task.index, step.job, step.index) == (17, 4, 17, 3)
+    with pytest.raises(ReshapeError, match="'x' is not a job"):
+        keywords.job_number("x")
+
+
+def test_time_limits() -> None:
+    assert keywords.seconds(None) is None
+    assert keywords.seconds("2:00") == 120.0
+    assert keywords.seconds(1.5) == 1.5
+    with pytest.raises(ReshapeError, match="'x' is not a time"):
+        keywords.seconds("x")
