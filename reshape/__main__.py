@@ -24,9 +24,13 @@ SUBCOMMANDS = {
     "quote": Entry(
         "scheduler.client.forecasting:quote", "Show when a job would start if submitted now."
     ),
-    "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
+    "queue": Entry(
+        "scheduler.client.listing.queue_command:queue", "List waiting and running jobs."
+    ),
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
-    "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),
+    "history": Entry(
+        "scheduler.client.listing.history_command:history", "List ended jobs and their sizes."
+    ),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
     "node": Entry("scheduler.client.machine.nodes:node", "List, drain, resume and remove nodes."),
     "reserve": Entry(

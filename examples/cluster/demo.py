@@ -26,7 +26,7 @@ from cluster import Cluster
 from hosts import NoHosts
 
 from reshape.topology import Topology
-from scheduler.client.tables import sizes_text
+from scheduler.client.columns import sizes_text
 from scheduler.demo.picture import Panel, draw
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import encode

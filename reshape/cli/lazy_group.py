@@ -25,20 +25,41 @@ from reshape.user_modules import check_found
 
 #: Similarity (of difflib) of words that differ by a slip of the fingers.
 SIMILAR = 0.75
-#: Words of Slurm and of mpiexec for the same things.
+#: Words of Slurm and of mpiexec -> our words for the same things, of which a command has one.
 SAME = {
-    "sacct": "history",
-    "sbatch": "batch",
-    "scancel": "cancel",
-    "sinfo": "info",
-    "squeue": "queue",
-    "srun": "run",
-    "--cwd": "--chdir",
-    "--job-name": "--name",
-    "--np": "-n",
-    "--ntasks": "-n",
-    "--time": "--walltime",
-    "--workdir": "--chdir",
+    "sacct": ("history",),
+    "salloc": ("batch",),
+    "sbatch": ("batch",),
+    "scancel": ("cancel",),
+    "scontrol": ("info", "update", "node"),
+    "sinfo": ("info",),
+    "squeue": ("queue",),
+    "srun": ("run",),
+    "-D": ("--chdir",),
+    "-E": ("--until",),
+    "-J": ("--name",),
+    "-S": ("--since",),
+    "-b": ("--begin",),
+    "-i": ("--watch",),
+    "-o": ("--output",),
+    "-s": ("--state", "--steps"),
+    "-t": ("--walltime",),
+    "-u": ("--user",),
+    "--cwd": ("--chdir",),
+    "--endtime": ("--until",),
+    "--iterate": ("--watch",),
+    "--job-name": ("--name",),
+    "--jobid": ("--jobs",),
+    "--me": ("--user",),
+    "--np": ("-n",),
+    "--ntasks": ("-n",),
+    "--qos": ("--queue",),
+    "--starttime": ("--since",),
+    "--states": ("--state",),
+    "--step": ("--steps",),
+    "--time": ("--walltime",),
+    "--users": ("--user",),
+    "--workdir": ("--chdir",),
 }
 
 
@@ -58,8 +79,8 @@ def unknown_word(error: click.NoSuchOption | click.NoSuchCommand) -> str:
             if isinstance(parameter, click.Option)
             for name in (*parameter.opts, *parameter.secondary_opts)
         ]
-    meant = SAME.get(word)
-    names = [meant] if meant in known else close_names(word, known)
+    meant = [name for name in SAME.get(word, ()) if name in known]
+    names = meant or close_names(word, known)
     if not names:
         return error.message
     return f"{error.message} Did you mean {' or '.join(map(repr, names))}?"

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.cli.options import WholeRange, example
+from reshape.cli.options import example
 from reshape.errors import ReshapeError, ServiceUnavailable
 from scheduler.client import tables
 from scheduler.client.api.asking import (
@@ -23,20 +23,16 @@ from scheduler.client.api.asking import (
     wait_for,
 )
 from scheduler.client.background import stop as stop_service
+from scheduler.client.columns import steps_format
 from scheduler.client.forecasting import (
-    expected_starts,
     forecast_of_waiting,
-    starts_table,
     waiting_lines,
 )
 from scheduler.client.job_files import read_output
-from scheduler.client.machine.pools import paused_sentences
 from scheduler.client.options import (
     JobNumber,
-    Moment,
     Walltime,
     json_option,
-    parsable_option,
     service_option,
     sites_option,
 )
@@ -44,7 +40,6 @@ from scheduler.client.sites import actions
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
-from scheduler.text.tables import render
 
 #: Exit code of `wait` when its time limit has passed; that of timeout(1).
 TIME_OVER = 124
@@ -53,65 +48,6 @@ WATCH_S = 2.0
 MOST_STEPS = 100
 #: Seconds between two looks at an output that is followed.
 FOLLOW_S = 0.5
-
-
-@click.command()
-@service_option
-@click.option("--all", "ended", is_flag=True, help="Include ended jobs, at most the last 1000.")
-@click.option("--steps", is_flag=True, help="Include the steps of jobs, such as 17.0.")
-@click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s until Ctrl-C.")
-@click.option("--start", "starts", is_flag=True, help="Show the expected start of each queued job.")
-@click.option("--horizon", type=Walltime(), help="With --start: how far to look ahead at most.")
-@sites_option
-@json_option
-@parsable_option
-@example("reshape queue --watch", "reshape queue --start", "reshape queue --sites sites.yaml")
-def queue(
-    directory: Path,
-    ended: bool,
-    steps: bool,
-    watch: bool,
-    starts: bool,
-    horizon: float | None,
-    sites: Path | None,
-    as_json: bool,
-    parsable: bool,
-) -> None:
-    """List queued and running jobs.
-
-    States: PD pending, CF starting, R running, RX expanding, RC contracting, CG completing; with
-    --all also CD completed, F failed, CA cancelled, TO timeout, NF node failure.
-    """
-    if sites is not None and starts:
-        raise click.UsageError("--start shows one service; leave --sites out, and give --dir")
-    if horizon is not None and not starts:
-        raise click.UsageError("--horizon needs --start")
-
-    def show() -> None:
-        if sites is not None:
-            actions.list_all(sites, ended=ended, as_json=as_json, parsable=parsable)
-            return
-        listing = list_jobs(directory, ended=ended, steps=steps)
-        if starts:
-            forecasts = expected_starts(directory, horizon)
-            if as_json:
-                echo_json({"now": listing.now, "jobs": forecasts})
-            else:
-                click.echo(render(starts_table(forecasts, listing.jobs, listing.now), parsable))
-        elif as_json:
-            echo_json({"now": listing.now, "jobs": listing.jobs})
-        else:
-            table = tables.queue_table(listing.jobs, listing.now)
-            click.echo(render(table, parsable))
-        if not as_json:
-            for sentence in paused_sentences(directory):
-                click.echo(sentence, err=True)
-
-    show()
-    while watch:
-        time.sleep(WATCH_S)
-        click.clear()
-        show()
 
 
 @click.command()
@@ -130,7 +66,7 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
         if numbers := [number for _, number in listing.jobs[0].steps]:
             shown = ask_all(directory, (m.ListJobs(job=n) for n in numbers[-MOST_STEPS:]))
             steps = [each.jobs[0] for each in shown if isinstance(each, m.JobListing)]
-            click.echo("\n" + render(tables.steps_table(steps, listing.now)))
+            click.echo("\n" + steps_format().render(steps, listing.now))
         return
     answer = service_info(directory)
     if as_json:
@@ -139,72 +75,6 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
         )
     else:
         click.echo(tables.service_text(answer))
-
-
-@click.command()
-@service_option
-@click.option("--since", type=Moment(), help="List jobs that ended at this time or later.")
-@click.option("--until", type=Moment(), help="List jobs that ended at this time or earlier.")
-@click.option("--user", help="List jobs of this user.")
-@click.option("--state", help="List jobs in this final state, such as FAILED or F.")
-@click.option("--name", help="List jobs of this name.")
-@click.option(
-    "--limit",
-    type=WholeRange(1, 1000),
-    default=500,
-    show_default=True,
-    help="Largest number of jobs to list; those that ended last are listed.",
-)
-@click.option("--before", type=JobNumber(), help="List jobs that ended before this one.")
-@json_option
-@parsable_option
-@click.argument("job", type=JobNumber(), required=False)
-@example("reshape history --user ann --since 2026-05-01", "reshape history last")
-def history(
-    directory: Path,
-    since: float | None,
-    until: float | None,
-    user: str | None,
-    state: str | None,
-    name: str | None,
-    limit: int,
-    before: int | None,
-    as_json: bool,
-    parsable: bool,
-    job: int | None,
-) -> None:
-    """List ended jobs and their sizes, or all resizes of one JOB with phases in milliseconds.
-
-    Times are local: 2026-05-01, 2026-05-01T12:00 or 2026-05-01T12:00:30. If more jobs match than
-    --limit, a message says how to list the earlier ones. EXITCODE is code:signal. The job computes
-    during START; it pauses for JOIN, PLAN, MOVE and RESUME.
-    """
-    if job is not None:
-        listing = list_jobs(directory, job=number_of(directory, job))
-        if as_json:
-            echo_json(listing.jobs[0].resizes)
-        else:
-            click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
-        return
-    query = m.ListJobs(
-        ended=True,
-        live=False,
-        since=since,
-        until=until,
-        user=user,
-        state=state,
-        name=name,
-        limit=limit,
-        before=None if before is None else number_of(directory, before),
-    )
-    page = ask(directory, query, timeout=30.0)
-    assert isinstance(page, m.JobListing)
-    if as_json:
-        echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
-        return
-    click.echo(render(tables.history_table(page.jobs, page.now), parsable))
-    if page.before is not None:
-        click.echo(f"reshape: more jobs ended earlier: --before {page.before}", err=True)
 
 
 @click.command()

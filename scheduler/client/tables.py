@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
 
+from scheduler.client.columns import (
+    amounts_text,
+    progress_text,
+    running_s,
+    sizes_text,
+    waited_s,
+)
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import Info, JobInfo, PartitionInfo, ResizeInfo
 from scheduler.text.formats import counted, format_moment, format_time
@@ -13,115 +20,9 @@ from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 
 
-def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
-    """List jobs as squeue does; PROCS is the current (or requested) size and the largest one.
-
-    DEMAND, of each process, is a column if a job declares one, PARTITION if a job has one.
-    """
-    partition = _partition_column(jobs)
-    demands = ["DEMAND"] if any(job.shared for job in jobs) else []
-    progress = ["DONE"] if any(job.iterations for job in jobs) else []
-    return Table(
-        [
-            *("JOBID", *partition, "NAME", "USER", "ST", "TIME", *progress, "NODES"),
-            "PROCS(SIZE/MAX)",
-            *(*demands, "NODELIST(REASON)"),
-        ],
-        [
-            (
-                job.label or str(job.job),
-                *(job.partition for _ in partition),
-                job.name,
-                job.user,
-                job.code,
-                format_time(running_s(job, now)),
-                *(progress_text(job) for _ in progress),
-                str(len(job.nodes.split(",")) if job.nodes else 0),
-                f"{job.size or job.requested}/{job.max_processors or job.requested}",
-                *(amounts_text(job.shared) for _ in demands),
-                job.nodes or (f"({job.reason})" if job.reason else ""),
-            )
-            for job in jobs
-        ],
-    )
-
-
-def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
-    """List ended jobs as sacct does."""
-    partition = _partition_column(jobs)
-    return Table(
-        [
-            *(
-                "JOBID",
-                *partition,
-                "NAME",
-                "USER",
-                "STATE",
-                "EXITCODE",
-                "SUBMIT",
-                "WAIT",
-                "RUN",
-                "SIZES",
-            ),
-            *("MAXMEM", "REASON"),
-        ],
-        [
-            (
-                job.label or str(job.job),
-                *(job.partition for _ in partition),
-                job.name,
-                job.user,
-                job.state,
-                f"{job.exit_code}:{job.signal}",
-                format_moment(job.submitted_at),
-                format_time(waited_s(job, now)),
-                format_time(running_s(job, now)),
-                sizes_text(job),
-                memory_text(job),
-                "; ".join(filter(None, (job.reason, job.failed_resizes))),
-            )
-            for job in jobs
-        ],
-    )
-
-
-def _partition_column(jobs: Sequence[JobInfo]) -> tuple[str, ...]:
-    """Heading of the column of partitions; none if no job has one."""
-    return ("PARTITION",) if any(job.partition for job in jobs) else ()
-
-
-def progress_text(job: JobInfo) -> str:
-    """Write how much of its iterations a job has finished, such as ``42%``; ``-`` if not known."""
-    return f"{100 * job.iteration // job.iterations}%" if job.iterations else "-"
-
-
 def _iteration_text(job: JobInfo) -> str:
     of = f" of {job.iterations}, {progress_text(job)}" if job.iterations else ""
     return f"{job.iteration}{of}, the last took {job.iteration_s:.3f} s"
-
-
-def memory_text(job: JobInfo) -> str:
-    """Write the largest memory of a job, such as ``512M``; ``-`` if it was not measured."""
-    return f"{job.max_memory_mib}M" if job.max_memory_mib else "-"
-
-
-def steps_table(steps: Sequence[JobInfo], now: float) -> Table:
-    """List the steps of a job as sacct does."""
-    return Table(
-        ["STEP", "NAME", "STATE", "EXITCODE", "TIME", "SIZES", "NODELIST(REASON)"],
-        [
-            (
-                step.label,
-                step.name,
-                step.state,
-                f"{step.exit_code}:{step.signal}" if step.ended_at else "-",
-                format_time(running_s(step, now)),
-                sizes_text(step),
-                step.nodes or step.reason,
-            )
-            for step in steps
-        ],
-    )
 
 
 def resize_table(job: JobInfo) -> Table:
@@ -150,26 +51,6 @@ def resize_table(job: JobInfo) -> Table:
 def phases_s(resize: ResizeInfo) -> tuple[float, ...]:
     """Seconds of start, join, plan, move and resume."""
     return resize.start_s, resize.join_s, resize.plan_s, resize.move_s, resize.resume_s
-
-
-def sizes_text(job: JobInfo) -> str:
-    """Write the sizes of a job over time, such as ``2-4-6-4``; repeated sizes count once."""
-    sizes = [size for _, size in job.sizes if size]
-    changes = [size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] != size]
-    return "-".join(map(str, changes)) or "-"
-
-
-def running_s(job: JobInfo, now: float) -> float:
-    """Run time of a job up to now or its end, in seconds; 0 before its start."""
-    if job.started_at is None:
-        return 0.0
-    return (now if job.ended_at is None else job.ended_at) - job.started_at
-
-
-def waited_s(job: JobInfo, now: float) -> float:
-    """Wait of a job up to now, its start or its cancellation, in seconds."""
-    ends = (job.started_at, job.ended_at, now)
-    return next(at for at in ends if at is not None) - job.submitted_at
 
 
 def held_text(job: JobInfo) -> str:
@@ -318,11 +199,6 @@ def _partition_table(partitions: Sequence[PartitionInfo]) -> Table:
         for each in partitions
     ]
     return Table(heads, rows, left=frozenset({"PARTITION", "SCENARIO"}))
-
-
-def amounts_text(resources: Mapping[str, int]) -> str:
-    """Write amounts of resources as ``memory_gib=64,licences=2``."""
-    return ",".join(f"{name}={amount}" for name, amount in resources.items()) or "-"
 
 
 def plain_name(argv: Sequence[str]) -> str:

@@ -24,8 +24,8 @@ from rich.text import Text
 from reshape.errors import ReshapeError
 from reshape.wire.connection import endpoint_of
 from scheduler.client.background import start, stop
+from scheduler.client.columns import running_s, sizes_text
 from scheduler.client.submission import prepare
-from scheduler.client.tables import running_s, sizes_text
 from scheduler.demo.workload import DemoJob
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory

@@ -17,8 +17,8 @@ import click
 import msgspec
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.client import tables
 from scheduler.client.api.asking import list_jobs
+from scheduler.client.columns import queue_format
 from scheduler.client.forecasting import duration, moment
 from scheduler.client.options import JobNumber
 from scheduler.client.sites import records
@@ -220,10 +220,11 @@ def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
     rows: list[Sequence[str]] = []
-    head: Sequence[str] = tables.queue_table([], 0.0).headings
+    found = [job for listing in listings.values() for job in listing.jobs]
+    columns = queue_format(found)
     for name, listing in listings.items():
-        rows += [(name, *row) for row in tables.queue_table(listing.jobs, listing.now).rows]
-    left = tables.queue_table([], 0.0).left | {"SITE"}
-    click.echo(render(Table(("SITE", *head), rows, left=left), parsable))
+        rows += [(name, *row) for row in columns.table(listing.jobs, listing.now).rows]
+    head, _, left = columns.table([], 0.0)
+    click.echo(render(Table(("SITE", *head), rows, left=left | {"SITE"}), parsable))
     for line in away_lines(failed):
         click.echo(line, err=True)

@@ -13,8 +13,10 @@ from command_line import invoke
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from scheduler.client import tables
+from scheduler.client.columns import history_format, queue_format
 from scheduler.client.submission import job_environment, prepare
 from scheduler.protocol.messages import JobInfo, ResizeInfo
+from scheduler.text.formats import format_moment
 
 HUGE = "99999999999999999999999"
 CLIENTS = [
@@ -179,15 +181,19 @@ def test_the_queue_has_the_columns_of_squeue() -> None:
         job=12, name="wait|er", state="PENDING", code="PD", size=0, max_processors=None,
         started_at=None, nodes="", reason="2 processors wanted, 0 free",
     )  # fmt: skip
-    table = tables.queue_table([job_info(), waiting], now=110.0 + 3723)
-    assert tables.render(table).splitlines() == [
-        "JOBID  NAME     USER  ST      TIME  NODES  PROCS(SIZE/MAX)  NODELIST(REASON)",
-        "    3  lu       ann   R   01:02:03      1              4/8  local",
-        "   12  wait|er  ann   PD  00:00:00      0              2/2  (2 processors wanted, 0 free)",
+    jobs, now = [job_info(), waiting], 110.0 + 3723
+    lines = queue_format(jobs).render(jobs, now).splitlines()
+    began = format_moment(110.0).partition("T")[2]
+    assert lines == [
+        "JOBID  QUEUE  NAME     USER  ST      TIME  TIME_LEFT  NODES  SIZE     START"
+        "  NODELIST(REASON)",
+        f"    3  -      lu       ann   R   01:02:03   00:00:00      1   4/8  {began}  local",
+        "   12  -      wait|er  ann   PD  00:00:00   00:10:00      0   2/2         -"
+        "  (2 processors wanted, 0 free)",
     ]
-    assert tables.render(table, parsable=True).splitlines()[1:] == [
-        "3|lu|ann|R|01:02:03|1|4/8|local",
-        "12|wait/er|ann|PD|00:00:00|0|2/2|(2 processors wanted, 0 free)",
+    assert queue_format(jobs).render(jobs, now, parsable=True).splitlines()[1:] == [
+        f"3|-|lu|ann|R|01:02:03|00:00:00|1|4/8|{began}|local",
+        "12|-|wait/er|ann|PD|00:00:00|00:10:00|0|2/2|-|(2 processors wanted, 0 free)",
     ]
 
 
@@ -196,7 +202,7 @@ def test_history_shows_sizes_times_and_the_end_of_a_job() -> None:
         state="FAILED", code="F", ended_at=200.0, exit_code=0, signal=9, reason="killed",
         sizes=[(110.0, 2), (120.0, 4), (125.0, 4), (130.0, 6), (140.0, 4), (200.0, 0)],
     )  # fmt: skip
-    row = dict(zip(*_columns(tables.history_table([ended], now=300.0)), strict=True))
+    row = dict(zip(*_columns(history_format().table([ended], 300.0)), strict=True))
     assert row["EXITCODE"] == "0:9"
     assert row["SIZES"] == "2-4-6-4"
     assert (row["WAIT"], row["RUN"]) == ("00:00:10", "00:01:30")

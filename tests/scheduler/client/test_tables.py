@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from job_infos import ended
 
-from scheduler.client.tables import job_text, queue_table
+from scheduler.client.columns import queue_format
+from scheduler.client.tables import job_text
 
 
 def test_arguments_and_facts_cannot_control_the_terminal() -> None:
@@ -21,8 +22,8 @@ def test_arguments_and_facts_cannot_control_the_terminal() -> None:
 def test_the_progress_of_jobs_has_a_column_if_one_is_known() -> None:
     silent = ended(1, 0.0, 1.0, 2.0, iteration=7)
     known = ended(2, 0.0, 1.0, 2.0, iteration=7, iterations=9, iteration_s=0.5)
-    assert "DONE" not in queue_table([silent], 3000.0).headings
-    table = queue_table([silent, known], 3000.0)
+    assert "DONE" not in queue_format([silent]).table([silent], 3000.0).headings
+    table = queue_format([silent, known]).table([silent, known], 3000.0)
     column = table.headings.index("DONE")
     assert [row[column] for row in table.rows] == ["-", "77%"]
     assert "7 of 9, 77%, the last took 0.500 s" in job_text(known, 3000.0)

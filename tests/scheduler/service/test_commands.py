@@ -70,7 +70,12 @@ def test_the_commands_describe_a_job_to_its_end(submit: Any, service: Any, run: 
 
     assert run("queue", "--parsable").stdout.count("\n") == 1, "only the headings"
     fields = run("queue", "--all", "--parsable").stdout.splitlines()[1].split("|")
-    assert fields[:4] == ["1", "two", service.job(1).user, "CD"]
+    assert fields[:5] == ["1", "main", "two", service.job(1).user, "CD"]
+    done = run("queue", "--all", "--me", "--state", "CD", "--jobs", "1", "--format", "%i|%T")
+    assert done.stdout == "JOBID|STATE\n1|COMPLETED\n"
+    assert run("queue", "--all", "--name", "other", "--noheader").stdout == ""
+    done = run("history", "--format", "jobid,state%10", "--noheader")
+    assert done.stdout == "    1   COMPLETED\n"
     headings, row = (line.split("|") for line in run("history", "--parsable").stdout.splitlines())
     shown = dict(zip(headings, row, strict=True))
     assert (shown["STATE"], shown["EXITCODE"], shown["SIZES"]) == ("COMPLETED", "0:0", "2")
@@ -138,11 +143,13 @@ def test_a_wait_with_a_timeout_and_a_cancelled_job(submit: Any, service: Any, ru
     service.until(1, "RUNNING")
     lines = run("queue").stdout.splitlines()
     assert lines[0].split() == [
-        "JOBID", "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)", "NODELIST(REASON)",
+        *("JOBID", "QUEUE", "NAME", "USER", "ST", "TIME", "TIME_LEFT", "NODES", "SIZE", "START"),
+        "NODELIST(REASON)",
     ]  # fmt: skip
-    assert lines[1].split()[3] == "R"
-    assert lines[1].split()[-2:] == ["8/8", "local"]
-    assert lines[2].split()[3] == "PD"
+    assert lines[1].split()[4] == "R"
+    assert lines[1].split()[8] == "8/8"
+    assert lines[1].split()[10] == "local"
+    assert lines[2].split()[4] == "PD"
     assert "(" in lines[2], "the reason why it waits"
     assert "2 jobs queued or running" in run("stop", code=1).stderr
     assert run("cancel", "1").stdout == "cancelled job 1\n"
@@ -165,7 +172,7 @@ def test_the_history_of_a_job_that_grew(service: Any, run: Run) -> None:
     assert fields[2] == "1-2"
     assert float(fields[3]) == pytest.approx(1000 * resizes[0].start_s, abs=0.1)
     assert float(fields[6]) == pytest.approx(1000 * resizes[0].move_s, abs=0.1)
-    assert run("history", "--parsable").stdout.splitlines()[1].split("|")[8] == "1-2"
+    assert run("history", "--parsable").stdout.splitlines()[1].split("|")[9] == "1-2"
     assert "is to expand to 2" in run("explain", "1").stdout
     facts = json.loads(run("info", "1", "--json").stdout)["facts"]
     assert facts["verified"] is True

@@ -15,7 +15,8 @@ from waiting import wait_until
 
 from reshape.topology import Topology
 from reshape.wire.pace import ASK_EVERY_S
-from scheduler.client.tables import history_table, job_text
+from scheduler.client.columns import history_format
+from scheduler.client.tables import job_text
 from scheduler.model.events import ResizePoint
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
@@ -416,5 +417,5 @@ def test_expansions_that_fail_are_tried_ever_more_rarely(served, tmp_path):
     why = "the new group ended (exit code 1:0): NameError: name 'undefined' is not defined"
     assert job.failed_resizes.endswith(f"failed in succession; the last: {why}")
     assert job.failed_resizes in job_text(job, 0.0)
-    assert job.failed_resizes in history_table([job], 0.0).rows[0]
+    assert job.failed_resizes in history_format().table([job], 0.0).rows[0]
     assert served.story(number).count(f"failed, the job continues at its old size: {why}") >= 1

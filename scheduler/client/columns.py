@@ -1,0 +1,379 @@
+"""The columns of jobs: one table of fields, from which all listings of jobs are made.
+
+A format names fields by letters as squeue(1) does (``"%.10i %T"``), or by names as sacct(1) and
+``squeue -O`` do (``"jobid,state:20"``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+from reshape.errors import ReshapeError, nearest
+from scheduler.protocol.messages import JobInfo
+from scheduler.text.formats import format_moment, format_time
+from scheduler.text.plain import plain
+from scheduler.text.tables import Table, render
+
+#: A column in letters: width, after a point if it is aligned to the right, and letter.
+_LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])")
+#: A column by name. Its width follows a colon, as of squeue, or ``%-``: the texts begin at the left;
+#: or ``%``, as of sacct: they end at the right.
+_NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*")
+
+
+class Field(NamedTuple):
+    """A field of a job.
+
+    Attributes
+    ----------
+    heading : of its column.
+    text : writes it, given a job and the present time (Unix seconds).
+    letter : of ``squeue --format``; "": none.
+    names : further names, those of squeue and sacct.
+    key : what jobs are sorted by; None: the text.
+    is_left : whether the column is aligned to the left.
+    """
+
+    heading: str
+    text: Callable[[JobInfo, float], str]
+    letter: str = ""
+    names: tuple[str, ...] = ()
+    key: Callable[[JobInfo, float], Any] | None = None
+    is_left: bool = False
+
+    def sort_key(self, job: JobInfo, now: float) -> Any:
+        """Return what jobs are sorted by."""
+        return self.text(job, now) if self.key is None else self.key(job, now)
+
+
+def sizes_text(job: JobInfo) -> str:
+    """Write the sizes of a job over time, such as ``2-4-6-4``; repeated sizes count once."""
+    sizes = [size for _, size in job.sizes if size]
+    changes = [size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] != size]
+    return "-".join(map(str, changes)) or "-"
+
+
+def running_s(job: JobInfo, now: float) -> float:
+    """Run time of a job up to now or its end, in seconds; 0 before its start."""
+    if job.started_at is None:
+        return 0.0
+    return (now if job.ended_at is None else job.ended_at) - job.started_at
+
+
+def waited_s(job: JobInfo, now: float) -> float:
+    """Wait of a job up to now, its start or its cancellation, in seconds."""
+    ends = (job.started_at, job.ended_at, now)
+    return next(at for at in ends if at is not None) - job.submitted_at
+
+
+def amounts_text(resources: Mapping[str, int]) -> str:
+    """Write amounts of resources as ``memory_gib=64,licences=2``."""
+    return ",".join(f"{name}={amount}" for name, amount in resources.items()) or "-"
+
+
+def progress_text(job: JobInfo) -> str:
+    """Write how much of its iterations a job has finished, such as ``42%``; ``-`` if not known."""
+    return f"{100 * job.iteration // job.iterations}%" if job.iterations else "-"
+
+
+def memory_text(job: JobInfo) -> str:
+    """Write the largest memory of a job, such as ``512M``; ``-`` if it was not measured."""
+    return f"{job.max_memory_mib}M" if job.max_memory_mib else "-"
+
+
+def _processors(job: JobInfo) -> int:
+    return job.size or job.requested
+
+
+def _nodes(job: JobInfo) -> int:
+    return len(job.nodes.split(",")) if job.nodes else 0
+
+
+def _left_s(job: JobInfo, now: float) -> float:
+    return job.walltime_s - running_s(job, now)
+
+
+def _exit_code(job: JobInfo) -> str:
+    return f"{job.exit_code}:{job.signal}"
+
+
+def _moment(at: float | None) -> str:
+    return "-" if at is None else format_moment(at)
+
+
+def _short_moment(at: float | None, now: float) -> str:
+    """Write a Unix time as the local time of day, or as month and day on another day."""
+    if at is None:
+        return "-"
+    date, _, time = format_moment(at).partition("T")
+    return time if format_moment(now).startswith(date) else f"{date[5:]}T{time[:5]}"
+
+
+def _queue(job: JobInfo) -> str:
+    return job.partition or job.queue or "-"
+
+
+def _array(job: JobInfo, part: int) -> str:
+    """Number of the array (part 0) or index of the task (part 2) that a job is."""
+    parts = job.label.partition("_")
+    return parts[part] if parts[1] else (str(job.job) if part == 0 else "N/A")
+
+
+#: Name -> field.
+FIELDS: dict[str, Field] = {
+    "jobid": Field(
+        "JOBID", lambda job, now: job.label or str(job.job), "i", key=lambda job, now: job.job
+    ),
+    "number": Field(
+        "NUMBER", lambda job, now: str(job.job), "A", ("jobidraw",), lambda job, now: job.job
+    ),
+    "array": Field("ARRAY", lambda job, now: _array(job, 0), "F", ("arrayjobid",)),
+    "task": Field("TASK", lambda job, now: _array(job, 2), "K", ("arraytaskid",)),
+    "queue": Field("QUEUE", lambda job, now: _queue(job), "q", ("qos",), is_left=True),
+    "partition": Field("PARTITION", lambda job, now: job.partition, "P", is_left=True),
+    "name": Field("NAME", lambda job, now: job.name, "j", ("jobname",), is_left=True),
+    "user": Field("USER", lambda job, now: job.user, "u", ("username",), is_left=True),
+    "st": Field("ST", lambda job, now: job.code, "t", ("statecompact",), is_left=True),
+    "state": Field("STATE", lambda job, now: job.state, "T", is_left=True),
+    "time": Field(
+        "TIME", lambda job, now: format_time(running_s(job, now)), "M", ("elapsed", "timeused"),
+        running_s,
+    ),
+    "run": Field("RUN", lambda job, now: format_time(running_s(job, now)), key=running_s),
+    "wait": Field("WAIT", lambda job, now: format_time(waited_s(job, now)), key=waited_s),
+    "walltime": Field(
+        "WALLTIME", lambda job, now: format_time(job.walltime_s), "l", ("timelimit",),
+        lambda job, now: job.walltime_s,
+    ),
+    "time_left": Field(
+        "TIME_LEFT", lambda job, now: format_time(_left_s(job, now)), "L", ("timeleft",), _left_s
+    ),
+    "submit": Field(
+        "SUBMIT", lambda job, now: format_moment(job.submitted_at), "V", ("submittime",)
+    ),
+    "start": Field(
+        "START", lambda job, now: _moment(job.started_at), "S", ("starttime",),
+        lambda job, now: inf if job.started_at is None else job.started_at,
+    ),
+    "started": Field(
+        "START", lambda job, now: _short_moment(job.started_at, now),
+        key=lambda job, now: inf if job.started_at is None else job.started_at,
+    ),
+    "end": Field(
+        "END", lambda job, now: _moment(job.ended_at), "e", ("endtime",),
+        lambda job, now: inf if job.ended_at is None else job.ended_at,
+    ),
+    "nodes": Field(
+        "NODES", lambda job, now: str(_nodes(job)), "D", ("nnodes", "numnodes"),
+        lambda job, now: _nodes(job),
+    ),
+    "procs": Field(
+        "PROCS", lambda job, now: str(_processors(job)), "C", ("ncpus", "alloccpus", "numcpus"),
+        lambda job, now: _processors(job),
+    ),
+    "size": Field(
+        "SIZE", lambda job, now: f"{_processors(job)}/{job.max_processors or job.requested}",
+        key=lambda job, now: _processors(job),
+    ),
+    "sizes": Field("SIZES", lambda job, now: sizes_text(job)),
+    "priority": Field(
+        "PRIORITY", lambda job, now: f"{job.priority:g}", "Q", ("prioritylong",),
+        lambda job, now: job.priority,
+    ),
+    "done": Field("DONE", lambda job, now: progress_text(job)),
+    "demand": Field("DEMAND", lambda job, now: amounts_text(job.shared)),
+    "maxmem": Field(
+        "MAXMEM", lambda job, now: memory_text(job), "", ("maxrss",),
+        lambda job, now: job.max_memory_mib,
+    ),
+    "exitcode": Field("EXITCODE", lambda job, now: _exit_code(job), "", ("exit_code",)),
+    "nodelist": Field("NODELIST", lambda job, now: job.nodes, "N", is_left=True),
+    "reason": Field("REASON", lambda job, now: job.reason, "r", is_left=True),
+    "place": Field(
+        "NODELIST(REASON)",
+        lambda job, now: job.nodes or (f"({job.reason})" if job.reason else ""),
+        "R", ("reasonlist",), is_left=True,
+    ),
+    "how": Field(
+        "REASON",
+        lambda job, now: "; ".join(filter(None, (job.reason, job.failed_resizes))), is_left=True,
+    ),
+    "command": Field("COMMAND", lambda job, now: " ".join(job.argv), "o", is_left=True),
+    "output": Field("OUTPUT", lambda job, now: job.output, "", ("stdout",), is_left=True),
+}  # fmt: skip
+_BY_NAME = {name: field for own, field in FIELDS.items() for name in (own, *field.names)}
+_BY_LETTER = {field.letter: field for field in FIELDS.values() if field.letter}
+LETTERS = " ".join(
+    f"%{field.letter} {name}" for name, field in sorted(FIELDS.items()) if field.letter
+)
+
+
+class Column(NamedTuple):
+    """A column of a listing.
+
+    Attributes
+    ----------
+    width : characters; shorter texts are filled up, longer ones cut off. 0: as wide as needed.
+    is_left : whether the texts begin at the left.
+    after : text up to the next column, in a format of letters.
+    """
+
+    field: Field
+    width: int = 0
+    is_left: bool = True
+    after: str = ""
+
+    def fit(self, text: str) -> str:
+        """Write a text in the width of the column."""
+        if not self.width:
+            return text
+        cut = text[: self.width]
+        return cut.ljust(self.width) if self.is_left else cut.rjust(self.width)
+
+
+class JobFormat(NamedTuple):
+    """Columns of a listing of jobs.
+
+    Attributes
+    ----------
+    columns : from left to right.
+    before : text before the first column; None: the columns are aligned as a table.
+    """
+
+    columns: list[Column]
+    before: str | None = None
+
+    @classmethod
+    def of(cls, *names: str) -> JobFormat:
+        """Make a table of these fields."""
+        return cls([Column(FIELDS[name], is_left=FIELDS[name].is_left) for name in names])
+
+    @classmethod
+    def parse(cls, text: str) -> JobFormat:
+        """Read a format in letters or names.
+
+        Raises
+        ------
+        ReshapeError : there is no such field.
+        """
+        return _in_letters(text) if _LETTER.search(text) else _in_names(text)
+
+    def table(self, jobs: Sequence[JobInfo], now: float) -> Table:
+        """Make a table of jobs."""
+        rows = [
+            [column.fit(column.field.text(job, now)) for column in self.columns] for job in jobs
+        ]
+        left = {column.field.heading for column in self.columns if column.is_left}
+        return Table([column.field.heading for column in self.columns], rows, frozenset(left))
+
+    def render(
+        self, jobs: Sequence[JobInfo], now: float, *, parsable: bool = False, heads: bool = True
+    ) -> str:
+        """Write jobs, a line each.
+
+        Parameters
+        ----------
+        parsable : separate the columns of a table by ``|``.
+        heads : begin with a line of headings.
+        """
+        if self.before is None:
+            text = render(self.table(jobs, now), parsable)
+            return text if heads else text.partition("\n")[2]
+        lines = [[column.field.text(job, now) for column in self.columns] for job in jobs]
+        if heads:
+            lines.insert(0, [column.field.heading for column in self.columns])
+        return "\n".join(self.before + self._joined(line) for line in lines)
+
+    def _joined(self, texts: Sequence[str]) -> str:
+        pairs = zip(self.columns, texts, strict=True)
+        return "".join(column.fit(plain(text)) + column.after for column, text in pairs)
+
+
+def _in_letters(text: str) -> JobFormat:
+    columns: list[Column] = []
+    before, end = "", 0
+    for match in _LETTER.finditer(text):
+        between, end = text[end : match.start()], match.end()
+        point, width, letter = match.groups()
+        if letter != "%" and letter not in _BY_LETTER:
+            raise ReshapeError(f"the format has the letter %{letter}: known are {LETTERS}")
+        if columns:
+            columns[-1] = columns[-1]._replace(after=columns[-1].after + between)
+        else:
+            before += between
+        if letter == "%" and columns:
+            columns[-1] = columns[-1]._replace(after=columns[-1].after + "%")
+        elif letter == "%":
+            before += "%"
+        else:
+            columns.append(Column(_BY_LETTER[letter], int(width or 0), is_left=not point))
+    columns[-1] = columns[-1]._replace(after=columns[-1].after + text[end:])
+    return JobFormat(columns, before)
+
+
+def _in_names(text: str) -> JobFormat:
+    columns = []
+    for part in text.split(","):
+        match = _NAME.fullmatch(part)
+        field = None if match is None else _BY_NAME.get(match[1].lower())
+        if match is None or field is None:
+            word = part.strip() if match is None else match[1]
+            raise ReshapeError(
+                f"the format has the field {word!r}{nearest(word.lower(), sorted(_BY_NAME))}; known"
+                f" are {', '.join(FIELDS)}"
+            )
+        is_left = field.is_left if match[2] is None else match[2] != "%"
+        columns.append(Column(field, int(match[3] or 0), is_left))
+    return JobFormat(columns)
+
+
+def sorted_jobs(jobs: Sequence[JobInfo], text: str, now: float) -> list[JobInfo]:
+    """Sort jobs by fields, the first one first; ``-`` before a field sorts from high to low.
+
+    Parameters
+    ----------
+    text : names or letters of fields, such as ``-priority,jobid`` or ``-Q,i``.
+
+    Raises
+    ------
+    ReshapeError : there is no such field.
+    """
+    found = list(jobs)
+    for part in reversed(text.split(",")):
+        word = part.strip().lstrip("+-")
+        field = _BY_LETTER.get(word) or _BY_NAME.get(word.lower())
+        if field is None:
+            raise ReshapeError(
+                f"jobs cannot be sorted by {word!r}{nearest(word.lower(), sorted(_BY_NAME))};"
+                f" known are {', '.join(FIELDS)}"
+            )
+        key = field.sort_key
+        found.sort(key=lambda job: key(job, now), reverse=part.strip().startswith("-"))
+    return found
+
+
+def queue_format(jobs: Sequence[JobInfo]) -> JobFormat:
+    """Columns of `reshape queue`, similar to those of squeue.
+
+    QUEUE is the partition or the queue, SIZE the current (or requested) size and the largest one.
+    DONE, the progress, is a column if that of a job is known, and DEMAND, of each process, if a job
+    declares one.
+    """
+    done = ["done"] if any(job.iterations for job in jobs) else []
+    demand = ["demand"] if any(job.shared for job in jobs) else []
+    who, times = ("jobid", "queue", "name", "user", "st"), ("time", "time_left")
+    return JobFormat.of(*who, *times, *done, "nodes", "size", *demand, "started", "place")
+
+
+def history_format() -> JobFormat:
+    """Columns of `reshape history`, similar to those of sacct."""
+    ends = ("exitcode", "submit", "wait", "run", "sizes", "maxmem", "how")
+    return JobFormat.of("jobid", "queue", "name", "user", "state", *ends)
+
+
+def steps_format() -> JobFormat:
+    """Columns of the steps of a job."""
+    return JobFormat.of("jobid", "name", "state", "exitcode", "time", "sizes", "place")

@@ -1,0 +1,1 @@
+"""Commands that list jobs: queue and history."""

@@ -1,0 +1,141 @@
+"""Options of the commands that list jobs: format, order, and which jobs."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from reshape.errors import ReshapeError, nearest
+from reshape.wire.access import read_access
+from reshape.wire.connection import is_access_file
+from scheduler.client.api.asking import number_of
+from scheduler.client.bulk.cancel_command import JobRange, JobRanges
+from scheduler.client.columns import JobFormat
+from scheduler.model.job import JobState
+from scheduler.protocol.messages import JobInfo
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class FormatText(click.ParamType[JobFormat]):
+    """Columns of a listing, by letters or by names."""
+
+    name = "FORMAT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> JobFormat:
+        """Parse the text of an option."""
+        if isinstance(value, JobFormat):
+            return value
+        try:
+            return JobFormat.parse(value)
+        except ReshapeError as error:
+            self.fail(str(error), param, ctx)
+
+
+class States(click.ParamType[frozenset[str]]):
+    """States of jobs, by their long or short names."""
+
+    name = "STATES"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[str]:
+        """Parse the text of an option."""
+        if isinstance(value, frozenset):
+            return value
+        known = {state.value: state.name for state in JobState}
+        found = set()
+        for word in value.upper().split(","):
+            name = known.get(word, word)
+            if name != "ALL" and name not in known.values():
+                names = [*known.values(), *known]
+                self.fail(f"{word!r} is not a state{nearest(word, names)}", param, ctx)
+            found.add(name)
+        return frozenset(known.values() if "ALL" in found else found)
+
+
+format_option = click.option(
+    "--format",
+    "-o",
+    "columns",
+    type=FormatText(),
+    help="Columns: by names as in jobid,state:20 (docs/jobs.md lists them), or by letters as of"
+    " squeue, as in '%i %.10T'.",
+)
+noheader_option = click.option("--noheader", is_flag=True, help="Leave out the headings.")
+sort_option = click.option(
+    "--sort",
+    "-S",
+    "order",
+    metavar="FIELDS",
+    help="Order of the jobs: fields as of --format, from high to low after a '-'.",
+)
+_CHOICE = (
+    click.option("--user", "-u", metavar="USERS", help="List jobs of these users."),
+    click.option("--me", is_flag=True, help="List your own jobs."),
+    click.option("--state", "-t", "states", type=States(), help="List jobs in these states."),
+    click.option("--name", "-n", metavar="NAMES", help="List jobs of these names."),
+    click.option("--partition", "-p", metavar="NAMES", help="List jobs of these partitions."),
+    click.option(
+        "--jobs",
+        "-j",
+        "numbers",
+        type=JobRanges(with_sites=False),
+        help="List these jobs, as in 3,5-8,17_4.",
+    ),
+)
+
+
+def choice_options(command: _Command) -> _Command:
+    """Add the options that say which jobs are listed; `chosen` reads them."""
+    for option in reversed(_CHOICE):
+        command = option(command)
+    return command
+
+
+def chosen(
+    directory: Path,
+    jobs: Sequence[JobInfo],
+    *,
+    user: str | None,
+    me: bool,
+    states: frozenset[str] | None,
+    name: str | None,
+    partition: str | None,
+    numbers: list[JobRange] | None,
+) -> list[JobInfo]:
+    """Choose jobs by the options of `choice_options`.
+
+    Raises
+    ------
+    ReshapeError : a task or step that `numbers` names does not exist.
+    """
+    users = None if user is None else {*user.split(",")}
+    if me:
+        users = {*(users or ()), user_of(directory)}
+    names = None if name is None else {*name.split(",")}
+    partitions = None if partition is None else {*partition.split(",")}
+    spans = [(number_of(directory, each.first), each.last) for each in numbers or ()]
+    return [
+        job
+        for job in jobs
+        if (users is None or job.user in users)
+        and (names is None or job.name in names)
+        and (partitions is None or job.partition in partitions)
+        and (states is None or job.state in states)
+        and (
+            numbers is None
+            or any(first <= job.job <= (first if last is None else last) for first, last in spans)
+        )
+    ]
+
+
+def user_of(service: Path) -> str:
+    """Return the name that the jobs have which this user submits to a service."""
+    return read_access(service).user if is_access_file(service) else getpass.getuser()
