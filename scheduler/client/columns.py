@@ -19,8 +19,8 @@ from scheduler.text.tables import Table, render
 
 #: A column in letters: width, after a point if it is aligned to the right, and letter.
 _LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])")
-#: A column by name. Its width follows a colon, as of squeue, or ``%-``: the texts begin at the left;
-#: or ``%``, as of sacct: they end at the right.
+#: A column by name. Its width follows ``:``, as of squeue, or ``%-``, and the texts begin at the left;
+#: or it follows ``%``, as of sacct, and they end at the right.
 _NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*")
 
 
@@ -321,10 +321,8 @@ def _in_names(text: str) -> JobFormat:
         field = None if match is None else _BY_NAME.get(match[1].lower())
         if match is None or field is None:
             word = part.strip() if match is None else match[1]
-            raise ReshapeError(
-                f"the format has the field {word!r}{nearest(word.lower(), sorted(_BY_NAME))}; known"
-                f" are {', '.join(FIELDS)}"
-            )
+            unknown = f"the format has the field {word!r}"
+            raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
         is_left = field.is_left if match[2] is None else match[2] != "%"
         columns.append(Column(field, int(match[3] or 0), is_left))
     return JobFormat(columns)
@@ -346,10 +344,8 @@ def sorted_jobs(jobs: Sequence[JobInfo], text: str, now: float) -> list[JobInfo]
         word = part.strip().lstrip("+-")
         field = _BY_LETTER.get(word) or _BY_NAME.get(word.lower())
         if field is None:
-            raise ReshapeError(
-                f"jobs cannot be sorted by {word!r}{nearest(word.lower(), sorted(_BY_NAME))};"
-                f" known are {', '.join(FIELDS)}"
-            )
+            unknown = f"jobs cannot be sorted by {word!r}"
+            raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
         key = field.sort_key
         found.sort(key=lambda job: key(job, now), reverse=part.strip().startswith("-"))
     return found
