@@ -19,8 +19,8 @@ from scheduler.text.tables import Table, render
 
 #: A column in letters: width, after a point if it is aligned to the right, and letter.
 _LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])")
-#: A column by name. Its width follows ``:``, as of squeue, or ``%-``, and the texts begin at the left;
-#: or it follows ``%``, as of sacct, and they end at the right.
+#: A column by name. Its width follows ``:``, as of squeue, or ``%-``: the texts begin at the left. Or
+#: it follows ``%``, as of sacct: they end at the right.
 _NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*")
 
 
