@@ -54,6 +54,10 @@ SUBCOMMANDS = {
     "journal": Entry(
         "scheduler.client.journal:journal", "Show, export, compact and prune a journal."
     ),
+    "slurm-commands": Entry(
+        "scheduler.client.slurm.programs:slurm_commands",
+        "Write Slurm's commands over this service.",
+    ),
     "access": Entry(
         "scheduler.client.access:access", "Create, list and revoke keys for a service on TCP."
     ),

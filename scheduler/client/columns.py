@@ -19,8 +19,8 @@ from scheduler.text.tables import Table, render
 
 #: A column in letters: width, after a point if it is aligned to the right, and letter.
 _LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])")
-#: A column by name. Its width follows ``:``, as of squeue, or ``%-``: the texts begin at the left. Or
-#: it follows ``%``, as of sacct: they end at the right.
+#: A column by name. Its width follows ``:``, as of squeue, or ``%-``: the texts begin at the left.
+#: Where it follows ``%``, as of sacct, they end at the right.
 _NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*")
 
 
@@ -219,12 +219,14 @@ class Column(NamedTuple):
     width : characters; shorter texts are filled up, longer ones cut off. 0: as wide as needed.
     is_left : whether the texts begin at the left.
     after : text up to the next column, in a format of letters.
+    name : as the format has it; "" in a format of letters.
     """
 
     field: Field
     width: int = 0
     is_left: bool = True
     after: str = ""
+    name: str = ""
 
     def fit(self, text: str) -> str:
         """Write a text in the width of the column."""
@@ -324,7 +326,7 @@ def _in_names(text: str) -> JobFormat:
             unknown = f"the format has the field {word!r}"
             raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
         is_left = field.is_left if match[2] is None else match[2] != "%"
-        columns.append(Column(field, int(match[3] or 0), is_left))
+        columns.append(Column(field, int(match[3] or 0), is_left, name=match[1]))
     return JobFormat(columns)
 
 

@@ -5,6 +5,7 @@ The methods have the names of the commands of `reshape`, and raise the errors th
 
 from __future__ import annotations
 
+import getpass
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +14,8 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire.access import read_access
+from reshape.wire.connection import is_access_file
 from reshape.wire.messages import MessageBase
 from scheduler.client.api import keywords, operations
 from scheduler.client.api.keywords import Changes, JobOptions
@@ -50,6 +53,11 @@ def service_of(directory: Path | str | None, access: Path | str | None) -> Path:
     if not path.is_file():
         raise ReshapeError(f"there is no access file {path}")
     return path
+
+
+def user_of(service: Path) -> str:
+    """Return the name that the jobs have which this account submits to a service."""
+    return read_access(service).user if is_access_file(service) else getpass.getuser()
 
 
 class Client:
@@ -146,6 +154,11 @@ class Client:
     def nodes(self) -> list[m.NodeInfo]:
         """Return the nodes of the service."""
         return self.run(operations.ask(m.ListNodes(), m.Nodes)).nodes
+
+    @property
+    def user(self) -> str:
+        """Name that the jobs have which this client submits."""
+        return user_of(self.service)
 
     def request(self, message: MessageBase, timeout: float = operations.ANSWER_S) -> m.Message:
         """Send a message of `scheduler.protocol.messages`, and return its answer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,9 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from reshape.errors import ReshapeError, nearest
-from reshape.wire.access import read_access
-from reshape.wire.connection import is_access_file
 from scheduler.client.api.asking import number_of
+from scheduler.client.api.client import user_of
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges
 from scheduler.client.columns import JobFormat
 from scheduler.model.job import JobState
@@ -134,8 +132,3 @@ def chosen(
             or any(first <= job.job <= (first if last is None else last) for first, last in spans)
         )
     ]
-
-
-def user_of(service: Path) -> str:
-    """Return the name that the jobs have which this user submits to a service."""
-    return read_access(service).user if is_access_file(service) else getpass.getuser()

@@ -33,6 +33,7 @@ class JobScript(NamedTuple):
     words : options of its lines, those of Slurm translated, as on the command line of submit.
     ignored : options of Slurm without a meaning here.
     late : numbers of lines with options that have no effect, because a command precedes them.
+    sizes : values of the options of Slurm that say how many processors the job has.
     """
 
     path: str
@@ -40,6 +41,7 @@ class JobScript(NamedTuple):
     words: list[str]
     ignored: list[str]
     late: list[int]
+    sizes: dict[str, int]
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return the program and arguments that run the script.
@@ -87,6 +89,20 @@ def read_script(path: Path) -> JobScript:
         text = content.decode()
     except UnicodeDecodeError:
         raise ReshapeError(f"{path} is not UTF-8 text: it is no script") from None
+    return script_of_text(str(path), text)
+
+
+def script_of_text(path: str, text: str) -> JobScript:
+    """Read the options of a script.
+
+    Parameters
+    ----------
+    path : of its file, for messages.
+
+    Raises
+    ------
+    ReshapeError : it is no script, or a line with options is invalid.
+    """
     if "\r\n" in text:
         line = text[: text.index("\r\n")].count("\n") + 1
         raise ReshapeError(
@@ -95,18 +111,19 @@ def read_script(path: Path) -> JobScript:
         )
     if not text.startswith("#!") or not text.split("\n", 1)[0][2:].strip():
         raise ReshapeError(f"{path} does not begin with an interpreter: write #!/bin/bash first")
-    return _with_options(str(path), text)
+    return _with_options(path, text)
 
 
 def wrapped(command: str) -> JobScript:
     """Make a script of one command for the shell."""
-    return JobScript("", f"#!/bin/sh\n{command}\n", [], [], [])
+    return JobScript("", f"#!/bin/sh\n{command}\n", [], [], [], {})
 
 
 def _with_options(path: str, text: str) -> JobScript:
     words: list[str] = []
     ignored: list[str] = []
     late: list[int] = []
+    sizes: dict[str, int] = {}
     for number, prefix, line, is_late in _option_lines(text):
         if is_late:
             late.append(number)
@@ -114,12 +131,13 @@ def _with_options(path: str, text: str) -> JobScript:
         try:
             found = shlex.split(line, comments=True)
             if prefix == SLURM:
-                found, without_meaning = translated(found)
-                ignored += without_meaning
+                found, without_meaning, requested = translated(found)
+                ignored += without_meaning.values()
+                sizes |= requested
         except ValueError as error:
             raise ReshapeError(f"{path}:{number}: {error}") from None
         words += found
-    return JobScript(path, text, words, ignored, late)
+    return JobScript(path, text, words, ignored, late, sizes)
 
 
 def _option_lines(text: str) -> Iterator[tuple[int, str, str, bool]]:

@@ -1,11 +1,14 @@
 """Options of Slurm's sbatch in the words of ``reshape submit``.
 
-The names are those of sbatch(1). An option without a counterpart here is named and left out.
+The names are those of sbatch(1). An option without a counterpart here is named and left out. The
+options that say how many processors a job has belong together and may be on several lines, so their
+values are collected (`processors`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from reshape.errors import nearest
 
@@ -16,7 +19,6 @@ def _words(text: str) -> frozenset[str]:
 
 #: Options with a value -> option of submit that takes the same value.
 _SAME = {
-    "ntasks": "-n",
     "job-name": "--name",
     "output": "--output",
     "error": "--error",
@@ -31,6 +33,8 @@ _SAME = {
     "constraint": "--constraint",
     "array": "--array",
 }
+#: Options that say how many processors a job has; the value of `nodes` may be a range, as in 2-4.
+_SIZES = ("ntasks", "nodes", "ntasks-per-node", "cpus-per-task")
 #: Options without a value -> option of submit.
 _FLAGS = {"hold": "--hold", "requeue": "--requeue", "exclusive": "--exclusive"}
 _SHORT = dict(
@@ -49,62 +53,137 @@ _PLAIN = _words("""
     """)
 _WITHOUT_MEANING = _words("""
     account acctg-freq batch bb bbf cluster-constraint clusters comment container
-    core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot distribution
+    core-spec cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot distribution
     exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus
     gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input licenses mail-type
     mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice nodefile nodelist
-    nodes ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket power prefer priority
+    ntasks-per-core ntasks-per-gpu ntasks-per-socket power prefer priority
     profile propagate qos sockets-per-node switches thread-spec threads-per-core time-min
     tmp tres-per-task uid wait-all-nodes wckey
     """)
 
 
-def translated(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Translate the options of a line.
+class Known(NamedTuple):
+    """Options of a command of Slurm.
 
-    Returns
-    -------
-    words for submit, and the options without a meaning here.
-
-    Raises
-    ------
-    ValueError : sbatch has no such option, or its value is missing.
+    Attributes
+    ----------
+    command : name of the command, for messages.
+    plain, valued : long options without and with a value; some have both forms.
+    short : letter -> long option.
     """
-    found: list[str] = []
-    ignored: list[str] = []
-    for name, value in _options(words):
-        text = f"--{name}" + ("" if value is None else f"={value}")
-        if name in _SAME:
-            found += [_SAME[name], value or ""]
-        elif name in _FLAGS and value is None:
-            found.append(_FLAGS[name])
-        elif name == "kill-on-invalid-dep":
-            found += ["--kill-on-invalid-dep"] if value == "yes" else []
-        elif name != "no-requeue":  # which is so without an option
-            ignored.append(text)
-    return found, ignored
 
+    command: str
+    plain: frozenset[str]
+    valued: frozenset[str]
+    short: Mapping[str, str]
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield name and value of each option; None: it has no value."""
-    left = [*words]
-    while left:
+    def take(self, left: list[str]) -> tuple[str, str | None]:
+        """Take an option with its value, None without one, from the begin of some words.
+
+        Raises
+        ------
+        ValueError : there is no such option, or its value is missing.
+        """
         word = left.pop(0)
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-        elif len(word) > 1 and word.startswith("-") and word[1] in _SHORT:
-            name, value = _SHORT[word[1]], word[2:].removeprefix("=")
+        elif len(word) > 1 and word.startswith("-") and word[1] in self.short:
+            name, value = self.short[word[1]], word[2:].removeprefix("=")
             equals = "=" if value else ""
         else:
-            raise ValueError(f"{word!r} is no option of sbatch")
-        known = {*_SAME, *_PLAIN, *_WITHOUT_MEANING, "kill-on-invalid-dep"}
+            raise ValueError(f"{word!r} is no option of {self.command}")
+        known = self.plain | self.valued
         if name not in known:
-            raise ValueError(f"sbatch has no option --{name}{nearest(name, sorted(known))}")
+            near = nearest(name, sorted(known))
+            raise ValueError(f"{self.command} has no option --{name}{near}")
         if equals:
-            yield name, value
-        elif name in _PLAIN:
-            yield name, None
-        elif left and not left[0].startswith("-"):
-            yield name, left.pop(0)
-        else:
-            raise ValueError(f"--{name} needs a value")
+            return name, value
+        if name in self.plain:
+            return name, None
+        if left and not left[0].startswith("-"):
+            return name, left.pop(0)
+        raise ValueError(f"--{name} needs a value")
+
+    def read(self, words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+        """Yield name and value of each option; raises the errors of `take`."""
+        left = [*words]
+        while left:
+            yield self.take(left)
+
+    def split(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Divide a command line into options and what follows; raises the errors of `take`."""
+        left = [*words]
+        while left and left[0].startswith("-") and left[0] not in ("-", "--"):
+            self.take(left)
+        return [*words[: len(words) - len(left)]], left[1:] if left[:1] == ["--"] else left
+
+
+SBATCH = Known(
+    "sbatch",
+    _PLAIN,
+    frozenset({*_SAME, *_SIZES, *_WITHOUT_MEANING, "kill-on-invalid-dep", "wrap"}),
+    _SHORT,
+)
+
+
+class Translation(NamedTuple):
+    """Options of sbatch in our words.
+
+    Attributes
+    ----------
+    words : options of submit.
+    ignored : name and text of the options without a meaning here.
+    sizes : values of those that say how many processors the job has.
+    """
+
+    words: list[str]
+    ignored: dict[str, str]
+    sizes: dict[str, int]
+
+
+def translated(words: Sequence[str]) -> Translation:
+    """Translate options of sbatch.
+
+    Raises
+    ------
+    ValueError : sbatch has no such option, or its value is missing or wrong.
+    """
+    found = Translation([], {}, {})
+    for name, value in SBATCH.read(words):
+        if name in _SAME:
+            found.words.extend([_SAME[name], value or ""])
+        elif name in _FLAGS and value is None:
+            found.words.append(_FLAGS[name])
+        elif name in _SIZES:
+            found.sizes[name] = count(name, value or "")
+        elif name == "kill-on-invalid-dep":
+            found.words.extend(["--kill-on-invalid-dep"] if value == "yes" else [])
+        elif name != "no-requeue":  # which is so without an option
+            found.ignored[name] = f"--{name}" + ("" if value is None else f"={value}")
+    return found
+
+
+def count(name: str, value: str) -> int:
+    """Read the value of an option that is a number.
+
+    Raises
+    ------
+    ValueError : it is none, or less than 1.
+    """
+    least = value.partition("-")[0] if name == "nodes" else value
+    if not least.isdecimal() or int(least) < 1:
+        raise ValueError(f"--{name}: expected a number >= 1, got {value!r}")
+    return int(least)
+
+
+def tasks(sizes: Mapping[str, int]) -> int:
+    """Return the number of tasks that options of sbatch request, 1 without any."""
+    if "ntasks" in sizes:
+        return sizes["ntasks"]
+    return sizes.get("nodes", 1) * sizes.get("ntasks-per-node", 1)
+
+
+def processors(sizes: Mapping[str, int]) -> int:
+    """Return the number of processors that options of sbatch request, 1 without any."""
+    return tasks(sizes) * sizes.get("cpus-per-task", 1)

@@ -9,7 +9,7 @@ from command_line import invoke
 
 from reshape.errors import ReshapeError
 from scheduler.client.scripts.script_file import read_script, wrapped
-from scheduler.client.scripts.slurm_options import translated
+from scheduler.client.scripts.slurm_options import SBATCH, processors, tasks, translated
 
 SCRIPT = """#!/bin/bash -e
 # A comment, and an empty line.
@@ -35,7 +35,8 @@ def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None
         *("-n", "3", "--priority", "5", "--name", "my case", "--walltime", "1-12"),
         *("--partition", "short", "--exclusive", "--constraint", "gpu&fast"),
     ]
-    assert script.ignored == ["--mem=4G", "--cpus-per-task=2"]
+    assert script.ignored == ["--mem=4G"]
+    assert script.sizes == {"cpus-per-task": 2}
     assert script.late == [9]
     path = str(tmp_path / "job.sh")
     assert script.command(["a"]) == ["/bin/bash", "-e", "-c", SCRIPT, path, "a"]
@@ -83,6 +84,7 @@ def test_a_script_that_is_no_argument_is_refused(tmp_path: Path) -> None:
         (b"#!/bin/sh\n\xff\n", "is not UTF-8 text"),
         ("#!/bin/sh\n\n#SBATCH --ntaks=3\n", r"job\.sh:3: sbatch has no option --ntaks.*ntasks"),
         ("#!/bin/sh\n#SBATCH --ntasks\n", r"job\.sh:2: --ntasks needs a value"),
+        ("#!/bin/sh\n#SBATCH --nodes=0\n", r"job\.sh:2: --nodes: expected a number >= 1"),
         ("#!/bin/sh\n#SBATCH 4\n", r"job\.sh:2: '4' is no option of sbatch"),
         ('#!/bin/sh\n#RESHAPE --name "a\n', r"job\.sh:2: No closing quotation"),
     ],
@@ -97,13 +99,45 @@ def test_options_of_slurm_in_both_forms() -> None:
     words += ["-a0-9%2", "-d", "afterok:1?after:2", "-e", "%x.err", "--signal=B:USR1@9"]
     assert translated([*words, "--exclusive=user"]) == (
         [
-            *("-n", "4", "--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
+            *("--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
             *("--array", "0-9%2"),
             *("--dependency", "afterok:1?after:2"),
             *("--error", "%x.err", "--signal", "B:USR1@9"),
         ],
-        ["--exclusive=user"],
+        {"exclusive": "--exclusive=user"},
+        {"ntasks": 4},
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "processes"),
+    [
+        ({}, 1, 1),
+        ({"ntasks": 4}, 4, 4),
+        ({"nodes": 2, "ntasks-per-node": 3}, 6, 6),
+        ({"nodes": 2, "ntasks": 5}, 5, 5),
+        ({"nodes": 2}, 2, 2),
+        ({"ntasks": 2, "cpus-per-task": 3}, 6, 2),
+        ({"cpus-per-task": 3}, 3, 1),
+    ],
+)
+def test_the_processors_of_slurms_options(
+    sizes: dict[str, int], count: int, processes: int
+) -> None:
+    assert (processors(sizes), tasks(sizes)) == (count, processes)
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "rest"),
+    [
+        ("--parsable -n 2 job.sh -n 3", "--parsable -n 2", "job.sh -n 3"),
+        ("-J a --wrap=x", "-J a --wrap=x", ""),
+        ("-", "", "-"),
+        ("job.sh", "", "job.sh"),
+    ],
+)
+def test_a_command_line_of_sbatch(words: str, options: str, rest: str) -> None:
+    assert SBATCH.split(words.split()) == (options.split(), rest.split())
 
 
 @pytest.mark.parametrize(

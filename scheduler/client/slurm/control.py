@@ -1,0 +1,227 @@
+"""`scancel` and `scontrol`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reshape.errors import ReshapeError
+from scheduler.client.api.client import Client, JobHandle
+from scheduler.client.slurm.command_line import CommandLine
+from scheduler.client.slurm.listings import all_as_slurm, as_slurm
+from scheduler.model.requests.signals import signal_number
+from scheduler.protocol.messages import JobInfo
+from scheduler.text.formats import format_moment, format_time
+from scheduler.text.plain import plain
+
+#: Keyword of ``scontrol update`` -> keyword of `JobHandle.update`.
+_UPDATES = {
+    "timelimit": "walltime",
+    "jobname": "name",
+    "name": "name",
+    "numcpus": "processors",
+    "numtasks": "processors",
+    "partition": "partition",
+    "priority": "priority",
+    "dependency": "dependency",
+    "starttime": "begin",
+}
+
+
+def scancel(words: Sequence[str]) -> int:
+    """Cancel jobs, or send them a signal, as scancel(1) does."""
+    line = CommandLine("scancel")
+    line.add_argument("-s", "--signal")
+    line.flag("-b", "--batch")
+    line.flag("-f", "--full")
+    line.flag("-Q", "--quiet")
+    line.flag("--me")
+    line.add_argument("-n", "--name", "--jobname")
+    line.add_argument("-u", "--user")
+    line.add_argument("-t", "--state")
+    line.add_argument("-p", "--partition")
+    line.without_effect("-M", "--clusters", "--cluster")
+    line.add_argument("jobs", nargs="*")
+    given = line.parse_args(words)
+    number = 0 if given.signal is None else _signal(given.signal)
+    failed = False
+    with Client() as service:
+        for job in _jobs(service, given):
+            try:
+                if number:
+                    job.signal(number, to_script=given.batch)
+                else:
+                    job.cancel()
+            except ReshapeError as error:
+                if "ended already" in str(error) and not given.jobs:
+                    continue
+                failed = True
+                print(f"scancel: error: {error}", file=sys.stderr)
+    return int(failed)
+
+
+def _signal(text: str) -> int:
+    try:
+        return signal_number(text)
+    except ValueError as error:
+        raise ReshapeError(f"--signal: {error}") from None
+
+
+def _jobs(service: Client, given: object) -> list[JobHandle]:
+    """Jobs that a command line of scancel names, or chooses by user, name and state."""
+    options = vars(given)
+    named = [word for text in options["jobs"] for word in text.split(",") if word]
+    if named:
+        return [service.job(word) for word in named]
+    if not any(options[name] for name in ("me", "name", "user", "state", "partition")):
+        raise ReshapeError("No job identification provided")
+    states = options["state"] and options["state"].upper()
+    found = all_as_slurm(service.queue())
+    user = service.user if options["me"] else options["user"]
+    return [
+        service.job(job.job)
+        for job in found
+        if user in (None, job.user)
+        and options["name"] in (None, job.name)
+        and options["partition"] in (None, job.partition)
+        and states in (None, job.state, job.code)
+    ]
+
+
+def scontrol(words: Sequence[str]) -> None:
+    """Show and change jobs, as scontrol(1) does."""
+    left = [word for word in words if word not in ("-o", "--oneliner", "-d", "--details", "-Q")]
+    verb, rest = (left[0].lower(), left[1:]) if left else ("", [])
+    changes: dict[str, Callable[[JobHandle], None]] = {
+        "hold": JobHandle.hold,
+        "uhold": JobHandle.hold,
+        "release": JobHandle.release,
+        "requeue": JobHandle.requeue,
+    }
+    if verb == "requeue":  # of its own job, which gets SIGTERM before this command can say so
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if verb in changes and rest:
+        with Client() as service:
+            for word in ",".join(rest).split(","):
+                changes[verb](service.job(word))
+    elif verb == "update":
+        _update(rest)
+    elif verb == "show" and rest and rest[0].lower() in _SHOWN:
+        _SHOWN[rest[0].lower()](rest[1:])
+    else:
+        known = [*changes, "update", *(f"show {what}" for what in _SHOWN)]
+        raise ReshapeError(f"invalid keyword: {' '.join(words)!r}; known are {', '.join(known)}")
+
+
+def _update(words: Sequence[str]) -> None:
+    given = dict(re.split(r"\+?=", word, maxsplit=1) for word in words if "=" in word)
+    keys = {name.lower(): value for name, value in given.items()}
+    number = keys.pop("jobid", None)
+    unknown = [name for name in keys if name not in _UPDATES]
+    if number is None or unknown or len(given) != len(words):
+        what = unknown[0] if unknown else "JobId"
+        raise ReshapeError(
+            f"update: {what!r} {'is not known' if unknown else 'is missing'}: known are JobId,"
+            f" {', '.join(_UPDATES)}"
+        )
+    changes: dict[str, Any] = {_UPDATES[name]: value for name, value in keys.items()}
+    with Client() as service:
+        service.job(number).update(**changes)
+
+
+def _show_jobs(words: Sequence[str]) -> None:
+    with Client() as service:
+        jobs = [service.job(word).info() for word in words] or service.queue()
+    print("\n".join(_job_text(as_slurm(job)) for job in jobs))
+
+
+def _job_text(job: JobInfo) -> str:
+    started = "Unknown" if job.started_at is None else format_moment(job.started_at)
+    ended = "Unknown" if job.ended_at is None else format_moment(job.ended_at)
+    run_s = 0.0 if job.started_at is None else (job.ended_at or job.started_at) - job.started_at
+    return "\n".join(
+        (
+            f"JobId={job.job} JobName={job.name}",
+            f"   UserId={job.user} Priority={job.priority:g}",
+            f"   JobState={job.state} Reason={job.reason or 'None'}",
+            f"   Requeue=1 Restarts={job.requeues} ExitCode={job.exit_code}:{job.signal}",
+            f"   RunTime={format_time(run_s)} TimeLimit={format_time(job.walltime_s)}",
+            f"   SubmitTime={format_moment(job.submitted_at)} StartTime={started} EndTime={ended}",
+            f"   Partition={job.partition or job.queue} NodeList={job.nodes or '(null)'}",
+            f"   NumNodes={len(job.nodes.split(',')) if job.nodes else 1}"
+            f" NumCPUs={job.size or job.requested} NumTasks={job.requested}",
+            f"   Command={plain(' '.join(job.argv))}",
+            f"   StdOut={job.output}",
+            f"   StdErr={job.error or job.output}",
+            "",
+        )
+    )
+
+
+def _show_config(_words: Sequence[str]) -> None:
+    with Client() as service:
+        info = service.info()
+    print("Configuration data as of " + format_moment(info.now))
+    values = {
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "ClusterName": "reshape",
+        "MaxArraySize": "100001",
+        "MinJobAge": "300 sec",
+        "SelectType": "select/cons_tres",
+        "SLURM_VERSION": "24.05.0",
+        "ReshapeVersion": info.version,
+    }
+    for name, value in values.items():
+        print(f"{name:<24}= {value}")
+
+
+def _show_hostnames(words: Sequence[str]) -> None:
+    """Print the hosts of a list such as ``n[1-3,5],m``, a line each."""
+    for text in words:
+        for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text):
+            stem, bracket, inside = part.partition("[")
+            if not bracket:
+                print(stem)
+                continue
+            for span in inside.rstrip("]").split(","):
+                low, dash, high = span.partition("-")
+                last = int(high) if dash else int(low)
+                for number in range(int(low), last + 1):
+                    print(f"{stem}{number:0{len(low)}}")
+
+
+def _show_nodes(words: Sequence[str]) -> None:
+    with Client() as service:
+        for node in service.nodes():
+            if not words or node.name in words:
+                print(f"NodeName={node.name} CPUAlloc={node.allocated} CPUTot={node.processors}")
+                print(f"   State={node.state.upper()} Reason={node.reason or '(null)'}\n")
+
+
+def _show_partitions(words: Sequence[str]) -> None:
+    with Client() as service:
+        info = service.info()
+    for index, part in enumerate(info.partitions):
+        if not words or part.name in words:
+            limit = part.max_walltime_s
+            print(f"PartitionName={part.name} Default={'NO' if index else 'YES'} State=UP")
+            print(f"   TotalCPUs={part.processors}")
+            print(f"   MaxTime={'UNLIMITED' if limit is None else format_time(limit)}\n")
+    if not info.partitions and (not words or words == ["main"]):
+        print(f"PartitionName=main Default=YES State=UP\n   TotalCPUs={info.processors}\n")
+
+
+_SHOWN: dict[str, Callable[[Sequence[str]], None]] = {
+    "job": _show_jobs,
+    "jobs": _show_jobs,
+    "config": _show_config,
+    "hostnames": _show_hostnames,
+    "hostname": _show_hostnames,
+    "node": _show_nodes,
+    "nodes": _show_nodes,
+    "partition": _show_partitions,
+    "partitions": _show_partitions,
+}

@@ -1,0 +1,82 @@
+"""``reshape slurm-commands``: write the commands of Slurm into a folder, and run one of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from reshape.cli.options import example
+from reshape.errors import ReshapeError
+from reshape.wire.connection import is_access_file
+from scheduler.client.options import service_option
+
+#: Command -> module and function.
+PROGRAMS = {
+    "sbatch": ("submitting", "sbatch"),
+    "srun": ("submitting", "srun"),
+    "squeue": ("listings", "squeue"),
+    "sacct": ("listings", "sacct"),
+    "sinfo": ("listings", "sinfo"),
+    "scancel": ("control", "scancel"),
+    "scontrol": ("control", "scontrol"),
+}
+_PROGRAM = """#!{python} -P
+import sys
+from scheduler.client.slurm.programs import main
+sys.exit(main({name!r}, {variable!r}, {service!r}, sys.argv[1:]))
+"""
+
+
+@click.command("slurm-commands")
+@service_option
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@example("reshape slurm-commands ~/slurm-bin && export PATH=~/slurm-bin:$PATH")
+def slurm_commands(directory: Path, folder: Path) -> None:
+    """Write sbatch, srun, squeue, scancel, sacct, scontrol and sinfo into DIR.
+
+    They are Slurm's commands over this service, for people and programs that call them: put DIR
+    first on PATH. They address the service of --dir or --access, unless RESHAPE_DIR or
+    RESHAPE_ACCESS is set. See docs/coming-from-slurm.md.
+    """
+    variable = "RESHAPE_ACCESS" if is_access_file(directory) else "RESHAPE_DIR"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PROGRAMS:
+        text = _PROGRAM.format(
+            python=sys.executable, name=name, variable=variable, service=str(directory.absolute())
+        )
+        path = folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+    click.echo(f"wrote {', '.join(PROGRAMS)} to {folder}: put it first on PATH")
+
+
+def main(name: str, variable: str, service: str, words: Sequence[str]) -> int:
+    """Run a command of Slurm, and return its exit code.
+
+    Parameters
+    ----------
+    variable, service : variable that names the service, and its value, unless one is set.
+    words : the arguments.
+    """
+    if not ("RESHAPE_DIR" in os.environ or "RESHAPE_ACCESS" in os.environ):
+        os.environ[variable] = service
+    module, function = PROGRAMS[name]
+    program: Callable[[Sequence[str]], int | None]
+    program = getattr(import_module(f"scheduler.client.slurm.{module}"), function)
+    if words and words[0] in ("--version", "-V") and len(words) == 1:
+        print("slurm 24.05.0 (reshape)")
+        return 0
+    try:
+        return program(words) or 0
+    except ReshapeError as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,145 @@
+"""Slurm's variables of a job or task, from those of the service; and a program that runs with them.
+
+    python -P -m scheduler.client.slurm.variables [OPTION]... -- PROGRAM [ARGUMENT]...
+
+Scripts that `sbatch` submits, and programs that `srun` starts, are started by this program, which
+becomes the other one. The variable RESHAPE_SLURM tells our own code that there is no real Slurm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+#: Set where the variables of Slurm come from here.
+MARK = "RESHAPE_SLURM"
+#: Variable of Slurm <- variable of the service.
+_SAME = {
+    "SLURM_JOB_ID": "RESHAPE_JOB",
+    "SLURM_JOBID": "RESHAPE_JOB",
+    "SLURM_STEP_ID": "RESHAPE_STEP",
+    "SLURM_ARRAY_JOB_ID": "RESHAPE_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID": "RESHAPE_ARRAY_TASK_ID",
+    "SLURM_ARRAY_TASK_COUNT": "RESHAPE_ARRAY_TASK_COUNT",
+    "SLURM_ARRAY_TASK_MIN": "RESHAPE_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX": "RESHAPE_ARRAY_TASK_MAX",
+    "SLURM_ARRAY_TASK_STEP": "RESHAPE_ARRAY_TASK_STEP",
+}
+#: With variables of Slurm, hydra would start its proxies by srun.
+_HYDRA = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
+
+
+def slurm_variables(
+    environment: Mapping[str, str], tasks: int, cpus_per_task: int, name: str
+) -> dict[str, str]:
+    """Variables that Slurm sets for a process of a job.
+
+    Parameters
+    ----------
+    environment : with the variables of the service, and of hydra in a process of an mpiexec.
+    tasks : number of processes.
+    cpus_per_task : 0: not requested.
+    name : of the job.
+    """
+    rank = int(environment.get("PMI_RANK", 0))
+    local = int(environment.get("MPI_LOCALRANKID", rank))
+    per_node = int(environment.get("MPI_LOCALNRANKS", tasks))
+    nodes = max(1, -(-tasks // max(1, per_node)))
+    host = socket.gethostname()
+    found = {slurm: environment[own] for slurm, own in _SAME.items() if own in environment}
+    found |= {
+        "SLURM_JOB_NAME": name,
+        "SLURM_NTASKS": str(tasks),
+        "SLURM_NPROCS": str(tasks),
+        "SLURM_JOB_NUM_NODES": str(nodes),
+        "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_NODELIST": host,
+        "SLURM_NODELIST": host,
+        "SLURM_NODEID": str(rank // max(1, per_node)),
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(local),
+        "SLURM_SUBMIT_DIR": os.getcwd(),
+        "SLURM_CLUSTER_NAME": "reshape",
+        MARK: "1",
+    }
+    if cpus_per_task:
+        found |= {"SLURM_CPUS_PER_TASK": str(cpus_per_task)}
+        found |= {"OMP_NUM_THREADS": str(cpus_per_task)}
+    return found | _HYDRA
+
+
+def command(
+    argv: Sequence[str], tasks: int, cpus_per_task: int, name: str, *files: str
+) -> list[str]:
+    """Return the command that runs a program with variables of Slurm.
+
+    Parameters
+    ----------
+    files : of the standard output and error of each process; "" or missing: those of this one.
+    """
+    words = [sys.executable, "-P", "-m", __spec__.name, f"--tasks={tasks}"]
+    words += [f"--cpus-per-task={cpus_per_task}", f"--name={name}"]
+    words += [f"--{kind}={file}" for kind, file in zip(("output", "error"), files, strict=False)]
+    return [*words, "--", *argv]
+
+
+def main(words: Sequence[str]) -> None:
+    """Become a program with variables of Slurm."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int)
+    parser.add_argument("--cpus-per-task", type=int)
+    parser.add_argument("--name")
+    parser.add_argument("--output", default="")
+    parser.add_argument("--error", default="")
+    parser.add_argument("argv", nargs="+")
+    given = parser.parse_args(words)
+    variables = slurm_variables(os.environ, given.tasks, given.cpus_per_task, given.name)
+    if given.output:
+        _redirect(1, given.output, variables)
+    if given.error or given.output:
+        _redirect(2, given.error or given.output, variables)
+    os.environ.update(variables)
+    try:
+        os.execvp(given.argv[0], given.argv)
+    except OSError as error:
+        sys.exit(f"srun: error: cannot start {given.argv[0]}: {error.strerror}")
+
+
+def _redirect(descriptor: int, pattern: str, variables: Mapping[str, str]) -> None:
+    """Let a descriptor write to the file that a pattern with %t, %n and so on names."""
+    job = variables.get("SLURM_JOB_ID", "0")
+    array = variables.get("SLURM_ARRAY_JOB_ID", job)
+    values = {
+        "t": variables["SLURM_PROCID"],
+        "n": variables["SLURM_NODEID"],
+        "j": job,
+        "J": f"{job}.{variables.get('SLURM_STEP_ID', '0')}",
+        "s": variables.get("SLURM_STEP_ID", "0"),
+        "A": array,
+        "a": variables.get("SLURM_ARRAY_TASK_ID", "0"),
+        "x": variables["SLURM_JOB_NAME"],
+        "u": os.environ.get("USER", ""),
+        "N": socket.gethostname().partition(".")[0],
+        "%": "%",
+    }
+    parts = pattern.split("%")
+    path = parts[0]
+    rest = iter(parts[1:])
+    for part in rest:
+        if not part:  # %%
+            path += "%" + next(rest, "")
+        else:
+            path += values.get(part[0], f"%{part[0]}") + part[1:]
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    except OSError as error:
+        sys.exit(f"srun: error: cannot open {path}: {error.strerror}")
+    os.dup2(opened, descriptor)
+    os.close(opened)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
