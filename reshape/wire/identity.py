@@ -30,6 +30,13 @@ IDENTITY_VARIABLES = (
 SCRIPT_VARIABLE = "RESHAPE_SCRIPT"
 #: Set for a step: its number as a job; RESHAPE_JOB has that of the job whose script started it.
 STEP_VARIABLE = "RESHAPE_STEP_JOB"
+#: Set where variables of Slurm, such as SLURM_JOB_ID, name a job of this service.
+SLURM_VARIABLE = "RESHAPE_SLURM"
+
+
+def slurm_job(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the number of the job of a Slurm that this process belongs to; "": none."""
+    return "" if SLURM_VARIABLE in environment else environment.get("SLURM_JOB_ID", "")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reshape.errors import ReshapeError
+from reshape.wire.identity import slurm_job
 from scheduler.batch_systems.commands import run_command
 from scheduler.batch_systems.interface import BatchSystemError
 from scheduler.batch_systems.slurm import TIMEOUT_S, Slurm, clean_variables
@@ -53,7 +54,7 @@ def own_allocation(environment: Mapping[str, str]) -> SlurmAllocation:
     ReshapeError : this process is in no allocation, a program of Slurm is missing or fails, or a
         variable has an unexpected form.
     """
-    job = environment.get(_JOB, "")
+    job = slurm_job(environment)
     if not job:
         raise ReshapeError(
             f"this process is in no Slurm allocation ({_JOB} is not set): call it in a script of"

@@ -15,6 +15,7 @@ from reshape.cli.options import example
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, read_access, write_private
+from reshape.wire.identity import slurm_job
 from scheduler.launchers.prctl import survive_hangup
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
@@ -122,7 +123,7 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
             log_to_file(log_file)
         log.info("agent of %s pid=%d serves %s", node, os.getpid(), access.endpoint)
         # Slurm sends SIGTERM before it takes the node away.
-        in_slurm = "SLURM_JOB_ID" in os.environ
+        in_slurm = bool(slurm_job())
         address = own_address(access.endpoint)
         Agent(host, node, address=address, loses_host=in_slurm).run()
 

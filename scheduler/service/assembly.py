@@ -5,12 +5,12 @@ The performance profiler of PRIO is part of the decision core.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from reshape.wire.identity import slurm_job
 from scheduler.batch_systems.interface import BatchSystem
 from scheduler.batch_systems.psij_system import ID_EXPRESSIONS, PREFIX, Psij
 from scheduler.batch_systems.recorded import RecordedBatchSystem
@@ -166,5 +166,5 @@ def _assemble(
         NodeStates(core, monitor),
         AdvanceReservations(core, clock),
         pools,
-        ServiceAllocation(core, monitor, os.environ.get("SLURM_JOB_ID", ""), Slurm),
+        ServiceAllocation(core, monitor, slurm_job(), Slurm),
     )

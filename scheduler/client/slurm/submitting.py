@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
@@ -17,6 +18,7 @@ from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import JobScript, read_script, script_of_text, wrapped
 from scheduler.client.scripts.slurm_options import SBATCH, Known, count, tasks, translated
 from scheduler.client.slurm import variables
+from scheduler.client.submission import prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
 
@@ -50,7 +52,8 @@ def sbatch(words: Sequence[str]) -> int:
     fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
     if named.get("export") == "NONE":
         fields["environment"] = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    submission = script_submission(script, rest[1:], fields)
+    with Client() as service:
+        submission = script_submission(script, rest[1:], _with_queue(service, fields))
     submission.argv = variables.command(
         submission.argv, tasks(sizes), sizes.get("cpus-per-task", 0), submission.name
     )
@@ -62,6 +65,13 @@ def sbatch(words: Sequence[str]) -> int:
         elif "quiet" not in named:
             print(f"Submitted batch job {answer.job}", flush=True)
         return exit_status(service.job(answer.job).wait()) if "wait" in named else 0
+
+
+def _with_queue(service: Client, fields: dict[str, Any]) -> dict[str, Any]:
+    """Name the queue in place of the partition, if the service has no partitions."""
+    if fields.get("partition") and not service.info().partitions:
+        return {**fields, "partition": "", "queue": fields["partition"]}
+    return fields
 
 
 def _script(command: str | None, rest: Sequence[str]) -> JobScript:
@@ -98,23 +108,26 @@ def srun(words: Sequence[str]) -> int:
     name = named.get("job-name") or Path(argv[0]).name
     files = (named.get("output") or "", named.get("error") or "")
     command = variables.command(argv, processes, per_task, name, *files)
-    cwd = Path(named["chdir"] or ".") if "chdir" in named else None
+    own = {each: value for each, value in named.items() if each in SBATCH.plain | SBATCH.valued}
+    words = [f"--{each}" + ("" if value is None else f"={value}") for each, value in own.items()]
+    fields = fields_of(translated(words).words, "srun") | {"name": name}
     if is_step:
-        return run_as_step(command, processes, name=name, cwd=cwd)
-    return _run_as_job(command, processes, name, cwd)
+        return run_as_step(command, processes, name=name, cwd=fields.get("cwd"))
+    return _run_as_job(command, processes * max(1, per_task), fields)
 
 
-def _run_as_job(command: list[str], processes: int, name: str, cwd: Path | None) -> int:
+def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> int:
     """Submit a job, wait for it, and print its output."""
     folder = tempfile.mkdtemp(prefix="srun-")
+    files = {"output": f"{folder}/out", "error": f"{folder}/err"}
     try:
-        out, err = f"{folder}/out", f"{folder}/err"
         with Client() as service:
-            job = service.submit(
-                command, processes, name=name, cwd=cwd or Path.cwd(), output=out, error=err
-            )
-            ended = job.wait()
-        for path, stream in ((out, sys.stdout), (err, sys.stderr)):
+            fields = _with_queue(service, fields) | files
+            submission = prepare(command, processors, **fields)
+            answer = service.request(m.Submit(submission=submission))
+            assert isinstance(answer, m.Submitted)
+            ended = service.job(answer.job).wait()
+        for path, stream in zip(files.values(), (sys.stdout, sys.stderr), strict=True):
             if Path(path).exists():
                 with Path(path).open("rb") as file:
                     shutil.copyfileobj(file, stream.buffer)

@@ -3,7 +3,7 @@
     python -P -m scheduler.client.slurm.variables [OPTION]... -- PROGRAM [ARGUMENT]...
 
 Scripts that `sbatch` submits, and programs that `srun` starts, are started by this program, which
-becomes the other one. The variable RESHAPE_SLURM tells our own code that there is no real Slurm.
+becomes the other one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 
-#: Set where the variables of Slurm come from here.
-MARK = "RESHAPE_SLURM"
+from reshape.wire.identity import SLURM_VARIABLE
+
 #: Variable of Slurm <- variable of the service.
 _SAME = {
     "SLURM_JOB_ID": "RESHAPE_JOB",
@@ -63,7 +63,7 @@ def slurm_variables(
         "SLURM_LOCALID": str(local),
         "SLURM_SUBMIT_DIR": os.getcwd(),
         "SLURM_CLUSTER_NAME": "reshape",
-        MARK: "1",
+        SLURM_VARIABLE: "1",
     }
     if cpus_per_task:
         found |= {"SLURM_CPUS_PER_TASK": str(cpus_per_task)}

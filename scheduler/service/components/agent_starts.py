@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from reshape.wire.identity import slurm_job
 from scheduler.batch_systems.slurm import clean_variables
 from scheduler.batch_systems.slurm_allocation import agent_step
 from scheduler.config.settings import NodeConfig
@@ -170,7 +171,7 @@ class AgentStarts:
         self._start_remote(node, attempts, "start", "w+b", command, dict(os.environ))
 
     def _start_by_srun(self, node: str, attempts: _Attempts) -> None:
-        job, host = os.environ.get("SLURM_JOB_ID", ""), self._nodes[node].host or node
+        job, host = slurm_job(), self._nodes[node].host or node
         agent = [sys.executable, "-m", "reshape", "agent", "--connect", "-", "--node", node]
         attempts.has_ended = False
         command = [*agent_step(job, host), *agent]

@@ -1,0 +1,120 @@
+"""Slurm's commands over this service: what they print and refuse."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_programs import SlurmPrograms
+
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=case --time=5 --mem=4GB --nodes=1 --ntasks-per-node=2 --wckey=x
+echo job $SLURM_JOB_ID of $SLURM_NTASKS tasks, argument $1
+srun --unbuffered --output=part_%j_%t.txt --cpu-bind=none sh -c 'echo $SLURM_PROCID $SLURM_LOCALID'
+srun -n1 sh -c 'echo one of $SLURM_NTASKS; exit 3'
+"""
+
+
+@pytest.fixture
+def programs(shared_service: Any, tmp_path: Path) -> SlurmPrograms:
+    return SlurmPrograms(shared_service, tmp_path / "bin")
+
+
+def test_a_script_with_steps(programs: SlurmPrograms, shared_service: Any) -> None:
+    service = shared_service
+    (service.work / "job.sh").write_text(SCRIPT)
+    job = int(programs.run("sbatch", "--parsable", "job.sh", "7"))
+    assert service.wait(job).exit_code == 3
+    output = (service.work / f"slurm-{job}.out").read_text().splitlines()
+    assert output[0] == f"job {job} of 2 tasks, argument 7"
+    assert "one of 1" in output
+    for rank in (0, 1):
+        assert (service.work / f"part_{job}_{rank}.txt").read_text() == f"{rank} {rank}\n"
+    told = programs.run(
+        "sacct", "-j", job, "-X", "-o", "JobID,JobName,State%9,ExitCode,NCPUS", "-P"
+    )
+    assert told.splitlines() == [
+        "JobID|JobName|State|ExitCode|NCPUS",
+        f"{job}|case|FAILED|3:0|2",
+    ]
+    steps = programs.run("sacct", "-n", "-P", "-j", f"{job}.0,{job}.1", "-o", "jobid,state")
+    assert steps.splitlines() == [f"{job}.0|COMPLETED", f"{job}.1|FAILED"]
+
+
+def test_jobs_are_listed_held_changed_and_cancelled(
+    programs: SlurmPrograms, shared_service: Any
+) -> None:
+    told = programs.run("sbatch", "-n", "2", "-J", "held", "-H", "--wrap", "sleep 60")
+    match = re.fullmatch(r"Submitted batch job (\d+)\n", told)
+    assert match is not None
+    job = match[1]
+    assert (
+        programs.run("squeue", "-h", "-j", job, "-o", "%i|%T|%r") == f"{job}|PENDING|JobHeldUser\n"
+    )
+    programs.run("scontrol", "update", f"JobId={job}", "TimeLimit=10", "JobName=other")
+    shown = programs.run("scontrol", "show", "job", job)
+    assert f"JobId={job} JobName=other" in shown
+    assert "TimeLimit=00:10:00" in shown
+    programs.run("scontrol", "release", job)
+    shared_service.until(int(job), "RUNNING")
+    assert programs.run("squeue", "--noheader", "--me", "--name=other", "--format=%t %D") == "R 1\n"
+    programs.run("scancel", "--signal", "USR1", job)
+    programs.run("scancel", "-n", "other")
+    assert shared_service.wait(int(job)).state in ("CANCELLED", "FAILED")
+    assert programs.run("squeue", "-h", "-j", job) == ""
+
+
+def test_an_array_has_a_line_for_each_task(programs: SlurmPrograms, shared_service: Any) -> None:
+    script = "#!/bin/sh\necho $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID; exit $SLURM_ARRAY_TASK_ID\n"
+    told = programs.run("sbatch", "--parsable", "--array=0-2", "-J", "many", stdin=script)
+    job = int(told)
+    shared_service.wait(job)
+    assert (shared_service.work / f"slurm-{job}_2.out").read_text() == f"{job} 2\n"
+    told = programs.run("sacct", "-n", "-X", "-P", "-j", job, "-o", "jobid,state,exitcode")
+    expected = [f"{job}_0|COMPLETED|0:0", f"{job}_1|FAILED|1:0", f"{job}_2|FAILED|2:0"]
+    assert told.splitlines() == expected
+    assert programs.run("scancel", job, code=1).startswith("scancel: error: ")
+
+
+def test_srun_outside_of_a_job_runs_one(programs: SlurmPrograms) -> None:
+    told = programs.run("srun", "-n", "2", "sh", "-c", "echo $SLURM_PROCID of $SLURM_NTASKS")
+    assert sorted(told.splitlines()) == ["0 of 2", "1 of 2"]
+    assert programs.run("srun", "sh", "-c", "echo no >&2; exit 4", code=4).startswith("no\n")
+
+
+def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
+    assert programs.run("sinfo", "-h", "-o", "%P %D %C").split() == ["main*", "1", "8"]
+    assert programs.run("scontrol", "show", "hostnames", "n[08-10],m").split() == [
+        *("n08", "n09", "n10", "m")
+    ]
+    assert re.search(r"^ClusterName *= reshape$", programs.run("scontrol", "show", "config"), re.M)
+    assert "NodeName=local CPUAlloc=0 CPUTot=8" in programs.run("scontrol", "show", "node")
+    assert programs.run("sinfo", "--version").startswith("slurm ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("sbatch --foo=1 x.sh", "sbatch: error: sbatch has no option --foo"),
+        ("sbatch none.sh", "sbatch: error: cannot read the script none.sh"),
+        ("sbatch --test-only --wrap true", "sbatch: error: --test-only is not there"),
+        ("sbatch --nodes=none --wrap true", "--nodes: expected a number >= 1, got 'none'"),
+        ("srun", "srun: error: name a program to run"),
+        ("srun --foo ls", "srun: error: srun has no option --foo"),
+        ("squeue --foo", "squeue: error: unrecognized arguments: --foo"),
+        ("squeue -o %y", "squeue: error: the format has the letter %y"),
+        ("sacct -o JobIdd", "sacct: error: the format has the field 'JobIdd'"),
+        ("sacct -S soon", "sacct: error: 'soon' is not a time"),
+        ("scancel", "scancel: error: No job identification provided"),
+        ("scancel 99999", "scancel: error: there is no job 99999"),
+        ("scancel -s FOO 1", "scancel: error: --signal:"),
+        ("scontrol reboot", "scontrol: error: invalid keyword: 'reboot'"),
+        ("scontrol update JobId=1 Foo=2", "scontrol: error: update: 'foo' is not known"),
+        ("scontrol update TimeLimit=2", "scontrol: error: update: 'JobId' is missing"),
+        ("sinfo -o %y", "sinfo: error: the format has the letter %y"),
+    ],
+)
+def test_what_is_refused(programs: SlurmPrograms, words: str, told: str) -> None:
+    assert told in programs.run(*words.split(), code=1)

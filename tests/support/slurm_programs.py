@@ -1,0 +1,77 @@
+"""Slurm's commands over a service, and environments with clients of Slurm from the index."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Seconds to install a client, and to let it work.
+INSTALL_S, WORK_S = 240, 240
+
+
+class SlurmPrograms:
+    """The commands of ``reshape slurm-commands`` for a service.
+
+    Parameters
+    ----------
+    served : the service, which runs.
+    folder : empty; it gets the commands.
+    """
+
+    def __init__(self, served: Any, folder: Path) -> None:
+        self._served = served
+        subprocess.run(
+            [sys.executable, "-m", "reshape", "slurm-commands", "--dir", served.directory, folder],
+            check=True,
+            capture_output=True,
+        )
+        #: Variables with which the commands are found first.
+        self.environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        for name in ("RESHAPE_DIR", "RESHAPE_ACCESS"):
+            self.environment.pop(name, None)
+
+    def run(self, *words: object, code: int = 0, stdin: str | None = None, **more: Any) -> str:
+        """Run a command in the folder of the test's work; return what it prints.
+
+        Parameters
+        ----------
+        code : exit code that it has to have; then 1 returns its standard error.
+        """
+        done = subprocess.run(
+            [str(word) for word in words],
+            env=self.environment | more,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=self._served.work,
+            check=False,
+            timeout=WORK_S,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stderr if code else done.stdout
+
+
+def installed(folder: Path, *packages: str) -> str:
+    """Make a virtual environment with packages; return its interpreter.
+
+    The test is skipped where the package index cannot be reached.
+    """
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=INSTALL_S)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages]
+    done = subprocess.run(
+        pip, capture_output=True, text=True, check=False, timeout=INSTALL_S, env=_plain()
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        pytest.skip(f"{', '.join(packages)} cannot be installed: {last[0]}")
+    return pip[0]
+
+
+def _plain() -> Mapping[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
