@@ -31,7 +31,7 @@ class Field(NamedTuple):
     ----------
     heading : of its column.
     text : writes it, given a job and the present time (Unix seconds).
-    letter : of ``squeue --format``; "": none.
+    letters : of ``squeue --format``; "": none.
     names : further names, those of squeue and sacct.
     key : what jobs are sorted by; None: the text.
     is_left : whether the column is aligned to the left.
@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
     heading: str
     text: Callable[[JobInfo, float], str]
-    letter: str = ""
+    letters: str = ""
     names: tuple[str, ...] = ()
     key: Callable[[JobInfo, float], Any] | None = None
     is_left: bool = False
@@ -180,7 +180,7 @@ FIELDS: dict[str, Field] = {
     ),
     "sizes": Field("SIZES", lambda job, now: sizes_text(job)),
     "priority": Field(
-        "PRIORITY", lambda job, now: f"{job.priority:g}", "Q", ("prioritylong",),
+        "PRIORITY", lambda job, now: f"{job.priority:g}", "Qp", ("prioritylong",),
         lambda job, now: job.priority,
     ),
     "done": Field("DONE", lambda job, now: progress_text(job)),
@@ -205,9 +205,9 @@ FIELDS: dict[str, Field] = {
     "output": Field("OUTPUT", lambda job, now: job.output, "", ("stdout",), is_left=True),
 }  # fmt: skip
 _BY_NAME = {name: field for own, field in FIELDS.items() for name in (own, *field.names)}
-_BY_LETTER = {field.letter: field for field in FIELDS.values() if field.letter}
+_BY_LETTER = {letter: field for field in FIELDS.values() for letter in field.letters}
 LETTERS = " ".join(
-    f"%{field.letter} {name}" for name, field in sorted(FIELDS.items()) if field.letter
+    f"%{letter} {name}" for name, field in sorted(FIELDS.items()) for letter in field.letters
 )
 
 

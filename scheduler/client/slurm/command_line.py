@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import NoReturn
 
 from reshape.errors import ReshapeError
@@ -22,6 +23,18 @@ class CommandLine(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the error, whose message names the option."""
         raise ReshapeError(message)
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Read the words of a command line; a value may begin with a minus sign, as in -S -p."""
+        joined: list[str] = []
+        left = iter(words)
+        for word in left:
+            action = self._option_string_actions.get(word)
+            takes_value = action is not None and action.nargs is None
+            value = next(left, None) if takes_value else None
+            between = "=" if word.startswith("--") else ""
+            joined.append(word if value is None else f"{word}{between}{value}")
+        return self.parse_args(joined)
 
     def flag(self, *names: str) -> None:
         """Add options without a value."""

@@ -45,7 +45,7 @@ def scancel(words: Sequence[str]) -> int:
     line.add_argument("-p", "--partition")
     line.without_effect("-M", "--clusters", "--cluster")
     line.add_argument("jobs", nargs="*")
-    given = line.parse_args(words)
+    given = line.read(words)
     number = 0 if given.signal is None else _signal(given.signal)
     failed = False
     with Client() as service:

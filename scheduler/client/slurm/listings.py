@@ -49,7 +49,7 @@ def squeue(words: Sequence[str]) -> None:
     line.add_argument("-p", "--partition")
     line.add_argument("-t", "--states", "--state")
     line.without_effect("-M", "--clusters", "--cluster")
-    given = line.parse_args(words)
+    given = line.read(words)
     states = None if given.states is None else _states(given.states)
     with Client() as service:
         jobs = all_as_slurm(service.queue(ended=states is not None))
@@ -83,7 +83,7 @@ def sacct(words: Sequence[str]) -> None:
     line.add_argument("--delimiter", default="|")
     line.without_effect("-M", "--clusters")
     line.without_effect("-L", "--allclusters", takes_value=False)
-    given = line.parse_args(words)
+    given = line.read(words)
     form = JobFormat.parse(given.format)
     with Client() as service:
         jobs = all_as_slurm(service.queue(ended=True), steps=not given.allocations)
@@ -196,7 +196,7 @@ def sinfo(words: Sequence[str]) -> None:
     line.add_argument("-o", "--format", default="%9P %5a %10l %6D %6t %N")
     line.add_argument("-p", "--partition")
     line.without_effect("-M", "--clusters")
-    given = line.parse_args(words)
+    given = line.read(words)
     with Client() as service:
         info, nodes = service.info(), service.nodes()
     names = [part.name for part in info.partitions] or ["main"]

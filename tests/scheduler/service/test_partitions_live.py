@@ -64,7 +64,7 @@ def test_a_job_grows_inside_its_partition(partitioned: Any) -> None:
     assert info[0]["free"] == 0
     assert "grow       fcfs-pr" in partitioned.answer("info")
     rows = [line.split()[:2] for line in partitioned.answer("queue").splitlines()]
-    assert rows[:1] == [["JOBID", "PARTITION"]]
+    assert rows[:1] == [["JOBID", "QUEUE"]]
     assert [str(growing), "grow"] in rows
     nodes = partitioned.answer("node list").splitlines()
     assert [line.split()[:2] for line in nodes[1:3]] == [["a", "batch"], ["b", "grow"]]

@@ -100,7 +100,7 @@ def test_jobs_are_not_sorted_by_what_is_unknown() -> None:
 def test_the_page_lists_all_fields() -> None:
     page = (ROOT / "docs" / "jobs.md").read_text()
     for name, field in FIELDS.items():
-        letter = f"`%{field.letter}`" if field.letter else ""
+        letter = ", ".join(f"`%{each}`" for each in field.letters)
         names = ", ".join(f"`{other}`" for other in field.names)
         assert f"| `{name}` | {field.heading} | {letter} | {names} |" in page
 
@@ -109,7 +109,7 @@ def test_every_field_can_be_written_and_sorted_by() -> None:
     for name, field in FIELDS.items():
         assert isinstance(field.text(JOBS[0], NOW), str)
         assert len(sorted_jobs(JOBS, name, NOW)) == 2
-    letters = [field.letter for field in FIELDS.values() if field.letter]
+    letters = [letter for field in FIELDS.values() for letter in field.letters]
     assert len(letters) == len(set(letters))
     names = [name for own, field in FIELDS.items() for name in (own, *field.names)]
     assert len(names) == len(set(names))
