@@ -103,13 +103,15 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
         data = {"job": answer.job, "lines": answer.lines}
         echo_json(data if waiting is None else {**data, "waiting": waiting})
         return
-    click.echo(f"job {answer.job}")
+    listing = list_jobs(directory, job=answer.job)
+    [info] = listing.jobs
+    click.echo(tables.answer_text(info, answer.lines, listing.now))
     for line in answer.lines:
         after = f"{line.at - answer.lines[0].at:+9.3f} s"
         click.echo(f"{format_moment(line.at)}  {after}  {plain(line.text)}")
     for text in [] if waiting is None else waiting_lines(waiting):
         click.echo(text)
-    if told := tables.last_lines_text(list_jobs(directory, job=answer.job).jobs[0]):
+    if told := tables.last_lines_text(info):
         click.echo(told)
 
 

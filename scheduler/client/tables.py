@@ -14,7 +14,7 @@ from scheduler.client.columns import (
     waited_s,
 )
 from scheduler.model.procset import ProcSet
-from scheduler.protocol.messages import Info, JobInfo, PartitionInfo, ResizeInfo
+from scheduler.protocol.messages import Info, JobInfo, PartitionInfo, ResizeInfo, Story
 from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
@@ -108,6 +108,24 @@ def job_text(job: JobInfo, now: float) -> str:
     text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines.items())
     table = render(resize_table(job)) if job.resizes else ""
     return "\n\n".join(filter(None, (text, table, last_lines_text(job))))
+
+
+def answer_text(job: JobInfo, lines: Sequence[Story], now: float) -> str:
+    """Answer in a line why a job waits, why it has its size, or how it has ended.
+
+    Parameters
+    ----------
+    lines : its explanation.
+    """
+    who = f"job {job.label or job.job}"
+    if job.ended_at is not None:
+        how = f"{job.state} {job.exit_code}:{job.signal} after {format_time(running_s(job, now))}"
+        return plain(f"{who} has ended: {how}" + (f": {job.reason}" if job.reason else ""))
+    if job.started_at is None or not job.size:
+        return plain(f"{who} waits: {job.reason or job.state.lower()}")
+    where = f"{who} is {job.state.lower()} on {counted(job.size, 'processor')} of {job.nodes}"
+    decided = [line.text for line in lines if line.rule]
+    return plain(f"{where}: it {decided[-1]}" if decided else where)
 
 
 def last_lines_text(job: JobInfo) -> str:

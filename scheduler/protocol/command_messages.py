@@ -354,11 +354,19 @@ class Explain(MessageBase):
     job: int
 
 
-class Story(msgspec.Struct):
-    """One line of an explanation; `at` in Unix seconds."""
+class Story(msgspec.Struct, omit_defaults=True):
+    """One line of an explanation; `at` in Unix seconds.
+
+    Attributes
+    ----------
+    rule : rule of the policy that decided; "": there was no decision.
+    facts : the numbers behind the decision, by name.
+    """
 
     at: float
     text: str
+    rule: str = ""
+    facts: dict[str, int | float | str] = {}
 
 
 class Explanation(MessageBase):

@@ -23,7 +23,7 @@ from scheduler.service.components.remap_scheduler import RemapScheduler, Reporte
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import describe, encode_summary, task_submission
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
-from scheduler.service.record.explanations import because
+from scheduler.service.record.explanations import because, told
 from scheduler.service.record.journal import Journal
 from scheduler.state.derived_jobs.arrays import last_number
 from scheduler.text.plain import (
@@ -354,8 +354,9 @@ class ApplicationScheduler:
         """Return why a job waits; nothing if it does not."""
         if self.job(number).state is not JobState.PENDING:
             return []
-        reason = because(self._core.reason_pending(number), self._clock.ahead_s)
-        return [m.Story(at=self._clock.wall(), text=f"waits: {reason}")]
+        reason, ahead_s = self._core.reason_pending(number), self._clock.ahead_s
+        text = f"waits: {because(reason, ahead_s)}"
+        return [told(self._clock.wall(), text, reason, ahead_s)]
 
     def info(self, job: Job) -> m.JobInfo:
         """Describe a job as tables show it."""

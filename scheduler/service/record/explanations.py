@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -51,6 +53,19 @@ def because(reason: Reason, ahead_s: float) -> str:
     return str(reason.dated(ahead_s))
 
 
+def told(at: float, text: str, reason: Reason | None, ahead_s: float) -> m.Story:
+    """Make a line of an explanation, with the rule and the facts of a reason.
+
+    Parameters
+    ----------
+    ahead_s : as of `because`.
+    """
+    if reason is None:
+        return m.Story(at=at, text=text)
+    dated = reason.dated(ahead_s)
+    return m.Story(at=at, text=text, rule=dated.rule, facts=dict(dated.facts))
+
+
 def explanation_lines(
     events: Sequence[Event], orders: Orders, phases: Sequence[Phase], ahead_s: float = 0.0
 ) -> list[m.Story]:
@@ -74,12 +89,13 @@ def explanation_lines(
             if what.reason.rule == RESIZE_UNDER_WAY:  # the lines of the resize say so
                 continue
             if because(what.reason, ahead_s) != last_continue:
-                lines.append(m.Story(at=at, text=f"continues: {because(what.reason, ahead_s)}"))
+                text = f"continues: {because(what.reason, ahead_s)}"
+                lines.append(told(at, text, what.reason, ahead_s))
             last_continue = because(what.reason, ahead_s)
             continue
         text = _sentence(what, ahead_s)
         if text:
-            lines.append(m.Story(at=at, text=text))
+            lines.append(told(at, text, _reason(what), ahead_s))
             last_continue = ""
     for phase in phases:
         if phase.phase in ("ready", "joining", "committed"):
@@ -87,7 +103,7 @@ def explanation_lines(
                 m.Story(at=phase.at, text=f"resize {phase.serial}: {_PHASES[phase.phase]}")
             )
     lines.sort(key=lambda line: line.at)
-    return [m.Story(at=line.at + ahead_s, text=line.text) for line in lines]
+    return [replace(line, at=line.at + ahead_s) for line in lines]
 
 
 _PHASES = {
@@ -95,6 +111,16 @@ _PHASES = {
     "joining": "the job accepts the new group and moves its data",
     "committed": "the data has moved",
 }
+
+
+def _reason(what: Event | Order) -> Reason | None:
+    """Return the reason of an order; events have none."""
+    match what:
+        case Start() | Expand() | Contract() | Kill() | Signal() | Requeue():
+            return what.reason
+        case Await() | Enqueue() | Drop() | GiveUp() | AnswerRequest():
+            return what.reason
+    return None
 
 
 def _sentence(what: Event | Order, ahead_s: float) -> str:

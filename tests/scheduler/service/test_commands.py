@@ -83,7 +83,7 @@ def test_the_commands_describe_a_job_to_its_end(submit: Any, service: Any, run: 
     assert "Job:        1 two" in text
     assert f"Output:     {service.work}/two-1.txt" in text
     lines = run("explain", "last").stdout.splitlines()
-    assert lines[0] == "job 1"
+    assert lines[0].startswith("job 1 has ended: COMPLETED 0:0 after 00:00:")
     assert "submitted for 2 processors" in lines[1]
     assert "+0.000 s" in lines[1]
     assert "ended with exit code 0:0" in lines[-1]
@@ -104,6 +104,8 @@ def test_json_has_the_fields_of_the_messages(submit: Any, run: Run) -> None:
     story = json.loads(run("explain", "1", "--json").stdout)
     assert story["job"] == 1
     assert {"at", "text"} == set(story["lines"][0])
+    assert story["lines"][1]["rule"].startswith("EASY")
+    assert story["lines"][1]["facts"]["needed"] == 1
     assert json.loads(run("history", "1", "--json").stdout) == []
     assert json.loads(run("wait", "1", "--json").stdout) == [one]
 
@@ -151,6 +153,10 @@ def test_a_wait_with_a_timeout_and_a_cancelled_job(submit: Any, service: Any, ru
     assert lines[1].split()[10] == "local"
     assert lines[2].split()[4] == "PD"
     assert "(" in lines[2], "the reason why it waits"
+    told = run("explain", "1").stdout.split("\n")[0]
+    assert told.startswith("job 1 is running on 8 processors of local: it starts on processors")
+    told = run("explain", "2").stdout.split("\n")[0]
+    assert told.startswith("job 2 waits: 1 processor wanted, 0 free")
     assert "2 jobs queued or running" in run("stop", code=1).stderr
     assert run("cancel", "1").stdout == "cancelled job 1\n"
     assert run("wait", "1", code=_status(run, 1)).stdout.startswith("job 1: CANCELLED")
