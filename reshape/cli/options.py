@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from reshape.times import parse_duration
 
@@ -77,3 +78,21 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def completed(
+    names: Callable[[], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what lets a shell complete a value that is one of some names.
+
+    Parameters
+    ----------
+    names : returns them; called when the shell asks.
+    """
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+    return complete

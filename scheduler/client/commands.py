@@ -22,6 +22,7 @@ from scheduler.client.api.asking import (
     service_info,
     wait_for,
 )
+from scheduler.client.api.completion import complete_jobs
 from scheduler.client.background import stop as stop_service
 from scheduler.client.columns import steps_format
 from scheduler.client.forecasting import (
@@ -53,7 +54,7 @@ FOLLOW_S = 0.5
 @click.command()
 @service_option
 @json_option
-@click.argument("job", type=JobNumber(), required=False)
+@click.argument("job", type=JobNumber(), required=False, shell_complete=complete_jobs)
 @example("reshape info", "reshape info last --json")
 def info(directory: Path, as_json: bool, job: int | None) -> None:
     """Show the service with its nodes and scenario, or one JOB in full, with its steps."""
@@ -81,7 +82,7 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 @service_option
 @sites_option
 @json_option
-@click.argument("job", type=actions.SiteJobText())
+@click.argument("job", type=actions.SiteJobText(), shell_complete=complete_jobs)
 @example("reshape explain 3", "reshape explain --sites sites.yaml left:3")
 def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.SiteJob) -> None:
     """Explain why JOB waits, where it started, and why it was resized or not.
@@ -120,7 +121,14 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
 @click.option("--timeout", type=Walltime(), help="Time limit, such as 10:00.")
 @sites_option
 @json_option
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=actions.SiteJobText())
+@click.argument(
+    "jobs",
+    nargs=-1,
+    required=True,
+    metavar="JOB...",
+    type=actions.SiteJobText(),
+    shell_complete=complete_jobs,
+)
 @example("reshape wait last && echo well done", "reshape wait --sites sites.yaml left:3 right:1")
 def wait(
     directory: Path,
@@ -146,7 +154,7 @@ def wait(
 @service_option
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--error", "-e", "is_error", is_flag=True, help="Print the standard error instead.")
-@click.argument("job", type=JobNumber())
+@click.argument("job", type=JobNumber(), shell_complete=complete_jobs)
 @example("reshape output 3", "reshape output -f last")
 def output(directory: Path, follow: bool, is_error: bool, job: int) -> None:
     """Print the output of JOB, from a file that this host reaches.

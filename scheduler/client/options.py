@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from reshape.cli.options import MOST, WholeRange
 from reshape.key_values import amounts
@@ -100,6 +101,13 @@ class TopologyText(click.ParamType[Topology]):
             return Topology.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Forms that begin with what was typed."""
+        forms = ("arbitrary", "nearly-square", "power-of-2", "list:")
+        return [CompletionItem(form) for form in forms if form.startswith(incomplete)]
 
 
 class Moment(click.ParamType[float]):

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from reshape.cli.options import WholeRange, example
+from reshape.cli.options import WholeRange, completed, example
 from reshape.errors import ConfigError, ReshapeError
 from reshape.wire.access import read_access
 from scheduler.batch_systems.slurm_allocation import SlurmAllocation, own_allocation
@@ -26,6 +26,7 @@ from scheduler.config.sources import load_config
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.host_place import own_address
 from scheduler.node.logs import FORMAT, log_to_file
+from scheduler.policies.registry import known
 
 
 @click.command()
@@ -45,7 +46,11 @@ from scheduler.node.logs import FORMAT, log_to_file
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Configuration file (YAML); options override it.",
 )
-@click.option("--scenario", help="Scheduling scenario, such as easy.  [default: steady]")
+@click.option(
+    "--scenario",
+    help="Scheduling scenario, such as easy.  [default: steady]",
+    shell_complete=completed(lambda: known("scenario")),
+)
 @click.option(
     "--set",
     "parameters",

@@ -10,9 +10,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from reshape.cli.options import FiniteRange, WholeRange
+from reshape.cli.options import FiniteRange, WholeRange, completed
 from reshape.errors import ConfigError
 from reshape.speedup import FORMS
+from scheduler.policies.registry import known
 from scheduler.text.located import FieldPath, Located, Origin, dotted
 from simulator.commands.options import (
     F,
@@ -91,6 +92,7 @@ _OPTIONS = (
     click.option(
         "--policy",
         metavar="NAME",
+        shell_complete=completed(lambda: known("scenario")),
         default="easy",
         show_default=True,
         help="Scenario, or resizing policy: fcfs, easy, conservative, easy++, fcfs-pr, pba-pr, ..."

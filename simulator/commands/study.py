@@ -13,7 +13,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from reshape.cli.options import WholeRange, example
+from reshape.cli.options import WholeRange, completed, example
 from reshape.errors import ReshapeError, nearest
 from scheduler.text.formats import counted
 from simulator.study.runner import (
@@ -46,7 +46,7 @@ WRITTEN = ("report.json", "report.txt")
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completed(shipped_studies))
 @click.option("--seeds", metavar="N|LIST", help="Seeds, in place of those of the study file.")
 @click.option(
     "--set",

@@ -15,6 +15,7 @@ from reshape.cli.options import example
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from scheduler.client.api.asking import ask_all, list_jobs, number_of
+from scheduler.client.api.completion import complete_jobs
 from scheduler.client.options import JobNumber, service_option, sites_option
 from scheduler.client.sites.actions import SiteJob, place_of
 from scheduler.model.requests.signals import signal_name, signal_number
@@ -91,7 +92,9 @@ class JobRanges(click.ParamType[list[JobRange]]):
 )
 @click.option("--batch", "-b", is_flag=True, help="With --signal: send it to the job script alone.")
 @sites_option
-@click.argument("jobs", nargs=-1, metavar="[JOB...]", type=JobRanges())
+@click.argument(
+    "jobs", nargs=-1, metavar="[JOB...]", type=JobRanges(), shell_complete=complete_jobs
+)
 @example(
     "reshape cancel 3,5 8-12",
     "reshape cancel --user ann --name solve.py",

@@ -12,12 +12,18 @@ import click
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import WholeRange, example
 from scheduler.client.api.asking import ask, ask_all, number_of
+from scheduler.client.api.completion import complete_jobs
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
 from scheduler.client.options import JobNumber, LaterMoment, Priority, Walltime, service_option
 from scheduler.protocol import messages as m
 
 _jobs = click.argument(
-    "jobs", nargs=-1, required=True, metavar="JOB...", type=JobRanges(with_sites=False)
+    "jobs",
+    nargs=-1,
+    required=True,
+    metavar="JOB...",
+    type=JobRanges(with_sites=False),
+    shell_complete=complete_jobs,
 )
 
 
@@ -65,7 +71,7 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @click.option("--partition", "-p", metavar="NAME", help="Partition.")
 @click.option("--begin", type=LaterMoment(), help="Time before which the job does not start.")
 @click.option("--dependency", metavar="LIST", help="Dependency; '' removes it.")
-@click.argument("job", type=JobNumber())
+@click.argument("job", type=JobNumber(), shell_complete=complete_jobs)
 @example("reshape update 3 --walltime 2h", "reshape update 4 --dependency afterok:3")
 def update(directory: Path, job: int, **changes: Any) -> None:
     """Change the request of JOB: all of these options while it is queued.

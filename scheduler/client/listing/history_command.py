@@ -9,6 +9,7 @@ import click
 from reshape.cli.options import WholeRange, example
 from scheduler.client import tables
 from scheduler.client.api.asking import ask, list_jobs, number_of
+from scheduler.client.api.completion import complete_jobs
 from scheduler.client.columns import JobFormat, history_format
 from scheduler.client.commands import echo_json
 from scheduler.client.listing.options import format_option, noheader_option
@@ -42,7 +43,7 @@ from scheduler.text.tables import render
 @noheader_option
 @json_option
 @parsable_option
-@click.argument("job", type=JobNumber(), required=False)
+@click.argument("job", type=JobNumber(), required=False, shell_complete=complete_jobs)
 @example(
     "reshape history --user ann --since 2026-05-01",
     "reshape history --format jobid,state,elapsed,exitcode",

@@ -11,6 +11,7 @@ import click
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.asking import number_of
 from scheduler.client.api.client import user_of
+from scheduler.client.api.completion import complete_jobs, complete_partitions
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges
 from scheduler.client.columns import JobFormat
 from scheduler.model.job import JobState
@@ -79,12 +80,19 @@ _CHOICE = (
     click.option("--me", is_flag=True, help="List your own jobs."),
     click.option("--state", "-t", "states", type=States(), help="List jobs in these states."),
     click.option("--name", "-n", metavar="NAMES", help="List jobs of these names."),
-    click.option("--partition", "-p", metavar="NAMES", help="List jobs of these partitions."),
+    click.option(
+        "--partition",
+        "-p",
+        metavar="NAMES",
+        help="List jobs of these partitions.",
+        shell_complete=complete_partitions,
+    ),
     click.option(
         "--jobs",
         "-j",
         "numbers",
         type=JobRanges(with_sites=False),
+        shell_complete=complete_jobs,
         help="List these jobs, as in 3,5-8,17_4.",
     ),
 )

@@ -9,6 +9,7 @@ import msgspec
 
 from reshape.cli.options import example
 from scheduler.client.api.asking import ask
+from scheduler.client.api.completion import complete_nodes
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment, listed
@@ -77,7 +78,7 @@ def _remark(node: m.NodeInfo) -> str:
 @click.option(
     "--reason", default="", help="Reason, which `reshape node list` and `reshape explain` show."
 )
-@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @example('reshape node drain n2 --reason "memory errors"')
 def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
     """Drain nodes: nothing starts there any more.
@@ -92,7 +93,7 @@ def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 
 @node.command()
 @service_option
-@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @example("reshape node resume n2")
 def resume(directory: Path, names: tuple[str, ...]) -> None:
     """Resume nodes that drain or were removed: jobs may start there again."""
@@ -103,7 +104,7 @@ def resume(directory: Path, names: tuple[str, ...]) -> None:
 
 @node.command()
 @service_option
-@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @example("reshape node remove n2")
 def remove(directory: Path, names: tuple[str, ...]) -> None:
     """Remove nodes from the service, until they are resumed.
