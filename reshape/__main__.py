@@ -31,6 +31,9 @@ SUBCOMMANDS = {
     "history": Entry(
         "scheduler.client.listing.history_command:history", "List ended jobs and their sizes."
     ),
+    "stats": Entry(
+        "scheduler.client.listing.stats_command:stats", "Show utilisation, waits and resizes."
+    ),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
     "node": Entry("scheduler.client.machine.nodes:node", "List, drain, resume and remove nodes."),
     "reserve": Entry(
