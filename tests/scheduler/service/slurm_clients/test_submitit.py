@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from slurm_programs import SlurmPrograms, installed
 
+from scheduler.protocol import messages as m
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
+#: A resizable job beside those of the client.
+RESIZABLE = ["python", "-m", "apps.synthetic", "--iterations", "1000000", "--seconds", "0.1"]
 PROGRAM = """
 import os, time, submitit
 
@@ -38,7 +43,13 @@ print(job.results())
 
 def test_functions_arrays_and_a_job_that_is_queued_again(served: Any, tmp_path: Path) -> None:
     python = installed(tmp_path / "venv", "submitit==1.5.4")
-    served.start("--processors", "4")
+    served.start("--processors", "4", "--scenario", "fcfs-pr")
+    resizable = served.submit(RESIZABLE, 1, max_processors=4)
+    served.when(resizable, lambda job: job.size == 4)
     programs = SlurmPrograms(served, tmp_path / "bin")
     assert programs.run(python, "-c", PROGRAM).splitlines() == ["5", "[11, 22, 33]", "1", "[0, 1]"]
     assert (served.work / "begun").read_text() == "xx"
+    sizes = [size for _, size in served.job(resizable).sizes]
+    assert any(now < before for before, now in pairwise(sizes)), "it gave processors up"
+    served.ask(m.Cancel(job=resizable))
+    served.wait(resizable)
