@@ -17,7 +17,7 @@ SUBCOMMANDS = {
     ),
     "serve": Entry("scheduler.client.serve_command:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
-    "batch": Entry("scheduler.client.scripts.batch_command:batch", "Submit a job script."),
+    "batch": Entry("scheduler.client.batch_command:batch", "Submit a job script."),
     "run": Entry(
         "scheduler.client.scripts.run_command:run", "Start a step of a job, from its script."
     ),
@@ -35,12 +35,16 @@ SUBCOMMANDS = {
         "scheduler.client.listing.stats_command:stats", "Show utilisation, waits and resizes."
     ),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
-    "node": Entry("scheduler.client.machine.nodes:node", "List, drain, resume and remove nodes."),
+    "node": Entry(
+        "scheduler.client.administration.nodes:node", "List, drain, resume and remove nodes."
+    ),
     "reserve": Entry(
-        "scheduler.client.machine.reservations:reserve",
+        "scheduler.client.administration.reservations:reserve",
         "Create, list and cancel advance reservations.",
     ),
-    "pool": Entry("scheduler.client.machine.pools:pool", "Add, list and remove elastic pools."),
+    "pool": Entry(
+        "scheduler.client.administration.pools:pool", "Add, list and remove elastic pools."
+    ),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "output": Entry("scheduler.client.commands:output", "Print the output of a job."),
     "cancel": Entry("scheduler.client.bulk.cancel_command:cancel", "Cancel jobs."),
@@ -55,14 +59,16 @@ SUBCOMMANDS = {
     ),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
     "journal": Entry(
-        "scheduler.client.journal:journal", "Show, export, compact and prune a journal."
+        "scheduler.client.administration.journal:journal",
+        "Show, export, compact and prune a journal.",
     ),
     "slurm-commands": Entry(
         "scheduler.client.slurm.programs:slurm_commands",
         "Write Slurm's commands over this service.",
     ),
     "access": Entry(
-        "scheduler.client.access:access", "Create, list and revoke keys for a service on TCP."
+        "scheduler.client.administration.access:access",
+        "Create, list and revoke keys for a service on TCP.",
     ),
     "simulate": Entry("simulator.commands.simulate:simulate", "Simulate the jobs of a trace."),
     "study": Entry("simulator.commands.study:study", "Run a grid of simulations and report."),

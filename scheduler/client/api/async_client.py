@@ -117,7 +117,19 @@ class AsyncClient:
         self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
     ) -> AsyncJobHandle:
         """Submit a job; see `Client.submit`."""
-        submission = keywords.submission(argv, processors, options)
+        return await self._submit(keywords.submission(argv, processors, options))
+
+    async def batch(
+        self,
+        script: Path | str,
+        *arguments: str,
+        processors: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> AsyncJobHandle:
+        """Submit a job script; see `Client.batch`."""
+        return await self._submit(keywords.batch_submission(script, arguments, processors, options))
+
+    async def _submit(self, submission: m.Submission) -> AsyncJobHandle:
         check_places(submission, self.service)
         answer = await self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
         return AsyncJobHandle(self, answer.job)

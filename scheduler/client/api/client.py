@@ -118,7 +118,27 @@ class Client:
         processors : number of processors to start with.
         options : those of ``reshape submit``; see `JobOptions`.
         """
-        submission = keywords.submission(argv, processors, options)
+        return self._submit(keywords.submission(argv, processors, options))
+
+    def batch(
+        self,
+        script: Path | str,
+        *arguments: str,
+        processors: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> JobHandle:
+        """Submit a job script, which runs once, and return the job.
+
+        Parameters
+        ----------
+        script : its file, whose lines #RESHAPE and #SBATCH have options, too.
+        arguments : of the script.
+        processors : number of processors; None: as the lines of the script say.
+        options : those of ``reshape batch``; see `JobOptions`. They precede those of the script.
+        """
+        return self._submit(keywords.batch_submission(script, arguments, processors, options))
+
+    def _submit(self, submission: m.Submission) -> JobHandle:
         check_places(submission, self.service)
         answer = self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
         return JobHandle(self, answer.job)

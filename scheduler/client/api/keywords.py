@@ -16,6 +16,8 @@ from reshape.errors import ReshapeError, nearest
 from reshape.topology import Topology
 from scheduler.client.job_options import job_options
 from scheduler.client.options import JobNumber, Walltime
+from scheduler.client.scripts.script_file import read_script
+from scheduler.client.scripts.script_submission import options_of, script_submission
 from scheduler.client.submission import prepare
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import OpenMode, Placement
@@ -98,6 +100,26 @@ def submission(argv: Sequence[str], processors: int, options: Mapping[str, Any])
         raise ReshapeError(f"argv: expected a list of program and arguments, got {argv!r}")
     read = fields(options, JobOptions.__annotations__)
     return prepare([str(word) for word in argv], _value("processors", processors), **read)
+
+
+def batch_submission(
+    script: Path | str, arguments: Sequence[str], processors: int | None, options: Mapping[str, Any]
+) -> m.Submission:
+    """Build the submission of a job script; `options` are `JobOptions` and precede its own lines.
+
+    Parameters
+    ----------
+    processors : None: as the lines of the script say.
+
+    Raises
+    ------
+    ReshapeError : the script cannot be read, an option is unknown, or a value is invalid.
+    """
+    found = read_script(Path(script))
+    given = fields(options, JobOptions.__annotations__)
+    if processors is not None:
+        given["processors"] = _value("processors", processors)
+    return script_submission(found, [str(each) for each in arguments], options_of(found) | given)
 
 
 def fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

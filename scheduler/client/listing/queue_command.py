@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from reshape.cli.options import example
+from scheduler.client.administration.pools import paused_sentences
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.columns import JobFormat, queue_format, sorted_jobs
 from scheduler.client.commands import echo_json
@@ -20,7 +21,6 @@ from scheduler.client.listing.options import (
     noheader_option,
     sort_option,
 )
-from scheduler.client.machine.pools import paused_sentences
 from scheduler.client.options import (
     Walltime,
     is_given,

@@ -13,9 +13,9 @@ from typing import Any
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
 from scheduler.client.api.client import Client
-from scheduler.client.scripts.batch_command import fields_of, options_of, script_submission
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import JobScript, read_script, script_of_text, wrapped
+from scheduler.client.scripts.script_submission import fields_of, options_of, script_submission
 from scheduler.client.scripts.slurm_options import SBATCH, Known, count, tasks, translated
 from scheduler.client.slurm import variables
 from scheduler.client.submission import prepare

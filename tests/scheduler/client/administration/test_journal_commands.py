@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from desk import Desk
 
 from reshape.errors import ReshapeError
-from scheduler.client.journal import journal
+from scheduler.client.administration.journal import journal
 from scheduler.model.events import JobSpec
 from scheduler.protocol import messages as m
 

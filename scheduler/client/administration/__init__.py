@@ -1,0 +1,1 @@
+"""Commands for operators: nodes, pools, advance reservations, keys, the journal."""

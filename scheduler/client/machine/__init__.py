@@ -1,1 +1,0 @@
-"""Commands about the machine of a service: nodes, advance reservations, pools."""
