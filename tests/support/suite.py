@@ -30,7 +30,7 @@ BUDGETS_MIN = {
     "slurm": 8.0,
     "campaign": 4.0,
     "studies": 4.0,
-    "long": 10.0,
+    "long": 15.0,
 }
 _FOLDERS = {
     "tests/apps": "mpi",
