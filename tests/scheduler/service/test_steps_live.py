@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from command_line import invoke, reshape
+from process_words import words_of
 from told import WAITS
 from waiting import wait_until
 
@@ -135,7 +136,7 @@ def test_a_kill_of_the_service_loses_no_step(served: Any, batch: Any) -> None:
     served.kill()
     (served.work / "go").touch()
     script = psutil.Process(served.agent_pid())
-    wait_until(lambda: any("run" in p.cmdline() for p in script.children(recursive=True)))
+    wait_until(lambda: any("run" in words_of(p) for p in script.children(recursive=True)))
     served.start()
     step = step_when(served, job, 1, lambda info: info.state == "RUNNING")
     wait_until(lambda: (served.work / "all").read_text().split() == ["first", "second"])
