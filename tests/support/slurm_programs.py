@@ -22,12 +22,13 @@ class SlurmPrograms:
     ----------
     served : the service, which runs.
     folder : empty; it gets the commands.
+    python : interpreter that writes them, and runs them.
     """
 
-    def __init__(self, served: Any, folder: Path) -> None:
+    def __init__(self, served: Any, folder: Path, python: Path | str = sys.executable) -> None:
         self._served = served
         subprocess.run(
-            [sys.executable, "-m", "reshape", "slurm-commands", "--dir", served.directory, folder],
+            [python, "-m", "reshape", "slurm-commands", "--dir", served.directory, folder],
             check=True,
             capture_output=True,
         )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.slurm.command_line import CommandLine
-from scheduler.client.slurm.listings import all_as_slurm, as_slurm
+from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
 from scheduler.model.requests.signals import signal_number
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
@@ -29,6 +31,8 @@ _UPDATES = {
     "dependency": "dependency",
     "starttime": "begin",
 }
+#: A list of hosts: names, each with numbers or ranges of them in brackets.
+_HOST_LIST = re.compile(r"(?:(?:^|,)[^],[]+(?:\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])?)+")
 
 
 def scancel(words: Sequence[str]) -> int:
@@ -70,24 +74,21 @@ def _signal(text: str) -> int:
         raise ReshapeError(f"--signal: {error}") from None
 
 
-def _jobs(service: Client, given: object) -> list[JobHandle]:
-    """Jobs that a command line of scancel names, or chooses by user, name and state."""
-    options = vars(given)
-    named = [word for text in options["jobs"] for word in text.split(",") if word]
-    if named:
-        return [service.job(word) for word in named]
-    if not any(options[name] for name in ("me", "name", "user", "state", "partition")):
-        raise ReshapeError("No job identification provided")
-    states = options["state"] and options["state"].upper()
-    found = all_as_slurm(service.queue())
-    user = service.user if options["me"] else options["user"]
+def _jobs(service: Client, given: Namespace) -> list[JobHandle]:
+    """Jobs that a command line of scancel names; those of them that its other options choose."""
+    named = [word for text in given.jobs for word in text.split(",") if word]
+    handles = [service.job(word) for word in named]
+    if not any((given.me, given.name, given.user, given.state, given.partition)):
+        if not named:
+            raise ReshapeError("No job identification provided")
+        return handles
+    wanted = states(given.state or "all")
+    user = service.user if given.me else given.user
+    found = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
     return [
         service.job(job.job)
-        for job in found
-        if user in (None, job.user)
-        and options["name"] in (None, job.name)
-        and options["partition"] in (None, job.partition)
-        and states in (None, job.state, job.code)
+        for job in chosen(found, named, user, given.name)
+        if (given.state is None or job.state in wanted) and given.partition in (None, job.partition)
     ]
 
 
@@ -179,38 +180,54 @@ def _show_config(_words: Sequence[str]) -> None:
 
 
 def _show_hostnames(words: Sequence[str]) -> None:
-    """Print the hosts of a list such as ``n[1-3,5],m``, a line each."""
-    for text in words:
-        for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text):
-            stem, bracket, inside = part.partition("[")
-            if not bracket:
-                print(stem)
-                continue
-            for span in inside.rstrip("]").split(","):
-                low, dash, high = span.partition("-")
-                last = int(high) if dash else int(low)
-                for number in range(int(low), last + 1):
-                    print(f"{stem}{number:0{len(low)}}")
+    """Print the hosts of lists such as ``n[1-3,5],m``, by default those of the job, a line each."""
+    lists = [*words] or [os.environ.get("SLURM_JOB_NODELIST", "")]
+    if not all(lists):
+        raise ReshapeError("show hostnames: name hosts: SLURM_JOB_NODELIST is not set")
+    print("\n".join(host for text in lists for host in _hosts(text)))
+
+
+def _hosts(text: str) -> Iterator[str]:
+    """Yield the hosts of a list."""
+    if not _HOST_LIST.fullmatch(text):
+        raise ReshapeError(f"show hostnames: {text!r} is not a list of hosts such as n[1-3,5],m")
+    for stem, spans in re.findall(r"([^],[]+)(?:\[([^]]*)\])?", text):
+        if not spans:
+            yield stem
+            continue
+        for span in spans.split(","):
+            low, dash, high = span.partition("-")
+            for number in range(int(low), int(high if dash else low) + 1):
+                yield f"{stem}{number:0{len(low)}}"
 
 
 def _show_nodes(words: Sequence[str]) -> None:
     with Client() as service:
-        for node in service.nodes():
-            if not words or node.name in words:
-                print(f"NodeName={node.name} CPUAlloc={node.allocated} CPUTot={node.processors}")
-                print(f"   State={node.state.upper()} Reason={node.reason or '(null)'}\n")
+        nodes = service.nodes()
+    _check_names("node", words, [node.name for node in nodes])
+    for node in nodes:
+        if not words or node.name in words:
+            print(f"NodeName={node.name} CPUAlloc={node.allocated} CPUTot={node.processors}")
+            print(f"   State={node.state.upper()} Reason={node.reason or '(null)'}\n")
+
+
+def _check_names(kind: str, words: Sequence[str], known: Sequence[str]) -> None:
+    for word in words:
+        if word not in known:
+            raise ReshapeError(f"there is no {kind} {word!r}: known are {', '.join(known)}")
 
 
 def _show_partitions(words: Sequence[str]) -> None:
     with Client() as service:
         info = service.info()
+    _check_names("partition", words, [part.name for part in info.partitions] or ["main"])
     for index, part in enumerate(info.partitions):
         if not words or part.name in words:
             limit = part.max_walltime_s
             print(f"PartitionName={part.name} Default={'NO' if index else 'YES'} State=UP")
             print(f"   TotalCPUs={part.processors}")
             print(f"   MaxTime={'UNLIMITED' if limit is None else format_time(limit)}\n")
-    if not info.partitions and (not words or words == ["main"]):
+    if not info.partitions:
         print(f"PartitionName=main Default=YES State=UP\n   TotalCPUs={info.processors}\n")
 
 

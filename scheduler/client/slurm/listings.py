@@ -31,6 +31,11 @@ _STATES = {
     "EXPANDING": ("RUNNING", "R"),
     "CONTRACTING": ("RUNNING", "R"),
 }
+#: Names of the states that a choice of jobs may name; no job here is ever in the last ones.
+_STATE_NAMES = {state.value: state.name for state in JobState if state.name not in _STATES} | {
+    "BF": "BOOT_FAIL", "CF": "CONFIGURING", "DL": "DEADLINE", "OOM": "OUT_OF_MEMORY",
+    "PR": "PREEMPTED", "RQ": "REQUEUED", "RS": "RESIZING", "RV": "REVOKED", "S": "SUSPENDED",
+}  # fmt: skip
 
 
 def squeue(words: Sequence[str]) -> None:
@@ -50,13 +55,13 @@ def squeue(words: Sequence[str]) -> None:
     line.add_argument("-t", "--states", "--state")
     line.without_effect("-M", "--clusters", "--cluster")
     given = line.read(words)
-    states = None if given.states is None else _states(given.states)
+    wanted = {"PENDING", "RUNNING", "COMPLETING"}
+    wanted = wanted if given.states is None else states(given.states)
     with Client() as service:
-        jobs = all_as_slurm(service.queue(ended=states is not None))
+        jobs = all_as_slurm(service.queue(ended=given.states is not None))
     now = time.time()
     users = user_of(service.service) if given.me else given.user
-    wanted = {"PENDING", "RUNNING", "COMPLETING"} if states is None else states
-    jobs = [job for job in _chosen(jobs, given.jobs, users, given.name) if job.state in wanted]
+    jobs = [job for job in chosen(jobs, given.jobs, users, given.name) if job.state in wanted]
     if given.partition is not None:
         jobs = [job for job in jobs if job.partition in given.partition.split(",")]
     form = JobFormat.parse(given.Format or given.format)
@@ -88,18 +93,19 @@ def sacct(words: Sequence[str]) -> None:
     with Client() as service:
         jobs = all_as_slurm(service.queue(ended=True), steps=not given.allocations)
     since, until = _moment(given.starttime), _moment(given.endtime)
-    chosen = [
+    wanted = states(given.state or "all")
+    jobs = [
         job
-        for job in _chosen(jobs, given.jobs, given.user, given.name)
+        for job in chosen(jobs, given.jobs, given.user, given.name)
         if (since is None or job.ended_at is None or job.ended_at >= since)
         and (until is None or job.submitted_at <= until)
-        and (given.state is None or job.state in _states(given.state))
+        and (given.state is None or job.state in wanted)
     ]
     if given.parsable or given.parsable2:
-        _print_parsable(form, chosen, given.delimiter, given.parsable, not given.noheader)
+        _print_parsable(form, jobs, given.delimiter, given.parsable, not given.noheader)
         return
     widths = [column._replace(width=column.width or 10) for column in form.columns]
-    for text in _lines(widths, chosen, heads=not given.noheader):
+    for text in _lines(widths, jobs, heads=not given.noheader):
         print(text)
 
 
@@ -151,14 +157,24 @@ def all_as_slurm(jobs: Sequence[JobInfo], *, steps: bool = False) -> list[JobInf
     ]
 
 
-def _states(text: str) -> set[str]:
-    """Names of states, long or short, in any case."""
-    known = {state.value: state.name for state in JobState}
+def states(text: str) -> set[str]:
+    """Read names of states, long or short, in any case; ``all`` names all of them.
+
+    Raises
+    ------
+    ReshapeError : Slurm has no such state.
+    """
     words = text.upper().split(",")
-    return set(known.values()) if "ALL" in words else {known.get(word, word) for word in words}
+    known = set(_STATE_NAMES.values())
+    if "ALL" in words:
+        return known
+    named = {_STATE_NAMES.get(word, word) for word in words}
+    for word in sorted(named - known):
+        raise ReshapeError(f"{word!r} is no state of a job: known are {', '.join(sorted(known))}")
+    return named
 
 
-def _chosen(
+def chosen(
     jobs: Iterable[JobInfo], numbers: Sequence[str], users: str | None, names: str | None
 ) -> list[JobInfo]:
     """Choose jobs by their names in Slurm, users and names, which are lists with commas."""

@@ -25,7 +25,10 @@ PROGRAMS = {
     "scancel": ("control", "scancel"),
     "scontrol": ("control", "scontrol"),
 }
-_PROGRAM = """#!{python} -P
+#: A script of the shell and of Python: the path of an interpreter may be long or have spaces.
+_PROGRAM = """#!/bin/sh
+'''exec' "{python}" -P "$0" "$@"
+' '''
 import sys
 from scheduler.client.slurm.programs import main
 sys.exit(main({name!r}, {variable!r}, {service!r}, sys.argv[1:]))
@@ -45,6 +48,10 @@ def slurm_commands(directory: Path, folder: Path) -> None:
     """
     variable = "RESHAPE_ACCESS" if is_access_file(directory) else "RESHAPE_DIR"
     folder.mkdir(parents=True, exist_ok=True)
+    for name in PROGRAMS:
+        path = folder / name
+        if path.is_file() and __spec__.name.encode() not in path.read_bytes():
+            raise ReshapeError(f"{path} is another program: choose a folder without it")
     for name in PROGRAMS:
         text = _PROGRAM.format(
             python=sys.executable, name=name, variable=variable, service=str(directory.absolute())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
-from scheduler.client.api.client import Client
+from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import JobScript, read_script, script_of_text, wrapped
 from scheduler.client.scripts.script_submission import fields_of, options_of, script_submission
@@ -21,16 +23,24 @@ from scheduler.client.slurm import variables
 from scheduler.client.submission import prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
+from scheduler.protocol.messages import JobInfo
 
 #: Options of sbatch about the command itself.
 _OF_COMMAND = ("parsable", "wait", "wrap", "quiet", "verbose", "export")
+#: Begin of the option of sbatch for the environment, in a line of a script.
+_EXPORT = "--export="
 #: What is left of an environment with ``--export=NONE``.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "RESHAPE_DIR", "RESHAPE_ACCESS")
+#: Options of srun that are not there, and those that are there for a job but not for a step.
+_NOT_THERE = ("pty", "input", "label")
+_NOT_OF_STEP = ("time", "signal", "hold", "requeue", "begin", "dependency")
 #: Options of srun beside those of sbatch.
 SRUN = Known(
     "srun",
-    SBATCH.plain | {"unbuffered", "label", "exact", "overlap", "pty", "kill-on-bad-exit"},
-    SBATCH.valued | {"cpu-bind", "mpi", "mem-bind", "het-group", "kill-on-bad-exit", "jobid"},
+    (SBATCH.plain - {"parsable"})
+    | {"unbuffered", "label", "exact", "overlap", "pty", "kill-on-bad-exit"},
+    (SBATCH.valued - {"array", "wrap"})
+    | {"cpu-bind", "mpi", "mem-bind", "het-group", "kill-on-bad-exit", "jobid"},
     {**SBATCH.short, "u": "unbuffered", "l": "label", "K": "kill-on-bad-exit"},
 )
 
@@ -47,11 +57,13 @@ def sbatch(words: Sequence[str]) -> int:
     script = _script(named.get("wrap"), rest)
     sizes = script.sizes | found.sizes
     ignored = [text for name, text in found.ignored.items() if name not in _OF_COMMAND]
-    script = script._replace(sizes=sizes, ignored=[*script.ignored, *ignored])
+    exports = [text for text in script.ignored if text.startswith(_EXPORT)]
+    ignored += [text for text in script.ignored if text not in exports]
+    script = script._replace(sizes=sizes, ignored=ignored)
     fields = options_of(script) | fields_of(found.words, "sbatch")
     fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
-    if named.get("export") == "NONE":
-        fields["environment"] = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    in_script = exports[-1].removeprefix(_EXPORT) if exports else None
+    fields |= _environment(named.get("export", in_script))
     with Client() as service:
         submission = script_submission(script, rest[1:], _with_queue(service, fields))
     submission.argv = variables.command(
@@ -72,6 +84,34 @@ def _with_queue(service: Client, fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("partition") and not service.info().partitions:
         return {**fields, "partition": "", "queue": fields["partition"]}
     return fields
+
+
+def _environment(text: str | None) -> dict[str, Any]:
+    """Return the environment that a value of ``--export`` asks for, unless it is all of this one.
+
+    Raises
+    ------
+    ReshapeError : the value cannot be read.
+    """
+    try:
+        lexer = shlex.shlex(text or "ALL", posix=True)
+        lexer.whitespace, lexer.whitespace_split, lexer.commenters = ",", True, ""
+        words = [*lexer]
+    except ValueError as error:
+        raise ReshapeError(f"--export={text}: {error}") from None
+    if words == ["ALL"]:
+        return {}
+    names = os.environ if "ALL" in words else _KEPT
+    chosen = {name: os.environ[name] for name in names if name in os.environ}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name:
+            raise ReshapeError(f"--export={text}: {word!r} has no name of a variable")
+        if equals:
+            chosen[name] = value
+        elif name in os.environ:
+            chosen[name] = os.environ[name]
+    return {"environment": chosen}
 
 
 def _script(command: str | None, rest: Sequence[str]) -> JobScript:
@@ -99,9 +139,8 @@ def srun(words: Sequence[str]) -> int:
         raise ReshapeError(str(error)) from None
     if not argv:
         raise ReshapeError("name a program to run")
-    if "pty" in named or "input" in named:
-        raise ReshapeError("--pty and --input are not there: the input of a step is empty")
     is_step = identity_of_script() is not None
+    _check_srun(named, is_step)
     per_task = sizes.get("cpus-per-task", int(os.environ.get("SLURM_CPUS_PER_TASK", "0")))
     asks = "ntasks" in sizes or "ntasks-per-node" in sizes
     processes = int(os.environ.get("SLURM_NTASKS", "1")) if is_step and not asks else tasks(sizes)
@@ -111,13 +150,26 @@ def srun(words: Sequence[str]) -> int:
     own = {each: value for each, value in named.items() if each in SBATCH.plain | SBATCH.valued}
     words = [f"--{each}" + ("" if value is None else f"={value}") for each, value in own.items()]
     fields = fields_of(translated(words).words, "srun") | {"name": name}
+    fields |= _environment(named.get("export"))
     if is_step:
-        return run_as_step(command, processes, name=name, cwd=fields.get("cwd"))
+        own_fields = {each: fields[each] for each in ("cwd", "environment") if each in fields}
+        return run_as_step(command, processes, name=name, **own_fields)
     return _run_as_job(command, processes * max(1, per_task), fields)
 
 
+def _check_srun(named: Mapping[str, str | None], is_step: bool) -> None:
+    for name in _NOT_THERE:
+        if name in named:
+            raise ReshapeError(f"--{name} is not there: the input is empty, the output as it comes")
+    for name in _NOT_OF_STEP if is_step else ():
+        if name in named:
+            raise ReshapeError(f"--{name} has no effect on a step: give it to sbatch")
+
+
 def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> int:
-    """Submit a job, wait for it, and print its output."""
+    """Submit a job, wait for it, and print its output; a signal cancels the job."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     folder = tempfile.mkdtemp(prefix="srun-")
     files = {"output": f"{folder}/out", "error": f"{folder}/err"}
     try:
@@ -126,7 +178,7 @@ def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> 
             submission = prepare(command, processors, **fields)
             answer = service.request(m.Submit(submission=submission))
             assert isinstance(answer, m.Submitted)
-            ended = service.job(answer.job).wait()
+            ended = _end_of(service.job(answer.job))
         for path, stream in zip(files.values(), (sys.stdout, sys.stderr), strict=True):
             if Path(path).exists():
                 with Path(path).open("rb") as file:
@@ -135,3 +187,14 @@ def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> 
         return exit_status(ended)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_of(job: JobHandle) -> JobInfo:
+    """Wait for the end of a job, which a signal to this process cancels."""
+    try:
+        return job.wait()
+    except KeyboardInterrupt:
+        with Client() as service:  # the connection of the job may wait for an answer
+            own = service.job(job.id)
+            own.cancel()
+            return own.wait()

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from slurm_programs import SlurmPrograms
+from waiting import wait_until
+
+from scheduler.client.slurm.programs import slurm_commands
+from scheduler.protocol import messages as m
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=case --time=5 --mem=4GB --nodes=1 --ntasks-per-node=2 --wckey=x
@@ -66,6 +74,41 @@ def test_jobs_are_listed_held_changed_and_cancelled(
     assert programs.run("squeue", "-h", "-j", job) == ""
 
 
+def test_scancel_cancels_only_what_all_its_options_choose(
+    programs: SlurmPrograms, shared_service: Any
+) -> None:
+    job = int(programs.run("sbatch", "--parsable", "-J", "kept", "--wrap", "sleep 60"))
+    shared_service.until(job, "RUNNING")
+    programs.run("scancel", "-t", "PENDING", job)
+    programs.run("scancel", "-n", "other", job)
+    programs.run("scancel", "-u", "nobody", job)
+    assert programs.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING\n"
+    programs.run("scancel", "-t", "R", "-n", "kept", "--me", job)
+    assert shared_service.wait(job).state == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "told"),
+    [
+        ("", "", "old kept"),
+        ("--export=ALL,FOO=new", "", "new kept"),
+        ("--export=FOO='a,b'", "", "a,b"),
+        ("--export=NONE", "", ""),
+        ("", "--export=OTHER,FOO=line", "line kept"),
+        ("--export=OTHER", "--export=NONE", "kept"),
+    ],
+)
+def test_the_environment_of_a_job(
+    programs: SlurmPrograms, shared_service: Any, words: str, line: str, told: str
+) -> None:
+    script = f"#!/bin/sh\n#SBATCH {line or '-n 1'}\necho $FOO $OTHER\n"
+    given = ["sbatch", "--parsable", *words.split()]
+    job = int(programs.run(*given, stdin=script, FOO="old", OTHER="kept"))
+    assert shared_service.wait(job).exit_code == 0
+    assert (shared_service.work / f"slurm-{job}.out").read_text() == f"{told}\n"
+    assert "--export" not in shared_service.job(job).ignored
+
+
 def test_an_array_has_a_line_for_each_task(programs: SlurmPrograms, shared_service: Any) -> None:
     script = "#!/bin/sh\necho $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID; exit $SLURM_ARRAY_TASK_ID\n"
     told = programs.run("sbatch", "--parsable", "--array=0-2", "-J", "many", stdin=script)
@@ -84,11 +127,67 @@ def test_srun_outside_of_a_job_runs_one(programs: SlurmPrograms) -> None:
     assert programs.run("srun", "sh", "-c", "echo no >&2; exit 4", code=4).startswith("no\n")
 
 
+def test_what_a_step_cannot_have_is_refused(programs: SlurmPrograms, shared_service: Any) -> None:
+    script = "#!/bin/sh\nsrun --time=1 true || srun --export=ALL,FOO=new sh -c 'echo $FOO'\n"
+    job = int(programs.run("sbatch", "--parsable", stdin=script))
+    assert shared_service.wait(job).exit_code == 0
+    assert (shared_service.work / f"slurm-{job}.out").read_text().splitlines() == [
+        "srun: error: --time has no effect on a step: give it to sbatch",
+        "new",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_srun_cancels_its_job(
+    programs: SlurmPrograms, shared_service: Any, tmp_path: Path, number: int
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.Popen(
+        ["srun", "-J", f"ended-{number}", "sleep", "60"],
+        env=programs.environment | {"TMPDIR": str(temporary)},
+        cwd=shared_service.work,
+    )
+    name = f"ended-{number}"
+    job = wait_until(
+        lambda: next(
+            (each.job for each in shared_service.ask(m.ListJobs()).jobs if each.name == name), 0
+        )
+    )
+    shared_service.until(job, "RUNNING")
+    done.send_signal(number)
+    assert done.wait(60) != 0
+    assert shared_service.job(job).state == "CANCELLED"
+    assert [*temporary.glob("srun-*")] == []
+
+
+def test_commands_of_an_interpreter_whose_path_has_spaces(
+    shared_service: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "with spaces").symlink_to(sys.prefix)
+    python = tmp_path / "with spaces" / "bin" / "python"
+    programs = SlurmPrograms(shared_service, tmp_path / "bin", python)
+    assert programs.run("sinfo", "--version").startswith("slurm ")
+
+
+def test_other_programs_are_not_replaced(shared_service: Any, tmp_path: Path) -> None:
+    (tmp_path / "squeue").write_text("another\n")
+    words = ["--dir", str(shared_service.directory), str(tmp_path)]
+    refused = CliRunner().invoke(slurm_commands, words)
+    assert f"{tmp_path}/squeue is another program" in str(refused.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["squeue"]
+    (tmp_path / "squeue").unlink()
+    for _ in range(2):
+        assert CliRunner().invoke(slurm_commands, words).exit_code == 0
+
+
 def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
     assert programs.run("sinfo", "-h", "-o", "%P %D %C").split() == ["main*", "1", "8"]
     assert programs.run("scontrol", "show", "hostnames", "n[08-10],m").split() == [
         *("n08", "n09", "n10", "m")
     ]
+    told = programs.run("scontrol", "show", "hostnames", SLURM_JOB_NODELIST="a[1-2,4]")
+    assert told.split() == ["a1", "a2", "a4"]
     assert re.search(r"^ClusterName *= reshape$", programs.run("scontrol", "show", "config"), re.M)
     assert "NodeName=local CPUAlloc=0 CPUTot=8" in programs.run("scontrol", "show", "node")
     assert programs.run("sinfo", "--version").startswith("slurm ")
@@ -103,6 +202,16 @@ def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
         ("sbatch --nodes=none --wrap true", "--nodes: expected a number >= 1, got 'none'"),
         ("srun", "srun: error: name a program to run"),
         ("srun --foo ls", "srun: error: srun has no option --foo"),
+        ("srun --label ls", "srun: error: --label is not there"),
+        ("srun --array=0-3 ls", "srun: error: srun has no option --array"),
+        ("sbatch --export==x --wrap true", "sbatch: error: --export==x: '=x' has no name"),
+        ("squeue -t FOO", "squeue: error: 'FOO' is no state of a job: known are BOOT_FAIL"),
+        ("sacct -s FOO", "sacct: error: 'FOO' is no state of a job"),
+        ("scancel -t FOO", "scancel: error: 'FOO' is no state of a job"),
+        ("scontrol show hostnames", "show hostnames: name hosts: SLURM_JOB_NODELIST is not set"),
+        ("scontrol show hostnames n[x]", "'n[x]' is not a list of hosts"),
+        ("scontrol show node none", "there is no node 'none': known are local"),
+        ("scontrol show partition none", "there is no partition 'none': known are main"),
         ("squeue --foo", "squeue: error: unrecognized arguments: --foo"),
         ("squeue -o %y", "squeue: error: the format has the letter %y"),
         ("sacct -o JobIdd", "sacct: error: the format has the field 'JobIdd'"),
