@@ -195,22 +195,28 @@ class RemapScheduler:
         return None
 
     def on_port(self, job: Job, message: m.JoinPort) -> None:
-        """Send the job's port to the group that waits for it, if that is still alive."""
+        """Send the job's port to the group that waits for it.
+
+        A group whose agent has not reported since the service started may be alive: the job waits
+        for it, until it asks for the port or its agent reports its end.
+
+        Raises
+        ------
+        ReshapeError : no group will connect; the job rolls back.
+        """
         if message.group:
             if self.restart_ports.concerns(job, message.group):
                 self.restart_ports.on_port(job, message.group, message.port)
             return
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.serial != message.serial:
-            # The resize was given up meanwhile; the job must not wait for the group.
-            self._send_cancel(job, message.serial, message.port)
-            return
-        self.transactions.set_port(job, transaction, message.port)
+            raise ReshapeError("the service has given this resize up")
         assert resize.group is not None
         status = self.startup.status(job, resize.group)
-        if status is None or not status.alive:
-            self._cancel(job, transaction)
-        elif transaction.joiner is not None:
+        if status is not None and not status.alive:
+            raise ReshapeError(_end_of_group(status))
+        self.transactions.set_port(job, transaction, message.port)
+        if transaction.joiner is not None:
             connect = m.Connect(id=transaction.joiner_request, port=message.port)
             self.send(transaction.joiner, connect)
 
@@ -294,8 +300,7 @@ class RemapScheduler:
         """
         transaction = self.transactions.of(job)
         assert transaction is not None
-        why = f"the new group ended (exit code {status.exit_code}:{status.signal})"
-        why = f"{why}: {status.why}" if status.why else why
+        why = _end_of_group(status)
         if transaction.phase in ("starting", "ready"):
             return self._fail(job, transaction, why)
         if transaction.phase != "joining":
@@ -304,7 +309,7 @@ class RemapScheduler:
         transaction.died = transaction.died or now
         if transaction.cancelled is None and transaction.port:
             if now - transaction.died > REPORT_S:
-                self._cancel(job, transaction)
+                self._cancel(job, transaction, now)
             return []
         if now - (transaction.cancelled or transaction.died) <= CANCEL_S:
             return []
@@ -315,17 +320,16 @@ class RemapScheduler:
         # The application has its instruction to join and has not begun; it will get another one.
         return self._fail(job, transaction, why)
 
-    def _cancel(self, job: Job, transaction: Transaction) -> None:
-        transaction.cancelled = time.monotonic()
-        self._send_cancel(job, transaction.serial, transaction.port)
-
-    def _send_cancel(self, job: Job, serial: int, port: str) -> None:
-        """Let a stand-in release the job from accepting on a port."""
-        first = next(iter(job.groups), None)
-        if first is not None:
-            environment = self.startup.environment(job.id)
-            cancel = m.CancelAccept(job=job.id, serial=serial, port=port, environment=environment)
-            self.monitor.send_to(self.startup.node_of(job, first), cancel)
+    def _cancel(self, job: Job, transaction: Transaction, now: float) -> None:
+        """Let a stand-in release the job from accepting."""
+        transaction.cancelled = now
+        cancel = m.CancelAccept(
+            job=job.id,
+            serial=transaction.serial,
+            port=transaction.port,
+            environment=self.startup.environment(job.id),
+        )
+        self.monitor.send_to(self.startup.node_of(job, next(iter(job.groups))), cancel)
 
     # ------------------------------------------------------------------ deadlines
 
@@ -358,6 +362,11 @@ class RemapScheduler:
                 node = self.startup.node_of(job, group)
                 self.startup.kill(node, job.id, group, "it left and did not end")
         return []
+
+
+def _end_of_group(status: m.GroupStatus) -> str:
+    why = f"the new group ended (exit code {status.exit_code}:{status.signal})"
+    return f"{why}: {status.why}" if status.why else why
 
 
 def _check_amounts(message: msgspec.Struct, *names: str) -> None:
