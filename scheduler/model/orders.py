@@ -28,7 +28,8 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
 
     Parameters
     ----------
-    rule : the policy's rule, such as "FCFS-PR 3.3 bullet 5" or "EASY backfill".
+    rule : the policy's rule, such as "FCFS-PR: undo an expansion without benefit
+        (PRIO 3.3 bullet 3)" or "EASY backfill".
     text : sentence with `{fact}` fields.
     facts : the numbers (processors, seconds, job numbers) behind the decision.
     """

@@ -5,6 +5,7 @@ The caller passes the rule of PRIO 3.3 that applies, so that the reason cites it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 import msgspec
@@ -42,7 +43,7 @@ class Benefit(msgspec.Struct, frozen=True):
 
 
 def max_benefit_priority(
-    job: JobView, view: View, benefit: Benefit, *, idle: int, rule: str, short: str
+    job: JobView, view: View, benefit: Benefit, *, idle: int, rule: Callable[[str], str], short: str
 ) -> Grow | Stay:
     """Expand the job "that is predicted to benefit most" (Max-Benefit-Priority, PRIO 3.2).
 
@@ -56,17 +57,18 @@ def max_benefit_priority(
     ----------
     benefit : how jobs are ranked.
     idle : number of processors that may be allocated.
-    rule, short : rules to cite when the job expands, and when there are too few processors.
+    rule : makes the rule to cite from its words.
+    short : rule to cite when there are too few processors.
     """
     to = view.next_larger(job)
     if to is None:
         text = "no valid size above {size}, or an expansion to it failed just now"
-        return Stay(Reason(rule, text, {"size": job.size}))
+        return Stay(Reason(rule("no larger size"), text, {"size": job.size}))
     potential = benefit.potential(job)
     if not benefit.passes(potential):
         numbers = {"potential": potential, "min_potential": benefit.min_potential}
         text = "expand potential {potential:.4g} is not above {min_potential:.4g}"
-        return Stay(Reason(f"{rule}, threshold", text, numbers))
+        return Stay(Reason(rule("expand potential below the threshold"), text, numbers))
     needed = to - job.size
     kept = _kept_for_others(job, view, benefit, potential) if needed <= idle else 0
     facts: dict[str, int | float | str] = {"size": job.size, "to": to, "needed": needed}
@@ -80,7 +82,7 @@ def max_benefit_priority(
     facts["now_s"], facts["then_s"] = now_s, then_s
     if then_s >= now_s > 0:
         text = "an iteration of {now_s:.4g} s on {size} is expected to take {then_s:.4g} s on {to}"
-        return Stay(Reason(f"{rule}, no gain", text, facts))
+        return Stay(Reason(rule("no gain expected"), text, facts))
     text = "from {size} to {to}: {needed} of {free} idle processors" + rest
     text += "; an iteration of {now_s:.4g} s is expected to take {then_s:.4g} s"
     if job.spec.performance and job.history.time_s(to) is None:
@@ -90,7 +92,7 @@ def max_benefit_priority(
     if pause_s:
         facts["pause_s"] = pause_s
         text += ", the pause {pause_s:.3g} s"
-    return Grow(to, Reason(f"{rule}, Max-Benefit-Priority", text, facts))
+    return Grow(to, Reason(rule("expand by Max-Benefit-Priority"), text, facts))
 
 
 def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: float) -> int:

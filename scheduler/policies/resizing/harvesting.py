@@ -126,7 +126,7 @@ def fcfs_contract_priority(
         "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
         " {freeing} are being released, too few for all: back from {size} to the previous {to}"
     )
-    return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts))
+    return Shrink(to, Reason(rule, text, facts))
 
 
 def least_impact_priority(
@@ -170,7 +170,7 @@ def least_impact_priority(
     )
     if not view.helps(head, job, to):
         return None
-    return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts))
+    return Shrink(to, Reason(rule, text, facts))
 
 
 class _Steps:

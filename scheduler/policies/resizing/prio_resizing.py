@@ -7,6 +7,7 @@ scenarios. The scenarios differ in whether queued or running jobs come first (`q
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite
 from typing import ClassVar
 
@@ -19,6 +20,9 @@ from scheduler.policies.resizing.allocation import Benefit, max_benefit_priority
 from scheduler.policies.resizing.earned_back import if_earned_back
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.state.view import View
+
+#: Rules of several scenarios, in words.
+SWEET_SPOT, UNDO = "stay at the sweet spot", "undo an expansion without benefit"
 
 
 class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,15 +69,16 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         decision = self.choose(job, view)
         if not self.earn_back:
             return decision
-        return if_earned_back(decision, job, view, f"{self.title} earn_back")
+        rule = f"{self.title}: earn the pause back (earn_back)"
+        return if_earned_back(decision, job, view, rule)
 
     def choose(self, job: JobView, view: View) -> Decision:
         """Decide by the bullets of the scenario, whatever the pause."""
         raise NotImplementedError
 
-    def rule(self, bullet: int) -> str:
-        """Citation of a bullet of PRIO 3.3."""
-        return f"{self.title} 3.3 bullet {bullet}"
+    def rule(self, bullet: int, words: str) -> str:
+        """Rule of a reason: in words, and the bullet of PRIO 3.3 that says so."""
+        return f"{self.title}: {words} (PRIO 3.3 bullet {bullet})"
 
     def keep_sweet_spot(self, job: JobView, rule: str) -> Stay | None:
         """Keep the size if it is at or above the sweet spot; None if it is not."""
@@ -88,7 +93,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if history.settled < self.settle:
             facts = {"settled": history.settled, "size": job.size, "settle": self.settle}
             text = "only {settled} of {settle} iterations on {size} processors"
-            return Stay(Reason(f"{self.title} settle", text, facts))
+            return Stay(Reason(f"{self.title}: try a size first (settle)", text, facts))
         before = history.expanded_from()
         if before is None or history.benefited(self.min_benefit) is not False:
             return None
@@ -105,13 +110,20 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Stay(Reason(rule, text, times), sweet_spot=before)
         return Shrink(before, Reason(rule, text, times), sweet_spot=before)
 
-    def expand(self, job: JobView, view: View, idle: int, rule: str, short: str) -> Grow | Stay:
-        """Expand the job by Max-Benefit-Priority on `idle` processors, or keep its size."""
+    def expand(
+        self, job: JobView, view: View, idle: int, *, bullet: int, short: int
+    ) -> Grow | Stay:
+        """Expand the job by Max-Benefit-Priority on `idle` processors, or keep its size.
+
+        Parameters
+        ----------
+        bullet, short : bullets of PRIO 3.3 for an expansion, and for too few processors.
+        """
         return max_benefit_priority(
             job,
             view,
             Benefit(self.remap_window_size, self.min_potential),
             idle=idle,
-            rule=rule,
-            short=short,
+            rule=partial(self.rule, bullet),
+            short=self.rule(short, "too few idle processors"),
         )

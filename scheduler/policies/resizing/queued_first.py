@@ -17,7 +17,7 @@ from scheduler.policies.resizing.harvesting import (
     least_impact_priority,
 )
 from scheduler.policies.resizing.interface import Decision, Shrink, Stay
-from scheduler.policies.resizing.prio_resizing import PrioResizing
+from scheduler.policies.resizing.prio_resizing import SWEET_SPOT, UNDO, PrioResizing
 from scheduler.state.view import View
 
 GrowPast: TypeAlias = Literal["any", "blocked"]
@@ -60,13 +60,13 @@ class QueuedFirst(PrioResizing, frozen=True):
                 return contracted
         # 2: "check whether the application has already reached its sweet spot [...]. If it has,
         # then maintain the current processor size for the job."
-        stay = self.keep_sweet_spot(job, self.rule(2))
+        stay = self.keep_sweet_spot(job, self.rule(2, SWEET_SPOT))
         if stay is not None:
             return stay
         # 3: "check whether the current job benefited from its previous expansion. If it did not
         # then contract the job to its immediate previous configuration and record the application
         # sweet spot."
-        undone = self.undo_useless_expansion(job, self.rule(3))
+        undone = self.undo_useless_expansion(job, self.rule(3, UNDO))
         if undone is not None:
             return undone
         # 4: "If the first queued job cannot yet be scheduled using the processors harvested from
@@ -81,7 +81,7 @@ class QueuedFirst(PrioResizing, frozen=True):
         # 6: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 7: "If there are idle processors after backfill and if there are still queued jobs, then
         # expand the current job using the Max-Benefit-Priority strategy."
-        return self.expand(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
+        return self.expand(job, view, idle, bullet=5 if head is None else 7, short=6)
 
     def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
         """Contract the job if the harvesting strategy of the scenario selects it."""
@@ -106,7 +106,8 @@ class QueuedFirst(PrioResizing, frozen=True):
             "job {gains} requests {needed} processors, which contractions can release; an"
             " expansion from {size} to {to} would be undone"
         )
-        return Stay(Reason(f"{self.title} 3.3 policy 1", text, facts))
+        rule = f"{self.title}: leave room for a queued job (PRIO 3.3 policy 1)"
+        return Stay(Reason(rule, text, facts))
 
 
 class PbaPr(QueuedFirst, frozen=True):
@@ -123,7 +124,8 @@ class PbaPr(QueuedFirst, frozen=True):
 
     def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
         """Contract the job by Least-Impact-Priority."""
-        return least_impact_priority(job, view, ranks, self.harvest, self.rule(1))
+        rule = self.rule(1, "contract by Least-Impact-Priority")
+        return least_impact_priority(job, view, ranks, self.harvest, rule)
 
 
 class FcfsPr(QueuedFirst, frozen=True):
@@ -141,4 +143,5 @@ class FcfsPr(QueuedFirst, frozen=True):
 
     def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
         """Contract the job by FCFS-Contract-Priority."""
-        return fcfs_contract_priority(job, view, ranks, self.harvest, self.rule(1))
+        rule = self.rule(1, "contract by FCFS-Contract-Priority")
+        return fcfs_contract_priority(job, view, ranks, self.harvest, rule)

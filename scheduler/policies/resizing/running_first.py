@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from scheduler.model.job_view import JobView
 from scheduler.policies.resizing.interface import Decision, PrecedesPass
-from scheduler.policies.resizing.prio_resizing import PrioResizing
+from scheduler.policies.resizing.prio_resizing import SWEET_SPOT, UNDO, PrioResizing
 from scheduler.state.view import View
 
 
@@ -39,12 +39,12 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         # PRIO 3.2: "A job that has reached its sweet spot is not eligible for additional processor
         # allocation"; without this rule a job would expand and contract in turn.
-        stay = self.keep_sweet_spot(job, f"{self.title} 3.2 sweet spot")
+        stay = self.keep_sweet_spot(job, f"{self.title}: {SWEET_SPOT} (PRIO 3.2)")
         if stay is not None:
             return stay
         # 1: "check whether the job benefited from expansion at its last resize point. If it did
         # not, then contract the job to its previous processor size."
-        undone = self.undo_useless_expansion(job, self.rule(1))
+        undone = self.undo_useless_expansion(job, self.rule(1, UNDO))
         if undone is not None:
             return undone
         # 2: "If it benefited from previous expansion, then expand the job to its next possible
@@ -52,4 +52,4 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
         # 3: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 4: "Schedule queued jobs using priority-based backfill to use the idle processors": the
         # core's pass, which follows with `expand_first`.
-        return self.expand(job, view, view.free_for(job), self.rule(2), self.rule(3))
+        return self.expand(job, view, view.free_for(job), bullet=2, short=3)

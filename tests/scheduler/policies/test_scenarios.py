@@ -387,7 +387,7 @@ def test_each_queue_resizes_its_jobs_by_its_own_rules() -> None:
     assert [type(order) for order in orders] == [Expand, Continue, Continue, Expand]
     assert [str(order.reason).split("[")[1] for order in orders[1:3]] == [
         "static]",
-        "PBA-PR settle]",
+        "PBA-PR: try a size first (settle)]",
     ]
 
 
