@@ -10,7 +10,12 @@ import click
 
 from reshape.cli.options import WholeRange
 from reshape.speedup import FORMS
-from scheduler.client.options import LaterMoment, ResourceAmounts, request_options
+from scheduler.client.options import (
+    LaterMoment,
+    ResourceAmounts,
+    per_process_option,
+    request_options,
+)
 from scheduler.client.submission import OUTPUT
 from scheduler.model.requests.conditions import FORM
 from scheduler.model.requests.nodes import FORM as FEATURES
@@ -20,6 +25,7 @@ from scheduler.model.requests.task_array import FORM as ARRAYS
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with."),
+    per_process_option,
     request_options,
     click.option("--name", default="", help="Name of the job.  [default: name of the program]"),
     click.option(

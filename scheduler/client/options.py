@@ -278,6 +278,13 @@ sites_option = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Address all services that FILE names; in place of --dir. See docs/sites.md.",
 )
+per_process_option = click.option(
+    "--per-process",
+    type=WholeRange(min=1),
+    metavar="N",
+    help="Processors of each process of a program that is not resized, such as one with threads:"
+    " mpiexec starts a process for each N of the -n processors.  [default: 1]",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(
     "--parsable", is_flag=True, help="Separate the fields by |, for programs."

@@ -30,7 +30,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
 from scheduler.replay.compare import machine_of, replay, settings_of
 from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
-from scheduler.service.components.job_startup import Launch
+from scheduler.service.components.placements import Launch
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.policy_errors import PolicyErrors
 

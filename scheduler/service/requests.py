@@ -223,8 +223,10 @@ class RequestHandler:
 
     def _on_program(self, hello: m.Hello) -> m.Message:
         job = self._applications.check_token(hello.job, hello.token)
-        if hello.group in job.groups and hello.size != len(job.groups[hello.group]):
-            return m.Failure(message=wrong_size(hello.size, job, hello.group))
+        if hello.group in job.groups:
+            started = self._components.startup.placements.size(job, hello.group)
+            if hello.size != started:
+                return m.Failure(message=wrong_size(hello.size, job, hello.group, started))
         if job.state is JobState.STARTING:
             self._driver.events.append(JobStarted(at=self._components.clock(), job=job.id))
         return m.Welcome(

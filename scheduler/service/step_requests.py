@@ -103,6 +103,7 @@ class StepRequests:
             processors=submission.processors,
             max_processors=submission.max_processors,
             topology=submission.topology,
+            per_process=submission.per_process,
             walltime_s=1.0,
             name=submission.name,
             user=job.spec.user,

@@ -44,6 +44,7 @@ class JobOptions(TypedDict, total=False):
     cwd: Path | str
     reservation: str
     placement: Placement
+    per_process: int
     bind: bool
     requeue: bool
     restart_from: Path | str

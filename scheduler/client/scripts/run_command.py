@@ -16,6 +16,7 @@ import click
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.wire.identity import Identity, identity_of_script
+from scheduler.client.options import per_process_option
 from scheduler.client.scripts.step_output import StepOutput, has_own_error
 from scheduler.client.scripts.step_session import StepSession
 from scheduler.client.submission import prepare
@@ -58,6 +59,7 @@ class Cancellation:
     help="Largest number of processors; more than the job has come from the machine."
     "  [default: as -n]",
 )
+@per_process_option
 @click.option(
     "--output",
     default="",
@@ -109,6 +111,9 @@ def run_as_step(
             " calls it with reshape batch, or the program itself with reshape submit"
         )
     count = processors or int(os.environ["RESHAPE_PROCESSORS"])
+    if fields.get("per_process"):  # the processes of the step have more threads than the script
+        environment = fields.get("environment") or os.environ
+        fields["environment"] = {k: v for k, v in environment.items() if k != "OMP_NUM_THREADS"}
     own: list[StepOutput] = []
     if not output:
         fields["open_mode"] = "append"

@@ -21,6 +21,7 @@ _OF_RESIZABLE = {
     "max_processors": "--max",
     "topology": "--topology",
     "performance": "--performance",
+    "per_process": "--per-process",
 }
 
 

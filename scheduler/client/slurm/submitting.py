@@ -151,10 +151,13 @@ def srun(words: Sequence[str]) -> int:
     words = [f"--{each}" + ("" if value is None else f"={value}") for each, value in own.items()]
     fields = fields_of(translated(words).words, "srun") | {"name": name}
     fields |= _environment(named.get("export"))
+    fields["per_process"] = max(1, per_task)
+    processors = processes * max(1, per_task)
     if is_step:
-        own_fields = {each: fields[each] for each in ("cwd", "environment") if each in fields}
-        return run_as_step(command, processes, name=name, **own_fields)
-    return _run_as_job(command, processes * max(1, per_task), fields)
+        own_fields = ("name", "cwd", "environment", "per_process")
+        fields = {each: fields[each] for each in own_fields if each in fields}
+        return run_as_step(command, processors, **fields)
+    return _run_as_job(command, processors, fields)
 
 
 def _check_srun(named: Mapping[str, str | None], is_step: bool) -> None:

@@ -226,6 +226,7 @@ class Admission:
         maximum = submission.max_processors
         if maximum is not None and maximum < n:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
+        _check_per_process(submission)
         if submission.topology is not None:
             try:
                 submission.topology.check_start(n)
@@ -361,6 +362,26 @@ class Admission:
                 " less, or let the service's configuration say more under users"
             )
         return priority
+
+
+def _check_per_process(submission: Submission) -> None:
+    """Check the processors of each process.
+
+    Raises
+    ------
+    ReshapeError : they do not fit the number of processors, or the program may be resized.
+    """
+    n, each = submission.processors, submission.per_process
+    if each < 1 or n % each:
+        raise ReshapeError(
+            f"--per-process {each} does not divide the {n} processors of -n: -n counts the"
+            " processors of all processes"
+        )
+    if each > 1 and (submission.topology is not None or submission.max_processors not in (None, n)):
+        raise ReshapeError(
+            "a program whose processes have several processors is not resized: leave --max and"
+            " --topology out, or --per-process"
+        )
 
 
 def _end_signal(submission: Submission) -> EndSignal | None:

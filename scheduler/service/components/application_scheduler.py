@@ -18,7 +18,7 @@ from scheduler.replay.journal_format import LAST_JOB
 from scheduler.replay.journal_reader import Facts, lost_submission
 from scheduler.service.components.admission import Admission, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
-from scheduler.service.components.job_startup import Launch
+from scheduler.service.components.placements import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import describe, encode_summary, task_submission
@@ -366,8 +366,8 @@ class ApplicationScheduler:
         """Describe a job as `info` does, with the place of each rank."""
         info, launch = self.info(job), self._launches.get(job.id)
         if launch is not None and job.state not in FINAL:
-            info.ranks = self._remap.startup.placements.table(job, launch.submission.placement)
-            info.unbound = self._remap.startup.placements.unbound(job, launch.submission)
+            info.ranks = self._remap.startup.placements.table(job)
+            info.unbound = self._remap.startup.placements.unbound(job)
         return info
 
     def _describe(self, job: Job) -> m.JobInfo:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from scheduler.core.core import Core
 from scheduler.launchers.starter import CANNOT_START
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
-from scheduler.model.job import RESIZING, Job, JobState
+from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
@@ -82,8 +82,16 @@ class JobEnds:
         if not gone:
             return events
         if len(gone) == len(statuses):
+            if any(self._is_unknown(step) for step in self._core.steps_of(job.id)):
+                return events  # the step may have ended; the end of the job would cancel it
             return events + self._on_all_gone(job, gone)
         return events + self._on_some_gone(job, gone)
+
+    def _is_unknown(self, step: Job) -> bool:
+        """Whether the agents of a step that ran have still to say what has become of it."""
+        statuses = [self._status(step, group) for group in step.groups]
+        is_alive = any(status is not None and status.alive for status in statuses)
+        return step.state in ACTIVE and None in statuses and not is_alive
 
     def _end_if_newer(self, job: Job) -> None:
         """End a job that has a group or a resize which the journal does not have.

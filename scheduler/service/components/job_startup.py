@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-from dataclasses import dataclass
-from itertools import chain
 
 from msgspec.structs import replace
 
@@ -22,7 +20,7 @@ from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.components.agent_reports import SentCommands
-from scheduler.service.components.placements import Placements
+from scheduler.service.components.placements import Launch, Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path
 
@@ -30,12 +28,13 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which a command is repeated if the agent does not report its effect.
 REPEAT_S = 3.0
-#: Variables of a job that its submission may set otherwise. Each rank has one processor, so a BLAS
-#: with a thread per core would oversubscribe them. UCX warns of requests that a group leaves behind
-#: when it disconnects from another host, which does no harm. It closes idle connections to a host
-#: that has not answered for about 16 s unless its keepalive is off; MPI does not report that, and
-#: the job would hang when the network is back. The service ends the groups of a host that is lost.
-DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
+#: Variables of a job that its submission may set otherwise, besides OMP_NUM_THREADS: a BLAS with a
+#: thread for each core would oversubscribe the processors of a rank. UCX warns of requests that a
+#: group leaves behind when it disconnects from another host, which does no harm. It closes idle
+#: connections to a host that has not answered for about 16 s unless its keepalive is off; MPI does
+#: not report that, and the job would hang when the network is back. The service ends the groups of
+#: a host that is lost.
+DEFAULTS = {"UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 #: Number of the first group of a job; later ones, those of restarts included, have higher numbers.
 FIRST_GROUP = 1
 #: Seconds from SIGTERM to SIGKILL for groups that are not needed any more.
@@ -44,14 +43,6 @@ GRACE_S = 2.0
 MOST_CHARACTERS = 500
 #: Why a job ends whose program may need time for its last output.
 _PATIENT = (JobState.CANCELLED, JobState.TIMEOUT)
-
-
-@dataclass
-class Launch:
-    """How a job is started: its submission, and the token that its processes send."""
-
-    submission: m.Submission
-    token: str
 
 
 class JobStartup:
@@ -78,7 +69,7 @@ class JobStartup:
         self._reports = monitor.reports
         self._launches = launches
         self._kill_wait_s = kill_wait_s
-        self.placements = Placements(core, monitor, binding)
+        self.placements = Placements(core, monitor, launches, binding)
         self._sent = SentCommands(REPEAT_S)
         self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
@@ -106,8 +97,6 @@ class JobStartup:
 
     def nodes_of(self, job: Job, group: int) -> list[str]:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
-        if self.is_script(job):
-            return [self.node_of(job, group)]
         return self.placements.nodes_of(job, group)
 
     def status(self, job: Job, group: int) -> m.GroupStatus | None:
@@ -233,12 +222,12 @@ class JobStartup:
 
     def _start_proxy(self, job: Job, group: int, node: str, command: list[str]) -> None:
         launch = self._launches[job.id].submission
-        ranks = self.placements.ranks(job, group, launch.placement)
-        cpus = self.placements.cpus(job, group, launch)
+        ranks = self.placements.ranks(job, group)
+        cpus = self.placements.cpus(job, group)
         order = m.StartProxy(
             job=job.id,
             group=group,
-            size=sum(where == node for where, _ in ranks),
+            size=sum(rank[0][0] == node for rank in ranks),
             command=command,
             cwd=launch.cwd,
             cpus=cpus.get(node, {}),
@@ -383,8 +372,10 @@ class JobStartup:
         if step is not None:
             world["RESHAPE_STEP"], world[STEP_VARIABLE] = str(step.index), str(job.id)
             world["RESHAPE_PROCESSORS"] = str(size)
+        submission, host = launch.submission, self.host_of(job)
         environment = (
             DEFAULTS
+            | {"OMP_NUM_THREADS": str(submission.per_process)}
             | self.environment(job.id)
             | {
                 "RESHAPE_SERVER": self._server,
@@ -396,29 +387,23 @@ class JobStartup:
             }
             | world
         )
-        submission, host = launch.submission, self.host_of(job)
-        on_hosts = self.placements.nodes_of(job, group)
-        cpus = self.placements.cpus(job, group, submission).get(hosts[0], {})
+        on_hosts = self.placements.hosts_of(job, group)
         if submission.script:
             environment |= {SCRIPT_VARIABLE: "1", "RESHAPE_PROCESSORS": str(size)}
-            cpus = {0: sorted(chain.from_iterable(cpus.values()))} if cpus else {}
-            size = 1
         order = m.StartGroup(
             job=job.id,
             group=group,
-            size=size,
+            size=self.placements.size(job, group),
             argv=submission.argv,
             cwd=submission.cwd,
             environment=environment,
             output=output_path(submission.output, job.id, submission, host),
             error=output_path(submission.error, job.id, submission, host),
             hosts=on_hosts if len(on_hosts) > 1 else [],
-            rank_hosts=self.placements.rank_hosts(job, group, submission.placement)
-            if spans
-            else [],
+            rank_hosts=self.placements.rank_hosts(job, group) if spans else [],
             address=self._reports.agents[hosts[0]].address if spans else "",
             truncate=group == FIRST_GROUP and submission.open_mode == "truncate",
-            cpus=cpus,
+            cpus=self.placements.cpus(job, group).get(hosts[0], {}),
             own_folders=[str(self._directory.path)],
             script=submission.script,
         )

@@ -3,13 +3,17 @@
 A group has one mpiexec, on the host of its first processor; the agents of its other hosts start the
 proxies of that mpiexec. All nodes with the launcher local are on one host, that of the service.
 
-A rank is bound to the CPUs of its processor: a core, or one CPU where the service has more
-processors on the host than there are cores. Where it has more processors than there are CPUs, no
-rank is bound.
+A rank has one processor, or as many as its submission says; the processors of one that spans hosts
+are where the first of them is. The program of a job script has all processors of the job.
+
+A rank is bound to the CPUs of its processors: a core for each, or one CPU where the service has
+more processors on the host than there are cores. Where it has more processors than there are CPUs,
+no rank is bound.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 from scheduler.config.settings import Binding
@@ -20,17 +24,32 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor
 
 
+@dataclass
+class Launch:
+    """How a job is started: its submission, and the token that its processes send."""
+
+    submission: m.Submission
+    token: str
+
+
 class Placements:
     """Maps the processors of groups to hosts, ranks and CPUs.
 
     Parameters
     ----------
+    launches : job number -> how the job is started.
     binding : nodes on which ranks are bound: "hosts", those on other hosts than the service.
     """
 
-    def __init__(self, core: Core, monitor: SystemMonitor, binding: Binding = "none") -> None:
+    def __init__(
+        self,
+        core: Core,
+        monitor: SystemMonitor,
+        launches: dict[int, Launch],
+        binding: Binding = "none",
+    ) -> None:
         self._core, self._monitor, self._binding = core, monitor, binding
-        self._reports = monitor.reports
+        self._launches, self._reports = launches, monitor.reports
 
     @property
     def has_hosts(self) -> bool:
@@ -41,72 +60,109 @@ class Placements:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""
         return next(iter(self._core.machine.by_node(job.groups[group])))
 
-    def nodes_of(self, job: Job, group: int) -> list[str]:
-        """Return the nodes whose agents start processes of a group, one for each of its hosts."""
+    def hosts_of(self, job: Job, group: int) -> list[str]:
+        """Return a node of each host on which a group has processors."""
         if not self.has_hosts:
             return [self.node_of(job, group)]
-        first_nodes: dict[str, str] = {}  # host -> its first node
-        for node in self._core.machine.by_node(job.groups[group]):
+        return self._first_nodes(list(self._core.machine.by_node(job.groups[group])))
+
+    def nodes_of(self, job: Job, group: int) -> list[str]:
+        """Return the nodes whose agents start processes of a group, one for each of its hosts."""
+        per_rank = self._per_rank(job, group)
+        if not self.has_hosts or per_rank == len(job.groups[group]):
+            return [self.node_of(job, group)]
+        if per_rank == 1:
+            return self.hosts_of(job, group)
+        return self._first_nodes([rank[0][0] for rank in self._by_block(job, group)])
+
+    def _first_nodes(self, nodes: list[str]) -> list[str]:
+        """Return the first of these nodes on each of their hosts."""
+        first_nodes: dict[str, str] = {}
+        for node in nodes:
             first_nodes.setdefault(self.host_of(node), node)
         return list(first_nodes.values())
 
-    def ranks(self, job: Job, group: int, placement: m.Placement) -> list[tuple[str, int]]:
-        """Return (node, processor) of each rank of a group.
+    def size(self, job: Job, group: int) -> int:
+        """Return the number of ranks of a group."""
+        return len(job.groups[group]) // self._per_rank(job, group)
 
-        Parameters
-        ----------
-        placement : "block": consecutive ranks on each host; "cyclic": ranks are dealt out to the
-            hosts in turn.
+    def ranks(self, job: Job, group: int) -> list[list[tuple[str, int]]]:
+        """Return (node, processor) of each processor of each rank of a group.
+
+        The ranks are consecutive on each host; or, as the submission says, dealt out to the hosts
+        in turn.
         """
-        by_host: dict[str, list[tuple[str, int]]] = {}
-        for node, held in self._core.machine.by_node(job.groups[group]).items():
-            here = by_host.setdefault(self.host_of(node), [])
-            here.extend((node, number) for number in held)
-        if placement == "cyclic":
-            turns = chain.from_iterable(zip_longest(*by_host.values()))
-            return [rank for rank in turns if rank is not None]
-        return list(chain.from_iterable(by_host.values()))
+        ranks = self._by_block(job, group)
+        if self._launches[job.id].submission.placement == "block":
+            return ranks
+        by_host: dict[str, list[list[tuple[str, int]]]] = {}
+        for rank in ranks:
+            by_host.setdefault(self.host_of(rank[0][0]), []).append(rank)
+        turns = chain.from_iterable(zip_longest(*by_host.values()))
+        return [rank for rank in turns if rank is not None]
 
-    def rank_hosts(self, job: Job, group: int, placement: m.Placement) -> list[int]:
+    def _by_block(self, job: Job, group: int) -> list[list[tuple[str, int]]]:
+        by_host: dict[str, list[tuple[str, int]]] = {}
+        for node, numbers in self._core.machine.by_node(job.groups[group]).items():
+            here = by_host.setdefault(self.host_of(node), [])
+            here.extend((node, number) for number in numbers)
+        held = [*chain.from_iterable(by_host.values())]
+        count = self._per_rank(job, group)
+        return [held[first : first + count] for first in range(0, len(held), count)]
+
+    def _per_rank(self, job: Job, group: int) -> int:
+        """Return the number of processors of each rank of a group."""
+        launch = self._launches.get(job.id)
+        if launch is None:
+            return 1
+        script = launch.submission.script
+        return len(job.groups[group]) if script else launch.submission.per_process
+
+    def rank_hosts(self, job: Job, group: int) -> list[int]:
         """Return the position in `nodes_of` of the host of each rank."""
         nodes = enumerate(self.nodes_of(job, group))
         hosts = {self.host_of(node): position for position, node in nodes}
-        return [hosts[self.host_of(node)] for node, _ in self.ranks(job, group, placement)]
+        return [hosts[self.host_of(rank[0][0])] for rank in self.ranks(job, group)]
 
-    def table(self, job: Job, placement: m.Placement) -> list[m.RankPlace]:
-        """Describe where each rank of each group of a job is."""
+    def table(self, job: Job) -> list[m.RankPlace]:
+        """Describe where each rank of each group of a job is, by the first of its processors."""
         numbers = self._numbers()
         places = []
         for group in job.groups:
             nodes = self.nodes_of(job, group)
             parts = [self._reports.status(node, job.id, group) for node in nodes]
             bound = {rank: c for part in parts if part is not None for rank, c in part.cpus.items()}
-            for rank, (node, processor) in enumerate(self.ranks(job, group, placement)):
+            for rank, ((node, processor), *_) in enumerate(self.ranks(job, group)):
                 core = numbers[node].index(processor)
                 places.append(m.RankPlace(group, rank, node, core, bound.get(rank, [])))
         return places
 
-    def cpus(
-        self, job: Job, group: int, submission: m.Submission
-    ) -> dict[str, dict[int, list[int]]]:
+    def cpus(self, job: Job, group: int) -> dict[str, dict[int, list[int]]]:
         """Return the CPUs of the ranks that are bound, by node of `nodes_of` and by rank."""
-        if self._binding == "none" or not submission.bind:
+        if not self._may_bind(job):
             return {}
         numbers = self._numbers()
         by_starter: dict[str, dict[int, list[int]]] = {}
         starters = {self.host_of(node): node for node in self.nodes_of(job, group)}
-        for rank, (node, processor) in enumerate(self.ranks(job, group, submission.placement)):
-            if cpus := self._cpus_of(node):
-                own = cpus[numbers[node].index(processor)]
-                by_starter.setdefault(starters[self.host_of(node)], {})[rank] = own
+        for number, rank in enumerate(self.ranks(job, group)):
+            host = self.host_of(rank[0][0])
+            own: set[int] = set()
+            for node, processor in rank:
+                if self.host_of(node) == host and (cpus := self._cpus_of(node)):
+                    own.update(cpus[numbers[node].index(processor)])
+            if own:
+                by_starter.setdefault(starters[host], {})[number] = sorted(own)
         return by_starter
 
-    def unbound(self, job: Job, submission: m.Submission) -> dict[str, str]:
+    def unbound(self, job: Job) -> dict[str, str]:
         """Say why ranks of a job are not bound, by node; empty where binding is off."""
-        if self._binding == "none" or not submission.bind:
+        if not self._may_bind(job):
             return {}
-        nodes = {node for group in job.groups for node, _ in self.ranks(job, group, "block")}
+        nodes = {node for held in job.groups.values() for node in self._core.machine.by_node(held)}
         return {node: why for node in sorted(nodes) if (why := self._why_unbound(node))}
+
+    def _may_bind(self, job: Job) -> bool:
+        return self._binding != "none" and self._launches[job.id].submission.bind
 
     def _why_unbound(self, node: str) -> str:
         agent = self._reports.agents.get(node)

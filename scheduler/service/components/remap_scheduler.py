@@ -184,8 +184,10 @@ class RemapScheduler:
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.group != message.group:
             return m.Abandon(id=message.id, why="the job does not need this group any more")
-        if message.size != len(job.groups[message.group]):
-            return m.Abandon(id=message.id, why=wrong_size(message.size, job, message.group))
+        started = len(job.groups[message.group])
+        if message.size != started:
+            why = wrong_size(message.size, job, message.group, started)
+            return m.Abandon(id=message.id, why=why)
         transaction.joiner, transaction.joiner_request = peer, message.id
         if transaction.phase == "starting":
             transaction.start_s = time.monotonic() - transaction.begun
@@ -377,10 +379,10 @@ def _check_amounts(message: msgspec.Struct, *names: str) -> None:
             raise ReshapeError(f"{name} must be a finite number >= 0, got {value}")
 
 
-def wrong_size(size: int, job: Job, group: int) -> str:
+def wrong_size(size: int, job: Job, group: int, started: int) -> str:
     """Describe a group that came up with another number of processes than it was started with."""
     return (
-        f"group {group} of job {job.id} was started with {len(job.groups[group])} processes and "
+        f"group {group} of job {job.id} was started with {started} processes and "
         f"its communicator has {size}: mpi4py is bound to another MPI than the mpiexec in use; "
         "see 'reshape doctor'"
     )

@@ -146,6 +146,7 @@ def submission_command(submission: m.Submission) -> str:
     options = {
         "-n": submission.processors,
         "--max": submission.max_processors,
+        "--per-process": submission.per_process if submission.per_process > 1 else None,
         "--walltime": f"{submission.walltime_s:g}s",
         "--partition": submission.partition,
         "--array": submission.array,

@@ -179,3 +179,28 @@ def test_a_task_of_an_array_has_steps(desk: Desk) -> None:
     task = array + 1
     assert run(desk, task, token(desk, task), "a") == m.StepAccepted(step=4, label="1_4.0")
     assert labels(desk, steps=True) == ["1", "1_4", "1_5", "1_4.0"]
+
+
+def test_a_step_that_has_ended_before_its_job_is_not_cancelled(desk: Desk, tmp_path: Path) -> None:
+    """The service hears of both ends at once, or of that of the job first."""
+    desk.hello()
+    for _ in range(2):
+        number, secret = batch(desk, processors=1)
+        run(desk, number, secret, "a")
+    groups = {job: m.GroupStatus(job=job, group=1, alive=True) for job in (1, 2, 3, 4)}
+    desk.hello([*groups.values()])
+    ended = {job: m.GroupStatus(job=job, group=1, alive=False) for job in groups}
+    desk.hello([ended[1], ended[2], groups[3], groups[4]])
+    assert [info(desk, job).state for job in (1, 2)] == ["COMPLETED", "COMPLETED"]
+
+    desk.components.journal.close()
+    again = Desk(tmp_path)
+    again.hello()
+    asked = [order.job for _, order in again.sent if isinstance(order, m.ReportEnd)]
+    assert sorted(asked) == [3, 4], "the journal has lost their ends"
+    again.hello([ended[3]])
+    assert [info(again, job).state for job in (3, 4)] == ["RUNNING", "RUNNING"]
+    again.hello([ended[3], ended[4]])
+    again.driver.tick(start_agents=False, heard_all=False)
+    again.turn()
+    assert [info(again, job).state for job in (3, 4)] == ["COMPLETED", "COMPLETED"]

@@ -127,6 +127,23 @@ def test_srun_outside_of_a_job_runs_one(programs: SlurmPrograms) -> None:
     assert programs.run("srun", "sh", "-c", "echo no >&2; exit 4", code=4).startswith("no\n")
 
 
+def test_tasks_of_several_processors(programs: SlurmPrograms, shared_service: Any) -> None:
+    program = "echo $SLURM_PROCID of $SLURM_NTASKS $OMP_NUM_THREADS"
+    told = programs.run("srun", "-n", "2", "-c", "3", "sh", "-c", program)
+    assert sorted(told.split("\n")) == ["", "0 of 2 3", "1 of 2 3"]
+    script = """#!/bin/sh
+#SBATCH -n 2 -c 2
+srun sh -c 'echo $SLURM_PROCID $OMP_NUM_THREADS' | sort
+reshape run -n 4 --per-process 4 sh -c 'echo one $OMP_NUM_THREADS'
+srun -n 3 true 2>&1
+"""
+    job = int(programs.run("sbatch", "--parsable", stdin=script))
+    shared_service.wait(job)
+    *lines, refused = (shared_service.work / f"slurm-{job}.out").read_text().splitlines()
+    assert lines == ["0 2", "1 2", "one 4"]
+    assert f"the step asks for 6 processors, job {job} has 4: ask for fewer" in refused
+
+
 def test_what_a_step_cannot_have_is_refused(programs: SlurmPrograms, shared_service: Any) -> None:
     script = "#!/bin/sh\nsrun --time=1 true || srun --export=ALL,FOO=new sh -c 'echo $FOO'\n"
     job = int(programs.run("sbatch", "--parsable", stdin=script))
