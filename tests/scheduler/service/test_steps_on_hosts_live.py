@@ -15,8 +15,8 @@ pytestmark = pytest.mark.hosts
 
 SCRIPT = """
 reshape run -n 2 hostname
-reshape run -n 1 sh -c 'hostname; touch left; until test -e right; do sleep 0.05; done' & left=$!
-reshape run -n 1 sh -c 'until test -e left; do sleep 0.05; done; hostname; touch right' && wait $left
+reshape run -n 1 sh -c 'hostname; touch left; until test -e right; do sleep 0.05; done' & a=$!
+reshape run -n 1 sh -c 'until test -e left; do sleep 0.05; done; hostname; touch right' && wait $a
 got=$(reshape run -n 1 sh -c 'echo piped; exit 4'); echo $got $?
 reshape queue 2>/dev/null || echo no more than its steps
 """
