@@ -46,9 +46,8 @@ def slurm_variables(
     """
     rank = int(environment.get("PMI_RANK", 0))
     local = int(environment.get("MPI_LOCALRANKID", rank))
-    per_node = int(environment.get("MPI_LOCALNRANKS", tasks))
-    nodes = max(1, -(-tasks // max(1, per_node)))
-    host = socket.gethostname()
+    hosts = environment.get("RESHAPE_NODELIST") or socket.gethostname()
+    nodes = hosts.count(",") + 1
     found = {slurm: environment[own] for slurm, own in _SAME.items() if own in environment}
     found |= {
         "SLURM_JOB_NAME": name,
@@ -56,9 +55,9 @@ def slurm_variables(
         "SLURM_NPROCS": str(tasks),
         "SLURM_JOB_NUM_NODES": str(nodes),
         "SLURM_NNODES": str(nodes),
-        "SLURM_JOB_NODELIST": host,
-        "SLURM_NODELIST": host,
-        "SLURM_NODEID": str(rank // max(1, per_node)),
+        "SLURM_JOB_NODELIST": hosts,
+        "SLURM_NODELIST": hosts,
+        "SLURM_NODEID": str(_position(socket.gethostname(), hosts.split(","))),
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local),
         "SLURM_SUBMIT_DIR": os.getcwd(),
@@ -69,6 +68,11 @@ def slurm_variables(
         found |= {"SLURM_CPUS_PER_TASK": str(cpus_per_task)}
         found |= {"OMP_NUM_THREADS": str(cpus_per_task)}
     return found | _HYDRA
+
+
+def _position(host: str, hosts: list[str]) -> int:
+    """Position of a host in a list; 0 if it is not there."""
+    return hosts.index(host) if host in hosts else 0
 
 
 def command(

@@ -87,8 +87,13 @@ class JobStartup:
         """Return the host whose agent starts the mpiexec of a job's first group; "": none yet."""
         if not job.groups:
             return ""
-        agent = self._reports.agents.get(self.node_of(job, min(job.groups)))
-        return "" if agent is None else agent.host or socket.gethostname()
+        node = self.node_of(job, min(job.groups))
+        return self._name_of_host(node) if node in self._reports.agents else ""
+
+    def _name_of_host(self, node: str) -> str:
+        """Name the host of a node as it does itself, as far as its agent has said so."""
+        agent = self._reports.agents.get(node)
+        return node if agent is None else agent.host or socket.gethostname()
 
     def is_script(self, job: Job) -> bool:
         """Whether the program of a job is a script, which runs once."""
@@ -362,41 +367,15 @@ class JobStartup:
         if spans and not all(node in self._reports.agents for node in hosts):
             return  # again when all agents report
         self._sent.forget(job.id, -1)  # what this start leaves is removed immediately, too
-        launch = self._launches[job.id]
-        world = {}
-        if role == "first" and job.restarts:
-            role = "restart"
-            sizes = (f"{number}:{len(held)}" for number, held in job.groups.items())
-            world["RESHAPE_GROUPS"] = " ".join(sizes)
-        step, size = job.spec.step_of, len(job.groups[group])
-        if step is not None:
-            world["RESHAPE_STEP"], world[STEP_VARIABLE] = str(step.index), str(job.id)
-            world["RESHAPE_PROCESSORS"] = str(size)
-        submission, host = launch.submission, self.host_of(job)
-        environment = (
-            DEFAULTS
-            | {"OMP_NUM_THREADS": str(submission.per_process)}
-            | self.environment(job.id)
-            | {
-                "RESHAPE_SERVER": self._server,
-                "RESHAPE_JOB": str(job.id if step is None else step.job),
-                "RESHAPE_GROUP": str(group),
-                "RESHAPE_TOKEN": launch.token,
-                "RESHAPE_SHM": str(self._directory.shm(job.id)),
-                "RESHAPE_ROLE": role,
-            }
-            | world
-        )
-        on_hosts = self.placements.hosts_of(job, group)
-        if submission.script:
-            environment |= {SCRIPT_VARIABLE: "1", "RESHAPE_PROCESSORS": str(size)}
+        submission, host = self._launches[job.id].submission, self.host_of(job)
+        on_hosts = self.placements.hosts_of(job, group) if submission.script else hosts
         order = m.StartGroup(
             job=job.id,
             group=group,
             size=self.placements.size(job, group),
             argv=submission.argv,
             cwd=submission.cwd,
-            environment=environment,
+            environment=self._variables(job, group, role),
             output=output_path(submission.output, job.id, submission, host),
             error=output_path(submission.error, job.id, submission, host),
             hosts=on_hosts if len(on_hosts) > 1 else [],
@@ -408,6 +387,32 @@ class JobStartup:
             script=submission.script,
         )
         self._command(self.node_of(job, group), job.id, group, order)
+
+    def _variables(self, job: Job, group: int, role: str) -> dict[str, str]:
+        """Return the environment of the processes of a group."""
+        launch, step = self._launches[job.id], job.spec.step_of
+        submission = launch.submission
+        hosts = map(self._name_of_host, self.placements.hosts_of(job, group))
+        world = {
+            "RESHAPE_SERVER": self._server,
+            "RESHAPE_JOB": str(job.id if step is None else step.job),
+            "RESHAPE_GROUP": str(group),
+            "RESHAPE_TOKEN": launch.token,
+            "RESHAPE_SHM": str(self._directory.shm(job.id)),
+            "RESHAPE_ROLE": role,
+            "RESHAPE_NODELIST": ",".join(dict.fromkeys(hosts)),
+        }
+        if role == "first" and job.restarts:
+            sizes = (f"{number}:{len(held)}" for number, held in job.groups.items())
+            world |= {"RESHAPE_ROLE": "restart", "RESHAPE_GROUPS": " ".join(sizes)}
+        if step is not None or submission.script:
+            world["RESHAPE_PROCESSORS"] = str(len(job.groups[group]))
+        if step is not None:
+            world |= {"RESHAPE_STEP": str(step.index), STEP_VARIABLE: str(job.id)}
+        if submission.script:
+            world[SCRIPT_VARIABLE] = "1"
+        threads = {"OMP_NUM_THREADS": str(submission.per_process)}
+        return DEFAULTS | threads | submission.environment | world
 
     def _command(self, node: str, job: int, group: int, message: m.Message) -> None:
         # At most one command of a kind is under way to a group; a kill may follow a start at once.

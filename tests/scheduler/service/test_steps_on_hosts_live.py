@@ -14,7 +14,10 @@ from scheduler.protocol import messages as m
 pytestmark = pytest.mark.hosts
 
 SCRIPT = """
-reshape run -n 2 hostname
+SLURM="python -P -m scheduler.client.slurm.variables --tasks=2 --cpus-per-task=0 --name=x --"
+SHOW='echo $SLURM_JOB_NODELIST $SLURM_JOB_NUM_NODES $SLURM_NODEID $SLURM_PROCID'
+$SLURM sh -c "$SHOW"
+reshape run -n 2 $SLURM sh -c "$SHOW"
 reshape run -n 1 sh -c 'hostname; touch left; until test -e right; do sleep 0.05; done' & a=$!
 reshape run -n 1 sh -c 'until test -e left; do sleep 0.05; done; hostname; touch right' && wait $a
 got=$(reshape run -n 1 sh -c 'echo piped; exit 4'); echo $got $?
@@ -34,9 +37,10 @@ def test_steps_of_a_script_on_other_hosts(tmp_path: Path) -> None:
         output = cluster.output(job)
         assert ended.state == "COMPLETED", output
         lines = [line for line in output.splitlines() if not line.startswith("reshape:")]
-        assert sorted(lines[:2]) == ["n1", "n2"]
-        assert sorted(lines[2:4]) == ["n1", "n2"], "side by side, each on a host of its own"
-        assert lines[4:] == ["piped 4", "no more than its steps"]
+        assert lines[0] == "n1,n2 2 0 0"
+        assert sorted(lines[1:3]) == ["n1,n2 2 0 0", "n1,n2 2 1 1"]
+        assert sorted(lines[3:5]) == ["n1", "n2"], "side by side, each on a host of its own"
+        assert lines[5:] == ["piped 4", "no more than its steps"]
         codes = [cluster.job(number).exit_code for _, number in cluster.job(job).steps]
         assert codes == [0, 0, 0, 4]
 

@@ -88,6 +88,7 @@ def test_processes_of_two_processors_over_hosts(
     order = start(desk)
     assert order.size == number // 2
     assert order.rank_hosts == ranks
+    assert order.hosts == (hosts if ranks else [])
     placements = desk.components.startup.placements
     assert placements.nodes_of(desk.components.core.jobs[1], 1) == hosts
     (told,) = desk.ask(b"client", m.ListJobs(job=1))
