@@ -7,7 +7,6 @@ import secrets
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,7 +16,7 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.wire.identity import Identity, identity_of_script
 from scheduler.client.options import per_process_option
-from scheduler.client.scripts.step_output import StepOutput, has_own_error
+from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.scripts.step_session import StepSession
 from scheduler.client.submission import prepare
 from scheduler.client.tables import exit_status
@@ -114,20 +113,11 @@ def run_as_step(
     if fields.get("per_process"):  # the processes of the step have more threads than the script
         environment = fields.get("environment") or os.environ
         fields["environment"] = {k: v for k, v in environment.items() if k != "OMP_NUM_THREADS"}
-    own: list[StepOutput] = []
-    if not output:
-        fields["open_mode"] = "append"
-        own.append(StepOutput(Path.cwd(), 1))
-        output = own[0].name
-        if not error and has_own_error():
-            own.append(StepOutput(Path.cwd(), 2))
-            error = own[1].name
-    try:
-        submission = prepare(argv, count, output=output, error=error, **fields)
-        return _run(script, submission, own)
-    finally:
-        for each in own:
-            each.close()
+    files = {"output": output, "error": error}
+    if output:
+        return _run(script, prepare(argv, count, **files | fields), [])
+    with own_outputs(error=not error) as own:
+        return _run(script, prepare(argv, count, **files | files_of(own) | fields), own)
 
 
 def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutput]) -> int:

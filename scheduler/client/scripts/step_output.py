@@ -2,7 +2,7 @@
 
 The same holds for its standard error. If that of `reshape run` is a file, the step appends to it by
 itself. For a pipe or a terminal, the step writes to a file in the working directory, which
-`reshape run` follows and removes.
+`reshape run` follows and removes. The `srun` of `reshape slurm-commands` does so for its jobs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -80,3 +82,27 @@ def has_own_error() -> bool:
         return not os.path.samestat(os.fstat(1), os.fstat(2))
     except OSError:  # one of them is closed
         return False
+
+
+@contextmanager
+def own_outputs(*, error: bool) -> Iterator[list[StepOutput]]:
+    """Give the standard output of this process to a step, and its standard error if it differs.
+
+    Parameters
+    ----------
+    error : whether the step gets the standard error, too.
+    """
+    outputs = [StepOutput(Path.cwd(), 1)]
+    try:
+        if error and has_own_error():
+            outputs.append(StepOutput(Path.cwd(), 2))
+        yield outputs
+    finally:
+        for output in outputs:
+            output.close()
+
+
+def files_of(outputs: list[StepOutput]) -> dict[str, str]:
+    """Fields of the submission of a step that writes to these outputs."""
+    names = zip(("output", "error"), outputs, strict=False)
+    return {"open_mode": "append"} | {name: output.name for name, output in names}

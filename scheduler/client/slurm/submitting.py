@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import JobScript, read_script, script_of_text, wrapped
 from scheduler.client.scripts.script_submission import fields_of, options_of, script_submission
 from scheduler.client.scripts.slurm_options import SBATCH, Known, count, tasks, translated
+from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.slurm import variables
 from scheduler.client.submission import prepare
 from scheduler.client.tables import exit_status
@@ -31,6 +31,8 @@ _OF_COMMAND = ("parsable", "wait", "wrap", "quiet", "verbose", "export")
 _EXPORT = "--export="
 #: What is left of an environment with ``--export=NONE``.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "RESHAPE_DIR", "RESHAPE_ACCESS")
+#: Seconds between looks at the output of a job of srun.
+COPY_EVERY_S = 0.3
 #: Options of srun that are not there, and those that are there for a job but not for a step.
 _NOT_THERE = ("pty", "input", "label")
 _NOT_OF_STEP = ("time", "signal", "hold", "requeue", "begin", "dependency")
@@ -173,30 +175,27 @@ def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> 
     """Submit a job, wait for it, and print its output; a signal cancels the job."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    folder = tempfile.mkdtemp(prefix="srun-")
-    files = {"output": f"{folder}/out", "error": f"{folder}/err"}
-    try:
-        with Client() as service:
-            fields = _with_queue(service, fields) | files
-            submission = prepare(command, processors, **fields)
-            answer = service.request(m.Submit(submission=submission))
-            assert isinstance(answer, m.Submitted)
-            ended = _end_of(service.job(answer.job))
-        for path, stream in zip(files.values(), (sys.stdout, sys.stderr), strict=True):
-            if Path(path).exists():
-                with Path(path).open("rb") as file:
-                    shutil.copyfileobj(file, stream.buffer)
-                stream.flush()
+    with own_outputs(error=True) as outputs, Client() as service:
+        fields = _with_queue(service, fields) | files_of(outputs)
+        submission = prepare(command, processors, **fields)
+        answer = service.request(m.Submit(submission=submission))
+        assert isinstance(answer, m.Submitted)
+        ended = _end_of(service.job(answer.job), outputs)
+        with suppress(BrokenPipeError):
+            for output in outputs:
+                output.copy()
         return exit_status(ended)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end_of(job: JobHandle) -> JobInfo:
-    """Wait for the end of a job, which a signal to this process cancels."""
+def _end_of(job: JobHandle, outputs: Sequence[StepOutput]) -> JobInfo:
+    """Wait for the end of a job; a signal to this process, or a closed pipe, cancels it."""
     try:
-        return job.wait()
-    except KeyboardInterrupt:
+        while True:
+            with suppress(TimeoutError):
+                return job.wait(COPY_EVERY_S)
+            for output in outputs:
+                output.copy()
+    except (KeyboardInterrupt, BrokenPipeError):
         with Client() as service:  # the connection of the job may wait for an answer
             own = service.job(job.id)
             own.cancel()

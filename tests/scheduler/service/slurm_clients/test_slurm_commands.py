@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from slurm_programs import SlurmPrograms
-from waiting import wait_until
 
 from scheduler.client.slurm.programs import slurm_commands
-from scheduler.protocol import messages as m
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=case --time=5 --mem=4GB --nodes=1 --ntasks-per-node=2 --wckey=x
@@ -158,24 +156,21 @@ def test_what_a_step_cannot_have_is_refused(programs: SlurmPrograms, shared_serv
 def test_a_signal_to_srun_cancels_its_job(
     programs: SlurmPrograms, shared_service: Any, tmp_path: Path, number: int
 ) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    done = subprocess.Popen(
-        ["srun", "-J", f"ended-{number}", "sleep", "60"],
-        env=programs.environment | {"TMPDIR": str(temporary)},
-        cwd=shared_service.work,
-    )
-    name = f"ended-{number}"
-    job = wait_until(
-        lambda: next(
-            (each.job for each in shared_service.ask(m.ListJobs()).jobs if each.name == name), 0
-        )
-    )
-    shared_service.until(job, "RUNNING")
-    done.send_signal(number)
-    assert done.wait(60) != 0
-    assert shared_service.job(job).state == "CANCELLED"
-    assert [*temporary.glob("srun-*")] == []
+    program = f"echo begun $RESHAPE_JOB; exec sleep 6{number}"
+    with subprocess.Popen(
+        ["srun", "sh", "-c", program],
+        env=programs.environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as done:
+        assert done.stdout is not None
+        told, job = done.stdout.readline().split()  # while the job runs
+        done.send_signal(number)
+        assert done.wait(60) != 0
+    assert told == "begun"
+    assert shared_service.job(int(job)).state == "CANCELLED"
+    assert [*tmp_path.glob(".*")] == []
 
 
 def test_commands_of_an_interpreter_whose_path_has_spaces(
