@@ -61,12 +61,12 @@ BY_MESSAGES = (
 
 def measure(mib: int, verify: bool, messages: bool) -> None:
     """Expand a job twice, contract it once, and print the table."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as outputs:
         place = ("--dir", folder)
         serve = ("--processors", "6", "--scenario", "fcfs-pr", "--background")
         reshape_command("serve", *place, *serve, *(["--verify"] if verify else []))
         try:
-            output = ("--output", f"{folder}/out")
+            output = ("--output", f"{outputs}/out")
             size = ("-n", "2", "--max", "6", "--topology", "arbitrary:step=2", "--walltime", "10")
             start = ("-c", BY_MESSAGES) if messages else ("-m", "apps.synthetic")
             program = (sys.executable, *start, "--mib", str(mib), "--alpha", "0.95")
