@@ -121,7 +121,8 @@ class Plan(Routes):
         a : this rank's local source array, shape ``source.local_shape(process)``, or None if the
             rank has no source process. Any strides; not changed.
         b : this rank's local target array, shape ``target.local_shape(process)``, or None if the
-            rank has no target process. Same dtype as ``a``, any strides, must not overlap ``a``.
+            rank has no target process. Same dtype as ``a``, any strides. It must not overlap ``a``,
+            but may be ``a`` itself on a rank that the plan `keeps`: there nothing is copied.
         order : order of the elements in the messages, the same on every rank. Any order is correct
             with any arrays; the memory order of the arrays is the fast one.
         max_extra_bytes : limit of the memory for messages on a rank, the same on every rank. With
@@ -184,8 +185,9 @@ class Plan(Routes):
         sources : local array of each source process, shape ``source.local_shape(p)``, any strides:
             a mapping, or a function that is called once for each source process that has elements
             of the part. Not changed.
-        b : shape ``target.local_shape(process)``, dtype of the sources, any strides. Must not
-            overlap any of them.
+        b : shape ``target.local_shape(process)``, dtype of the sources, any strides. It must not
+            overlap any of them, but may be one of them if the plan `keeps` the rank of the process:
+            then nothing is copied.
 
         Raises
         ------

@@ -62,6 +62,8 @@ def gather(
         for copy in last.copies:
             copy()
         return last
+    if routes.keeps(routes.target_ranks[process]) and all(is_same_memory(a, b) for a in arrays):
+        return None
     prepared = PreparedGather(KeptArrays(b), KeptArrays(*arrays), [])
     is_small = prepared.target.nbytes + prepared.sources.nbytes <= tuning.kept_gather_bytes
     target = array_region(b, "target")
@@ -87,6 +89,12 @@ def _check_target(routes: Routes, process: int, b: NDArray[Any]) -> None:
         raise ValueError(f"target process {process}: dtype {b.dtype} holds objects")
     if not b.flags.writeable:
         raise ValueError(f"target process {process}: the target array is read-only")
+
+
+def is_same_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether each element of ``a`` is the same memory as that of ``b``."""
+    same_shape = (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+    return a is b or (same_shape and a.ctypes.data == b.ctypes.data)
 
 
 def check_source(routes: Routes, process: int, a: NDArray[Any], b: NDArray[Any]) -> None:

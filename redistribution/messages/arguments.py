@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.copies.gather import check_source
+from redistribution.copies.gather import check_source, is_same_memory
 from redistribution.plans.routes import Routes
 from redistribution.plans.transfers import Order, Transfer
 
@@ -46,11 +46,20 @@ class Arguments(NamedTuple):
     def copies(self) -> list[tuple[Transfer, NDArray[Any] | None]]:
         """What this rank copies without messages, and the arrays to copy it from."""
         routes, rank = self.routes, self.comm.rank
+        if self.is_kept:
+            return []
         return [
             (t, self.a if t.peer == rank else (self.sources or {})[routes.source_process[t.peer]])
             for t in routes.incoming(rank)
             if routes.is_near(rank, t.peer)
         ]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether one array is the source part and the target part of this rank."""
+        if self.a is None or self.b is None:
+            return False
+        return is_same_memory(self.a, self.b) and self.routes.keeps(self.comm.rank)
 
     @property
     def itemsize(self) -> int:
@@ -94,7 +103,7 @@ class Arguments(NamedTuple):
         if a is not None and b is not None:
             if a.dtype != b.dtype:
                 return f"rank {rank}: source has dtype {a.dtype}, target has dtype {b.dtype}"
-            if np.may_share_memory(a, b):
+            if np.may_share_memory(a, b) and not self.is_kept:
                 return f"rank {rank}: source and target arrays overlap in memory"
         if b is not None and not b.flags.writeable:
             return f"rank {rank}: the target array is read-only"

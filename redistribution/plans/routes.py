@@ -143,6 +143,31 @@ class Routes:
         """Whether two ranks exchange elements without messages: they are one, or on one host."""
         return rank == other or (self.hosts is not None and self.hosts[rank] == self.hosts[other])
 
+    def keeps(self, rank: int) -> bool:
+        """Whether the target part of ``rank`` is its source part, so that one array can be both.
+
+        This holds for the copies of a replicated array on ranks that had one before, and for a
+        part that a change of layout leaves as it is. The rank receives nothing, but it may send.
+
+        Examples
+        --------
+        >>> from redistribution import Cuts, Replicated
+        >>> routes = Routes(Replicated((9,), 2), Replicated((9,), 3), (0, 1), (0, 1, 2))
+        >>> [routes.keeps(rank) for rank in range(3)]
+        [True, True, False]
+        """
+        if rank not in self.source_process or rank not in self.target_process:
+            return False
+        shape = self.target.local_shape(self.target_process[rank])
+        if self.source.local_shape(self.source_process[rank]) != shape:
+            return False
+        return math.prod(shape) == 0 or any(
+            transfer.peer == rank
+            and transfer.shape == shape
+            and all(run.is_in_place for along in transfer.runs for run in along)
+            for transfer in self.incoming(rank)
+        )
+
     def common_elements(self) -> NDArray[np.int64]:
         """Number of elements that each source process has in common with each target process.
 

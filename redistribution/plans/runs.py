@@ -38,6 +38,12 @@ class Run(NamedTuple):
     target_step: int
     message: int
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether all indices of the sender and of the receiver are the same."""
+        same_steps = self.repeats == 1 or self.source_step == self.target_step
+        return self.source == self.target and same_steps
+
 
 def extent_of(runs: Sequence[Run]) -> int:
     """Extent of the message that ``runs`` fill."""

@@ -122,6 +122,19 @@ def test_kept_copies_are_used_for_unchanged_arrays_only():
         plan.gather(1, sources.__getitem__, wide)
 
 
+def test_one_array_serves_as_the_source_and_the_target_that_a_rank_keeps():
+    plan = Plan(Cuts((6,), (0, 2, 6)), Cuts((6,), (0, 2, 4, 6)))
+    sources = {0: np.array([0, 1]), 1: np.array([2, 3, 4, 5])}
+    plan.gather(0, sources, sources[0])
+    plan.gather(0, sources, sources[0][:])
+    np.testing.assert_array_equal(sources[0], [0, 1])
+    # A part with the same memory, but other elements, and one of the same elements in other places.
+    with pytest.raises(ValueError, match="source process 1: its array overlaps"):
+        plan.gather(1, sources, sources[1][:2])
+    with pytest.raises(ValueError, match="source process 0: its array overlaps"):
+        plan.gather(0, sources, sources[0][::-1])
+
+
 def test_errors_name_bad_arguments():
     plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
     good = {0: np.zeros(3), 1: np.ones(3)}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout, draw_ranks
 
-from redistribution import BlockCyclic, Cuts, Plan
+from redistribution import BlockCyclic, Cuts, Plan, Replicated
 
 
 @st.composite
@@ -74,6 +74,41 @@ def test_the_schedule_of_sudarsan_and_ribbens_on_a_small_grid():
         [(0, 10), (1, 11), (2, 14), (3, 15)],
         [(0, 12), (1, 13), (2, 16), (3, 17)],
     ]
+
+
+@st.composite
+def similar_layouts(draw):
+    """Plans between layouts that often have equal parts, and the plan's ranks."""
+
+    def integer(low, high):
+        return draw(st.integers(low, high))
+
+    shape = tuple(integer(0, 8) for _ in range(integer(1, 2)))
+    source = draw_layout(integer, shape, ranks=4)
+    pairs = [
+        (source, source),
+        (Replicated(shape, integer(1, 4)), Replicated(shape, integer(1, 4))),
+        (source, draw_layout(integer, shape, ranks=4)),
+    ]
+    pair = pairs[integer(0, 2)]
+    ranks = [
+        range(layout.nprocs) if integer(0, 1) else draw_ranks(integer, layout.nprocs, 5)
+        for layout in pair
+    ]
+    return Plan(*pair, *ranks)
+
+
+@examples(400)
+@given(similar_layouts())
+def test_a_rank_keeps_a_part_with_the_same_elements_in_the_same_places(plan):
+    array = np.arange(np.prod(plan.source.shape, dtype=int)).reshape(plan.source.shape)
+    for rank in range(plan.size + 1):
+        p, q = plan.source_process.get(rank), plan.target_process.get(rank)
+        is_kept = p is not None and q is not None
+        if is_kept:
+            before = array[np.ix_(*plan.source.global_indices(p))]
+            is_kept = np.array_equal(before, array[np.ix_(*plan.target.global_indices(q))])
+        assert plan.keeps(rank) == is_kept
 
 
 @st.composite
