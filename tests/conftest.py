@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether expected outputs are written instead of compared."""
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary directory whose path is short enough for sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="reshape-t-") as folder:
+        yield Path(folder)

@@ -78,8 +78,31 @@ class JobFolders(ABC):
 
 
 _LONGEST_SOCKET_PATH = 100
+#: Longest path of a temporary directory in which there is room for a folder with sockets.
+_LONGEST_TEMPORARY = 107 - len("/reshape-0123456789abcdef/gate-31")
 #: Sockets between a gate and its service: connections whose keys are verified at the same time.
 LANES = 32
+
+
+def _check_temporary(directory: Path) -> None:
+    """Check that the system's temporary directory can hold the sockets of a service.
+
+    Parameters
+    ----------
+    directory : that of the service, whose own path is too long for a socket.
+
+    Raises
+    ------
+    ReshapeError : its path is too long, too.
+    """
+    temporary = tempfile.gettempdir()
+    if len(os.fsencode(temporary)) > _LONGEST_TEMPORARY:
+        raise ReshapeError(
+            f"there is no place for a socket: the paths of {directory} and of the temporary"
+            f" directory {temporary} are too long; choose a --dir of at most"
+            f" {_LONGEST_SOCKET_PATH - len('/socket')} bytes, or set TMPDIR to a path of at most"
+            f" {_LONGEST_TEMPORARY}"
+        )
 
 
 class ServiceDirectory(JobFolders):
@@ -99,8 +122,11 @@ class ServiceDirectory(JobFolders):
 
         Raises
         ------
-        ReshapeError : the directory cannot be created, or belongs to another user.
+        ReshapeError : the directory cannot be created, belongs to another user, or has a path that
+            leaves no place for a socket.
         """
+        if not self._socket_fits:
+            _check_temporary(self.path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._restrict()

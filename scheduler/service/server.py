@@ -186,7 +186,7 @@ class Service:
         survive_hangup()
         try:
             self._connections.bind()
-        except (ReshapeError, OSError):
+        except Exception:
             self._discard()
             raise
         self._write_server_file()

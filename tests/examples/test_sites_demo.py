@@ -15,6 +15,7 @@ import pytest
 from demo_processes import check_pictures, demo_results, of_the_demo, wait_for_programs
 from paths import EXAMPLES
 from process_words import words_of
+from waiting import LIMIT_S
 
 from scheduler.node.directory import ServiceDirectory
 
@@ -22,11 +23,10 @@ COMMAND = [sys.executable, str(EXAMPLES / "sites" / "sites_demo.py"), "--process
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path, temporary: Path) -> dict[str, str]:
     """An environment with a home and a temporary directory of this test."""
-    for name in ("t", "home"):
-        (tmp_path / name).mkdir()
-    given = {"TMPDIR": str(tmp_path / "t"), "HOME": str(tmp_path / "home")}
+    (tmp_path / "home").mkdir()
+    given = {"TMPDIR": str(temporary), "HOME": str(tmp_path / "home")}
     rest = {name: value for name, value in os.environ.items() if name != "RESHAPE_SUBMISSIONS"}
     return rest | given
 
@@ -43,7 +43,7 @@ def simulated_choices(folder: Path, metric: str) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_the_demo_sends_one_workload_by_each_metric(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, temporary: Path, environment: dict[str, str]
 ) -> None:
     out = tmp_path / "out"
     words = ["--sites", "3", "--jobs", "5", "--seed", "3", "--metric", "wait", "--metric", "queue"]
@@ -67,14 +67,14 @@ def test_the_demo_sends_one_workload_by_each_metric(
         check_pictures(its["pictures"])
         compared = simulated_choices(out / metric, metric)
         assert (compared["jobs"], compared["same"]) == (5, 5), compared
-    assert of_the_demo(tmp_path / "t") == []
-    assert os.listdir(tmp_path / "t") == []
+    assert of_the_demo(temporary) == []
+    assert os.listdir(temporary) == []
     assert not (tmp_path / "home" / ".reshape").exists(), "no record among those of the user"
 
 
 @pytest.mark.parametrize("victim", ["a site", "the demo"])
 def test_services_of_sites_end_with_the_demo(
-    victim: str, tmp_path: Path, environment: dict[str, str]
+    victim: str, tmp_path: Path, temporary: Path, environment: dict[str, str]
 ) -> None:
     with subprocess.Popen(
         [*COMMAND, "--sites", "2", "--jobs", "4", "--out", str(tmp_path / "out")],
@@ -83,15 +83,15 @@ def test_services_of_sites_end_with_the_demo(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        wait_for_programs(tmp_path / "t")
+        wait_for_programs(temporary)
         if victim == "a site":
-            site = next(p for p in of_the_demo(tmp_path / "t") if "serve" in words_of(p))
+            site = next(p for p in of_the_demo(temporary) if "serve" in words_of(p))
             words = site.cmdline()
             memory = ServiceDirectory(Path(words[words.index("--dir") + 1])).memory
             site.kill()
         else:
             process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=LIMIT_S)
     if victim == "a site":
         shutil.rmtree(memory)  # its next start would need it
         assert process.returncode == 1
@@ -99,6 +99,6 @@ def test_services_of_sites_end_with_the_demo(
     else:
         assert process.returncode == 128 + signal.SIGINT
     assert "Traceback" not in errors
-    assert of_the_demo(tmp_path / "t") == []
-    left = os.listdir(tmp_path / "t")  # a service that is killed leaves the folder of its socket
+    assert of_the_demo(temporary) == []
+    left = os.listdir(temporary)  # a service that is killed leaves the folder of its socket
     assert len(left) <= (victim == "a site")

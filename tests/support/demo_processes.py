@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 from process_words import words_of
+from waiting import LIMIT_S, wait_until
 
 
 def demo_results(
@@ -22,7 +22,7 @@ def demo_results(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=2 * LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -40,10 +40,10 @@ def check_pictures(paths: list[str]) -> None:
 
 def wait_for_programs(temporary: Path) -> None:
     """Wait until a program of the demonstration runs."""
-    deadline = time.monotonic() + 60
-    while not any("apps." in " ".join(words_of(p)) for p in of_the_demo(temporary)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(
+        lambda: any("apps." in " ".join(words_of(p)) for p in of_the_demo(temporary)),
+        lambda: [words_of(p) for p in of_the_demo(temporary)],
+    )
 
 
 def of_the_demo(temporary: Path) -> list[psutil.Process]:

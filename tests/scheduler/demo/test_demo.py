@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 from demo_processes import check_pictures, demo_results, of_the_demo, wait_for_programs
+from waiting import LIMIT_S
 
 COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4"]
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(temporary: Path) -> dict[str, str]:
     """An environment whose temporary directory identifies the processes of this test."""
-    temporary = tmp_path / "t"
-    temporary.mkdir()
     return os.environ | {"TMPDIR": str(temporary)}
 
 
-def test_the_demo_compares_two_runs(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_demo_compares_two_runs(
+    tmp_path: Path, temporary: Path, environment: dict[str, str]
+) -> None:
     out = tmp_path / "out"
     results = demo_results(COMMAND, out, environment, "--jobs", "4", "--seed", "3")
     assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "steady")
@@ -38,8 +39,8 @@ def test_the_demo_compares_two_runs(tmp_path: Path, environment: dict[str, str])
     assert resizable["expansions"] > 0
     assert all(resizable["resize_pause_ms"][phase] > 0 for phase in ("join", "move", "resume"))
     check_pictures(results["pictures"])
-    assert of_the_demo(tmp_path / "t") == []
-    assert os.listdir(tmp_path / "t") == []
+    assert of_the_demo(temporary) == []
+    assert os.listdir(temporary) == []
 
 
 def test_a_directory_that_cannot_be_created_is_one_error(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_directory_that_cannot_be_created_is_one_error(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_ends_its_processes(
-    number: signal.Signals, tmp_path: Path, environment: dict[str, str]
+    number: signal.Signals, tmp_path: Path, temporary: Path, environment: dict[str, str]
 ) -> None:
     with subprocess.Popen(
         [*COMMAND, "--jobs", "4", "--out", str(tmp_path / "out")],
@@ -62,10 +63,10 @@ def test_an_interrupted_demo_ends_its_processes(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        wait_for_programs(tmp_path / "t")
+        wait_for_programs(temporary)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 128 + number
     assert "Traceback" not in errors
-    assert of_the_demo(tmp_path / "t") == []
-    assert os.listdir(tmp_path / "t") == []
+    assert of_the_demo(temporary) == []
+    assert os.listdir(temporary) == []

@@ -284,10 +284,8 @@ def test_stopping_refuses_while_jobs_run(service):
 
 
 def test_the_folder_of_a_socket_with_a_long_path_is_removed(
-    new_served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_served: Any, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    temporary = tmp_path / "t"
-    temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", None)
     long = tmp_path / ("long" * 20)
