@@ -210,6 +210,7 @@ class RequestHandler:
             unwanted,
             now,
             awaited=self._components.ends.awaited_for(hello),
+            has_groups=lambda: self._components.startup.has_groups_of(hello.node),
             is_remote=sender.is_remote,
         )
         for event in events:  # one by one: a node is lost before it joins again

@@ -104,6 +104,14 @@ class JobStartup:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
         return self.placements.nodes_of(job, group)
 
+    def has_groups_of(self, node: str) -> bool:
+        """Whether the agent of a node starts processes of a group of any job."""
+        return any(
+            node in self.nodes_of(job, group)
+            for job in self._core.live.values()
+            for group in job.groups
+        )
+
     def status(self, job: Job, group: int) -> m.GroupStatus | None:
         """Return the status of a group, None if its agent does not report it.
 

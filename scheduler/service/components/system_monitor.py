@@ -99,6 +99,7 @@ class SystemMonitor:
         now: float,
         *,
         awaited: Sequence[str] = (),
+        has_groups: Callable[[], bool],
         is_remote: bool = False,
     ) -> list[Event]:
         """Note the report of an agent and return the events of its node.
@@ -110,6 +111,8 @@ class SystemMonitor:
         awaited : nodes whose agents have not reported yet and may have the restart points of jobs
             that were on the node. If the agent has replaced another one, the node stays down until
             they have reported or are lost, because it is not known which of its jobs can restart.
+        has_groups : whether the agent of this node starts processes of a group. Nothing is lost
+            with an agent without groups; it ends if it has no service for a while.
         is_remote : whether the key of the connection proves that the sender is an agent.
 
         Raises
@@ -127,11 +130,13 @@ class SystemMonitor:
         else:
             before = self._journal.agent_of(hello.node)
             replaced, served_before = before not in (None, name), before == name
-        if replaced and awaited:
+        loses_groups = replaced and has_groups()
+        if loses_groups and awaited:
             return self._hold_back(hello, awaited, now)
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
-            events.append(self._replaced(hello, now))
+            if loses_groups:
+                events.append(self._replaced(hello, now))
             self.reports.agents.pop(hello.node, None)
             known, served_before = None, False
         if known is None:

@@ -18,6 +18,7 @@ from process_words import words_of
 from told import end_file
 from waiting import LIMIT_S, wait_until
 
+from reshape.errors import ReshapeError
 from scheduler.client import background
 from scheduler.client.api.asking import ask
 from scheduler.node.directory import ServiceDirectory
@@ -262,7 +263,8 @@ class Shared:
             answer = served.ask(m.ListJobs())
             assert isinstance(answer, m.JobListing)
             for job in answer.jobs:
-                served.ask(m.Cancel(job=job.job))
+                with contextlib.suppress(ReshapeError):  # a task has ended with its array
+                    served.ask(m.Cancel(job=job.job))
             for job in answer.jobs:
                 served.wait(job.job)
             wait_until(
