@@ -35,7 +35,8 @@ def end_processes(agent: str) -> None:
     """
     reported = -_REPORT_EVERY_S
     mpi_files: set[str] = set()
-    while left := _processes_of(agent):
+    killed: set[psutil.Process] = set()  # they have no environment while they end
+    while left := {*_processes_of(agent), *filter(is_alive, killed)}:
         if time.monotonic() - reported >= _REPORT_EVERY_S:
             reported = time.monotonic()
             pids = ", ".join(str(process.pid) for process in left)
@@ -46,6 +47,7 @@ def end_processes(agent: str) -> None:
                 process.kill()
             except psutil.Error:
                 continue
+        killed |= left
         time.sleep(0.05)
     mpi_memory.remove(mpi_files)
 
