@@ -3,7 +3,8 @@
 Each host has its own network, mount (with its own /dev/shm), UTS, IPC and PID namespaces. A bridge
 in one more network namespace joins them; the network of the machine is not touched. A service runs
 in that namespace, so that it shares processes and files with the test, and nothing but the network
-with the hosts. Root is needed.
+with the hosts. Root is needed. The hosts end with the process that made them, in whatever way it
+ends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ NETWORK = "10.99.0"
 #: Address of the network namespace that joins the hosts.
 HEAD = f"{NETWORK}.254"
 _LIMIT_S = 10.0
-_TOOLS = ("ip", "unshare", "nsenter", "mount")
+_TOOLS = ("ip", "unshare", "nsenter", "mount", "setpriv")
+#: Before a command: the kernel kills its process when the process that has started it ends.
+BOUND = ("setpriv", "--pdeathsig", "KILL")
 
 
 class NoHosts(Exception):  # noqa: N818 - a state of the machine
@@ -135,7 +138,7 @@ class Hosts:
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in names.items())]
         table.write_text("\n".join(lines) + "\n")
         self._switch = subprocess.Popen(
-            ["unshare", "--net", "sleep", "infinity"],
+            [*BOUND, "unshare", "--net", "sleep", "infinity"],
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -163,7 +166,7 @@ class Hosts:
         )
         spaces = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child"]
         outer = subprocess.Popen(
-            ["unshare", *spaces, "--mount-proc", "sh", "-c", script],
+            [*BOUND, "unshare", *spaces, "--mount-proc", "sh", "-c", script],
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from hosts import HEAD, NETWORK, Hosts, NoHosts
+from hosts import BOUND, HEAD, NETWORK, Hosts, NoHosts
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 _PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "squeue", "scontrol", "munged")
@@ -207,7 +207,7 @@ class SlurmCluster:
     def _daemon(self, name: str, command: Sequence[str]) -> None:
         with (self.folder / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
-                command,
+                [*BOUND, *command],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
