@@ -146,7 +146,7 @@ class World:
 
     def _start(self, tests: list[str]) -> None:
         """Run tests until one fails; the result of the first one is known then."""
-        with tempfile.TemporaryDirectory(prefix="collective-") as folder:
+        with tempfile.TemporaryDirectory(prefix="reshape-collective-") as folder:
             code, output = run_world(self._root, self.size, self.environment, folder, tests)
             ranks = [read_results(report_path(Path(folder), rank)) for rank in range(self.size)]
         end = f"mpiexec ended with exit code {code}:\n{output}"

@@ -1,8 +1,9 @@
 """What a run leaves on the machine: libraries' files are removed, our own are named.
 
-MPI libraries whose processes are killed leave files in /dev/shm and /tmp; tests kill many. Folders
-of this project that no process uses at the end of a run are named in its last lines. They may also
-belong to another run that goes on, so they stay.
+MPI libraries whose processes are killed leave files in /dev/shm and /tmp; tests kill many. The
+processes of a run, and folders of this project that no process uses, are named in its last lines.
+The folders may also belong to another run that goes on, so they stay. The watcher of the run
+(`run_watcher`) ends the processes, also those of a run that was interrupted or killed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tempfile
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from process_words import words_of
+from run_watcher import begin_run, processes_of
 
 from scheduler.node.groups import mpi_memory
 
@@ -23,11 +27,13 @@ SHARED_MEMORY = Path("/dev/shm")
 _HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 5.0
 #: PSI/J writes one for each job on this host, and leaves it if its process ends before the job.
 _PSIJ_FILES = "tmp*.nodelist"
-_BEGAN = pytest.StashKey[float]()
+#: Seconds in which processes that end by themselves have ended.
+_END_S = 5.0
+_BEGAN = pytest.StashKey[tuple[float, str]]()
 _LEFT = pytest.StashKey[list[str]]()
 
 
-def _created_since(path: Path, begin: float) -> bool:
+def created_since(path: Path, begin: float) -> bool:
     try:
         status = path.lstat()
     except OSError:
@@ -35,7 +41,7 @@ def _created_since(path: Path, begin: float) -> bool:
     return status.st_uid == os.getuid() and status.st_ctime >= begin
 
 
-def _in_use(folder: Path) -> bool:
+def in_use(folder: Path) -> bool:
     """Whether a process maps or opens a file below a folder, or names it on its command line.
 
     The name of a folder that a test itself makes contains the number of its process.
@@ -63,26 +69,54 @@ def left_since(begin: float) -> list[str]:
     """
     mpi_memory.remove(mpi_memory.changed_between(begin, time.time()))
     for path in Path("/tmp").glob(_HYDRA_FILES):
-        if _created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
+        if created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
             path.unlink(missing_ok=True)
     for path in Path("/tmp").glob(_PSIJ_FILES):
-        if _created_since(path, begin):
+        if created_since(path, begin):
             path.unlink(missing_ok=True)
     folders = [*SHARED_MEMORY.glob("reshape-*"), *Path("/tmp").glob("reshape-*")]
-    return [str(path) for path in folders if _created_since(path, begin) and not _in_use(path)]
+    return [str(path) for path in folders if created_since(path, begin) and not in_use(path)]
+
+
+def unlock(pid: int) -> None:
+    """Let the next run remove the folder for `tmp_path` of a run that was killed.
+
+    Parameters
+    ----------
+    pid : process of that run, which has ended.
+    """
+    for lock in Path(tempfile.gettempdir()).glob("pytest-of-*/pytest-*/.lock"):
+        with contextlib.suppress(OSError):
+            if lock.read_text() == str(pid):
+                lock.unlink()
+
+
+def left_processes(run: str) -> list[str]:
+    """Return the processes of a run that do not end by themselves."""
+    until = time.monotonic() + _END_S
+    while (pids := processes_of(run)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return [f"process {pid}: {' '.join(words_of(pid))}" for pid in pids]
+
+
+def _is_inner(config: pytest.Config) -> bool:
+    """Whether this is a process of pytest-xdist or a rank: the one that started it cleans up."""
+    return hasattr(config, "workerinput") or bool(config.getoption("--with-mpi"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note the time at which a run begins."""
-    config.stash[_BEGAN] = time.time()
+    """Begin a run."""
+    if not _is_inner(config):
+        begin = time.time()
+        config.stash[_BEGAN] = begin, begin_run(begin)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Clean up after libraries."""
-    if hasattr(session.config, "workerinput") or session.config.getoption("--with-mpi"):
-        return  # a process of pytest-xdist, or a rank; the process that started it cleans up
-    session.config.stash[_LEFT] = left_since(session.config.stash[_BEGAN])
+    if not _is_inner(session.config):
+        begin, run = session.config.stash[_BEGAN]
+        session.config.stash[_LEFT] = left_processes(run) + left_since(begin)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,8 +7,9 @@ import contextlib
 import psutil
 
 
-def words_of(process: psutil.Process) -> list[str]:
+def words_of(process: psutil.Process | int) -> list[str]:
     """Return the words of a command line; none for a process that has ended."""
     with contextlib.suppress(psutil.Error, OSError):
-        return process.cmdline()
+        found = psutil.Process(process) if isinstance(process, int) else process
+        return found.cmdline()
     return []
