@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from reshape.data.job_context import JobContext
+from reshape.data.spares import Spares
 from reshape.errors import ReshapeError
 from reshape.reports import Reports
 from reshape.resizing.registry import Registry
@@ -128,6 +129,7 @@ class Application(Reports):
         world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
         job = JobContext(world, group, folder, (group,) * world.size, topology=self._topology)
+        job.spares = Spares(folder)
         self._job = job
         job.verify = bool(self._verify)
         self._registry = Registry(job, "first")
@@ -144,7 +146,7 @@ class Application(Reports):
         self._is_fresh_start = self._role == "first"
         if self._role == "join" or len(who.groups) > 1:
             retire()
-        if len(who.groups) > 1:
+        if self._role == "restart" and len(who.groups) > 1:
             from reshape.resizing.resize_points import assemble
 
             assemble(job, who.groups, self._link)
@@ -171,6 +173,7 @@ class Application(Reports):
             array.vacate(_OVER.format("array", array.name))
         for ragged in job.ragged.values():
             ragged.vacate(_OVER.format(ragged.declaration.kind, ragged.name))
+        job.spares.close()
         if job.comm != MPI.COMM_NULL:
             job.comm.Free()
         disconnect(job)

@@ -301,17 +301,27 @@ class Array:
         """
         save(self.job.comm, self.layout, self.local, self.declaration.order, path)
 
-    def place(self, layout: Layout, segment: Segment) -> None:
-        """Make this segment the data; the previous one is discarded."""
-        if self.segment is not None:
-            self.segment.discard()
-        self._layout, self.segment = layout, segment
+    def place(self, layout: Layout, segment: Segment) -> Segment | None:
+        """Make this segment the data, and return the previous one, which the caller releases."""
+        previous, self.segment = self.segment, segment
+        self._layout = layout
+        return None if previous is segment else previous
+
+    def withdraw(self, why: str) -> Segment | None:
+        """Return the segment, which the caller releases; any later access is an error.
+
+        Parameters
+        ----------
+        why : message of the error.
+        """
+        previous, self.segment = self.segment, None
+        self._layout, self._absent = None, why
+        return previous
 
     def vacate(self, why: str) -> None:
         """Release the memory; any later access raises an error with this reason."""
-        if self.segment is not None:
-            self.segment.discard()
-        self._layout, self.segment, self._absent = None, None, why
+        if (segment := self.withdraw(why)) is not None:
+            segment.discard()
 
     def __repr__(self) -> str:
         """Show the declaration."""

@@ -13,8 +13,9 @@ import numpy as np
 
 from reshape.data.arrays import Array, Declaration
 from reshape.data.ragged import Ragged
-from reshape.data.segments import RankMemory
+from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.data.size_request import SizeRequest
+from reshape.data.spares import Spares
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeOutcome
@@ -50,6 +51,7 @@ class JobContext:
     expected : number of iterations that the job is expected to have, by its own account of its
         progress; 0: those of its loops.
     hooks : functions that each process calls after a resize.
+    spares : memory for the next local parts of this process.
     held : intercommunicators by which groups have joined, to be disconnected by all processes.
     topology : valid sizes, if the program or the submission names them.
     last : outcome of the last resize.
@@ -76,6 +78,7 @@ class JobContext:
     request: SizeRequest | None = None
     expected: int = 0
     hooks: list[Callable[[], object]] = field(default_factory=list)
+    spares: Spares = field(default_factory=Spares)
     held: list[MPI.Intercomm] = field(default_factory=list)
     topology: Topology | None = None
     last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
@@ -107,6 +110,27 @@ class JobContext:
     def memory(self) -> RankMemory:
         """Where the local parts of this rank lie."""
         return RankMemory(self.folder, self.epoch, self.comm.rank)
+
+    @property
+    def live_segments(self) -> list[Segment]:
+        """Segments of this process that hold data."""
+        segments = (array.segment for array in self.arrays.values())
+        return [segment for segment in segments if segment is not None]
+
+    def expect_size(self, size: int, rank: int) -> None:
+        """Prepare memory for the local parts that a rank of `size` processes will have.
+
+        Those of ragged data are not known before the resize.
+        """
+        declarations = [array.declaration for array in self.arrays.values()]
+        self.spares.expect(
+            [
+                bytes_of(each.layout(size).local_shape(rank), each.dtype)
+                for each in declarations
+                if not each.by
+            ],
+            self.live_segments,
+        )
 
     @property
     def registered_bytes(self) -> int:

@@ -32,8 +32,11 @@ log = logging.getLogger(__name__)
 # MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 does not define. It takes three quarters of
 # the time of MAP_POPULATE.
 _POPULATE_WRITE = 23
+_PIECE = 1 << 20
 
-_FILE = re.compile(r".+\.e(?P<epoch>\d+)\.r\d+")
+#: Suffix of a file without data, whose memory is kept for the next resize.
+SPARE = ".spare"
+_FILE = re.compile(rf".+\.e(?P<epoch>\d+)\.r\d+(?P<spare>{re.escape(SPARE)})?")
 
 
 class RankMemory(NamedTuple):
@@ -63,10 +66,12 @@ class Segment:
     ----------
     array : the local part; all zeros when new.
     path : its file; None if the memory is private, or if the array has no elements.
+    mapping : the memory of the file, which may be longer than the array.
     """
 
     array: NDArray[Any]
     path: Path | None
+    mapping: mmap.mmap | None = None
 
     @property
     def outlives(self) -> bool:
@@ -79,6 +84,13 @@ class Segment:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
             self.path = None
+
+    def rename(self, file: str) -> None:
+        """Give the file another name, for another epoch or rank."""
+        if self.path is not None:
+            path = self.path.with_name(file)
+            os.rename(self.path, path)
+            self.path = path
 
 
 def create(
@@ -99,7 +111,7 @@ def create(
     ReshapeError : the folder belongs to another user, or is open to other users.
     MemoryError : there is no private memory either.
     """
-    folder, size = memory.folder, _bytes(shape, dtype)
+    folder, size = memory.folder, bytes_of(shape, dtype)
     if folder is None or size == 0:
         return Segment(np.zeros(shape, dtype, order), None)
     file = memory.file_name(name)
@@ -114,7 +126,7 @@ def create(
     except OSError as error:
         _warn_once(folder, error.strerror or str(error))
         return Segment(np.zeros(shape, dtype, order), None)
-    return Segment(np.ndarray(shape, dtype, mapping, order=order), folder / file)
+    return Segment(np.ndarray(shape, dtype, mapping, order=order), folder / file, mapping)
 
 
 def reopen(
@@ -124,9 +136,9 @@ def reopen(
 
     Raises
     ------
-    ReshapeError : the file does not exist, has another length, or belongs to another user.
+    ReshapeError : the file does not exist, is too short, or belongs to another user.
     """
-    size = _bytes(shape, dtype)
+    size = bytes_of(shape, dtype)
     if memory.folder is None or size == 0:
         return Segment(np.zeros(shape, dtype, order), None)
     try:
@@ -134,9 +146,8 @@ def reopen(
     except (ReshapeError, OSError) as error:
         raise ReshapeError(f"cannot restart: {error}; submit the job again") from None
     mapping = _mapped(descriptor)
-    return Segment(
-        np.ndarray(shape, dtype, mapping, order=order), memory.folder / memory.file_name(name)
-    )
+    array = np.ndarray(shape, dtype, mapping, order=order)
+    return Segment(array, memory.folder / memory.file_name(name), mapping)
 
 
 def view(
@@ -146,10 +157,10 @@ def view(
 
     Raises
     ------
-    ReshapeError : the file does not exist, has another length, or belongs to another user.
+    ReshapeError : the file does not exist, is too short, or belongs to another user.
     OSError : it cannot be mapped.
     """
-    size = _bytes(shape, dtype)
+    size = bytes_of(shape, dtype)
     if memory.folder is None or size == 0:
         return np.zeros(shape, dtype, order)
     descriptor = _open_checked(memory.folder, memory.file_name(name), size, os.O_RDONLY)
@@ -160,8 +171,41 @@ def view(
     return np.ndarray(shape, dtype, mapping, order=order)  # the array keeps the mapping alive
 
 
-def sweep(folder: Path, keep_epoch: int | None = None) -> None:
+def prepare(folder: Path, size: int) -> tuple[int, mmap.mmap]:
+    """Create a file without a name, all of whose pages are present and mapped.
+
+    A thread may call this: the other threads of the process are not held up.
+
+    Returns
+    -------
+    its descriptor, which the caller closes, and its mapping.
+
+    Raises
+    ------
+    ReshapeError : the folder belongs to another user, or is open to other users.
+    OSError : no room, or a file system without such files.
+    """
+    with open_folder(folder, create=True) as directory:
+        flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+        descriptor = os.open(".", flags, 0o600, dir_fd=directory)
+    try:
+        _check_room(descriptor, size)
+        os.posix_fallocate(descriptor, 0, size)
+        mapping = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED)
+        for start in range(0, size, _PIECE):  # madvise holds the interpreter lock
+            mapping.madvise(_POPULATE_WRITE, start, min(_PIECE, size - start))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, mapping
+
+
+def sweep(folder: Path, keep_epoch: int | None = None, *, spares: bool = True) -> None:
     """Remove the segments of all other epochs, which a failed resize or dead processes have left.
+
+    Parameters
+    ----------
+    spares : whether to remove spare segments of all epochs too.
 
     Raises
     ------
@@ -170,23 +214,26 @@ def sweep(folder: Path, keep_epoch: int | None = None) -> None:
     with open_folder(folder) as directory:
         for file in os.listdir(directory):
             match = _FILE.fullmatch(file)
-            if match and int(match["epoch"]) != keep_epoch:
+            if match is None:
+                continue
+            if spares if match["spare"] else int(match["epoch"]) != keep_epoch:
                 remove_file(directory, file)
 
 
-def _bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
+def bytes_of(shape: tuple[int, ...], dtype: DTypeLike) -> int:
+    """Bytes of an array."""
     return math.prod(shape) * np.dtype(dtype).itemsize
 
 
 def _open_checked(folder: Path, file: str, size: int, flags: int) -> int:
-    """Open a segment of exactly `size` bytes; the caller closes the descriptor."""
+    """Open a segment of at least `size` bytes; the caller closes the descriptor."""
     try:
         with open_folder(folder) as directory:
             descriptor = open_file(directory, file, flags)
     except FileNotFoundError:
         raise ReshapeError(f"{folder / file} is missing") from None
     length = os.fstat(descriptor).st_size
-    if length != size:
+    if length < size:  # it is longer if the memory was spare
         os.close(descriptor)
         raise ReshapeError(f"{folder / file} has {length} bytes, expected {size}")
     return descriptor

@@ -232,15 +232,15 @@ class BlockArray(Array):
             )
         return self._halo.exchange(local, outside)
 
-    def place(self, layout: Layout, segment: Segment) -> None:
-        """Make this segment the data; the previous one, and its halo, are discarded."""
+    def place(self, layout: Layout, segment: Segment) -> Segment | None:
+        """Make this segment the data; see `Array.place`. The halo is discarded."""
         self._drop_halo()
-        super().place(layout, segment)
+        return super().place(layout, segment)
 
-    def vacate(self, why: str) -> None:
-        """Release the memory; any later access raises an error with this reason."""
+    def withdraw(self, why: str) -> Segment | None:
+        """Return the segment; see `Array.withdraw`. The halo is discarded."""
         self._drop_halo()
-        super().vacate(why)
+        return super().withdraw(why)
 
     def _drop_halo(self) -> None:
         if self._halo is not None:

@@ -157,8 +157,7 @@ def relay(
                 verify(comm, moves)
             receive(job, comm, moves)
     except RolledBackError:
-        for move in moves:
-            _drop(move)
+        abandon(job, moves, comm.rank in sources)
         raise
     moved = sum(move.plan.bytes_moved(move.array.dtype.itemsize) for move in moves)
     outcome.times = replace(outcome.times, moved_bytes=moved)
@@ -222,7 +221,7 @@ def new_segment(
     """Allocate the local part of an array that `process` has in `layout`."""
     memory = RankMemory(job.folder, epoch, process)
     shape = layout.local_shape(process)
-    return segments.create(memory, declaration.name, shape, declaration.dtype, declaration.order)
+    return job.spares.segment(memory, declaration.name, shape, declaration.dtype, declaration.order)
 
 
 def exchange(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], reach: Reach) -> None:
@@ -303,9 +302,13 @@ def receive(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move]) -> None
     agree(comm, why)
 
 
-def _drop(move: Move) -> None:
-    if move.segment is not None:
-        move.segment.discard()
+def abandon(job: JobContext, moves: Sequence[Move], was_member: bool) -> None:
+    """Release the new segments; a process that does not join the job leaves none behind."""
+    for move in moves:
+        if was_member:
+            job.spares.keep(move.segment)
+        elif move.segment is not None:
+            move.segment.discard()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import NoReturn
 import numpy as np
 from mpi4py import MPI
 
+from redistribution.messages.waiting import wait
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
@@ -106,6 +107,11 @@ def await_join(job: JobContext, link: Link) -> Address:
     SystemExit : code 0, the job continues without this group.
     """
     prepare(job)
+    before = sum(link.who.groups.values())
+    if before:
+        job.expect_size(before + job.comm.size, before + job.comm.rank)
+    job.spares.wait()
+    wait([job.comm.Ibarrier()])  # the group is ready when all of its ranks are
     answer = await_port(job.comm, link)
     link.close()
     if isinstance(answer, Abandon):
@@ -170,6 +176,10 @@ def resize_point(job: JobContext, link: Link) -> None:
             decision = Proceed()
     decision = tell(job.comm, decision)
     if isinstance(decision, Proceed):
+        if decision.expands_to:
+            job.expect_size(decision.expands_to, job.comm.rank)
+        else:
+            job.spares.release_if_idle()
         if decision.answers and job.request is not None:
             job.request.answer(decision.declined)
         return
@@ -205,8 +215,8 @@ def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:
     elif isinstance(decision, Leave):
         groups = decision.groups
         header[:2] = 2, decision.serial
-    elif decision.answers:
-        header[0] = 3
+    else:
+        header[:2] = 3 if decision.answers else 0, decision.expands_to
     comm.Bcast(header, root=0)
     kind, serial, group, size = header.tolist()
     if kind == 1:
@@ -216,5 +226,6 @@ def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:
     if kind == 3:
         assert comm.rank != 0 or isinstance(decision, Proceed)
         why = decision.declined if isinstance(decision, Proceed) else ""
-        return Proceed(answers=True, declined=comm.bcast(why, root=0))
-    return Proceed()
+        declined = comm.bcast(why, root=0)
+        return Proceed(answers=True, declined=declined, expands_to=serial)
+    return Proceed(expands_to=serial)

@@ -26,10 +26,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
+from msgspec.structs import replace
 
 from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
-from reshape.data.segments import place_of, sweep
+from reshape.data.segments import Segment, place_of, sweep
 from reshape.data.size_request import SizeRequest
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
@@ -92,9 +93,10 @@ def expand(job: JobContext, order: Join, announce: Callable[[int, str], None]) -
             groups = admit(job, order, merged, state)
         moves, ranks = relay(job, merged, range(old.size), range(merged.size), outcome)
         with timed(outcome, "resume_s"):
-            commit(job, merged, moves, order.serial)
+            previous = commit(job, merged, moves, order.serial)
             adopt(job, merged, groups, ranks)
             old.Free()
+            release(job, previous, outcome)
     except RolledBackError as reason:
         outcome.why = str(reason)
         if merged is not None:
@@ -120,12 +122,13 @@ def join(job: JobContext, port: str) -> None:
         job.checkpointed_at = time.monotonic() - status.since_checkpoint_s
         outcome = ResizeOutcome(status.serial)
         moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)
-        commit(job, merged, moves, status.serial)
+        previous = commit(job, merged, moves, status.serial)
         adopt(job, merged, status.groups, ranks)
         job.last = outcome
         job.state.clear()
         job.state.update(state)
         own.Free()
+        release(job, previous, outcome)
     except RolledBackError:
         unmerge(job, merged)
         raise
@@ -141,9 +144,10 @@ def contract(job: JobContext, order: Leave) -> ResizeOutcome:
             stop(job)
         moves, ranks = relay(job, old, range(old.size), stay, outcome)
         with timed(outcome, "resume_s"):
-            commit(job, old, moves, order.serial)
+            previous = commit(job, old, moves, order.serial)
             adopt(job, old, job.groups, ranks)
             disconnect(job)
+            release(job, previous, outcome)
     except RolledBackError as reason:
         outcome.why = str(reason)
         roll_back(job)
@@ -331,17 +335,25 @@ def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:
         )
 
 
-def commit(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: int) -> None:
-    """Collective over comm. Make the new segments the data of the job."""
+def commit(
+    job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: int
+) -> list[Segment]:
+    """Collective over comm. Make the new segments the data of the job.
+
+    Returns
+    -------
+    the previous segments of this process, which `release` takes.
+    """
     comm.Barrier()  # all ranks have moved and verified their data
     if comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)  # the commit
     comm.Barrier()  # only now may the old segments be removed
-    for move in moves:
-        if move.segment is not None:
-            move.array.place(move.target, move.segment)
-        else:
-            move.array.vacate(f"array {move.array.name!r}: {LEFT}")
+    previous = [
+        move.array.withdraw(f"array {move.array.name!r}: {LEFT}")
+        if move.segment is None
+        else move.array.place(move.target, move.segment)
+        for move in moves
+    ]
     stays = all(move.segment is not None for move in moves)
     for ragged in job.ragged.values():
         if stays:
@@ -350,6 +362,7 @@ def commit(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: 
             ragged.vacate(f"{ragged.declaration.kind} {ragged.name!r}: {LEFT}")
     job.epoch = serial
     retire()
+    return [segment for segment in previous if segment is not None]
 
 
 def adopt(
@@ -365,14 +378,34 @@ def adopt(
     job.comm = reordered(comm, ranks)
 
 
-def roll_back(job: JobContext) -> None:
-    """Collective over job.comm. Remove the restart point and return to the previous data."""
+def release(job: JobContext, previous: Sequence[Segment], outcome: ResizeOutcome) -> None:
+    """Collective over job.comm, unless it is COMM_NULL. Keep or discard the previous segments."""
+    if job.comm == MPI.COMM_NULL:
+        for segment in previous:
+            segment.discard()
+        job.spares.close()
+        return
+    for segment in previous:
+        job.spares.keep(segment)
+    job.spares.settle(job.live_segments)
+    spare_bytes = job.comm.allreduce(job.spares.nbytes)
+    outcome.times = replace(outcome.times, spare_bytes=spare_bytes)
+
+
+def roll_back(job: JobContext, *, spares: bool = False) -> None:
+    """Collective over job.comm. Remove the restart point and return to the previous data.
+
+    Parameters
+    ----------
+    spares : whether spare segments, which earlier processes have left, are removed.
+    """
     if job.comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)
     job.comm.Barrier()  # no rank may change data while the restart point exists
     for ragged in job.ragged.values():
         ragged.roll_back()
-    remove_other_epochs(job)
+    job.spares.settle(job.live_segments)
+    remove_other_epochs(job, spares=spares)
 
 
 def begin_anew(job: JobContext) -> None:
@@ -387,10 +420,10 @@ def begin_anew(job: JobContext) -> None:
 def restarted(job: JobContext) -> None:
     """Collective over job.comm. Remove the restart point when all ranks have read their data."""
     job.comm.Barrier()
-    roll_back(job)
+    roll_back(job, spares=True)
 
 
-def remove_other_epochs(job: JobContext) -> None:
+def remove_other_epochs(job: JobContext, *, spares: bool) -> None:
     """Remove the segments of processes that were killed before they removed them.
 
     The next resize creates segments only after a collective call, so no process removes them here.
@@ -398,7 +431,7 @@ def remove_other_epochs(job: JobContext) -> None:
     if job.folder is None:
         return
     try:
-        sweep(job.folder, keep_epoch=job.epoch)
+        sweep(job.folder, keep_epoch=job.epoch, spares=spares)
     except FileNotFoundError:
         return  # all data is in private memory
     except (OSError, ReshapeError) as error:

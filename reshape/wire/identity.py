@@ -13,7 +13,7 @@ from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
 #: Environment variables that the service sets for the processes of a job: RESHAPE_GROUPS for
-#: restarted jobs alone, RESHAPE_SCRIPT for job scripts, the last two for steps.
+#: jobs that restart or expand, RESHAPE_SCRIPT for job scripts, the last two for steps.
 IDENTITY_VARIABLES = (
     "RESHAPE_SERVER",
     "RESHAPE_JOB",
@@ -51,7 +51,8 @@ class Identity:
     token : the job token.
     folder : shared-memory folder of the job.
     role : "first" group of a job, a group that is to "join", or "restart" from a restart point.
-    groups : size of each group of a job that restarts, by number, oldest first; else empty.
+    groups : size of each group of a job that restarts or expands by this group, by number, oldest
+        first, this group not included if it joins; else empty.
     """
 
     server: str

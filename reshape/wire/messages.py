@@ -52,6 +52,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
     plan_s, move_s : planning and moving the registered data.
     resume_s : commit, and forming the new communicator.
     moved_bytes : bytes that went from one process to another, by messages or shared memory.
+    spare_bytes : memory beside the data that all processes keep for the next resize.
     """
 
     start_s: float = 0.0
@@ -60,6 +61,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
     move_s: float = 0.0
     resume_s: float = 0.0
     moved_bytes: int = 0
+    spare_bytes: int = 0
 
     @property
     def pause_s(self) -> float:
@@ -196,11 +198,13 @@ class Proceed(MessageBase):
     """Continue with the next iteration.
 
     `answers` says whether this answers the bounds that the program requested on its size;
-    `declined` is why they are declined, empty if they apply.
+    `declined` is why they are declined, empty if they apply. `expands_to` is the number of
+    processes that the job has when an expansion that is under way is done; 0: there is none.
     """
 
     answers: bool = False
     declined: str = ""
+    expands_to: int = 0
 
 
 class Join(MessageBase):

@@ -237,6 +237,7 @@ class ResizeInfo(msgspec.Struct):
     move_s: float = 0.0
     resume_s: float = 0.0
     moved_bytes: int = 0
+    spare_bytes: int = 0
 
 
 class RankPlace(msgspec.Struct):

@@ -156,6 +156,9 @@ class Driver:
             "RESHAPE_TOKEN": TOKEN,
             "RESHAPE_SHM": str(self.shm),
             "RESHAPE_ROLE": role,
+            "RESHAPE_GROUPS": " ".join(
+                f"{n}:{g.size}" for n, g in self.groups.items() if role == "join"
+            ),
             "OMP_NUM_THREADS": "1",
             "RESHAPE_ASK_EVERY_S": "0",  # tests count resize points
         }

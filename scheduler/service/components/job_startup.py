@@ -411,8 +411,10 @@ class JobStartup:
             "RESHAPE_NODELIST": ",".join(dict.fromkeys(hosts)),
         }
         if role == "first" and job.restarts:
-            sizes = (f"{number}:{len(held)}" for number, held in job.groups.items())
-            world |= {"RESHAPE_ROLE": "restart", "RESHAPE_GROUPS": " ".join(sizes)}
+            world["RESHAPE_ROLE"] = role = "restart"
+        if role != "first":
+            others = {n: held for n, held in job.groups.items() if role == "restart" or n != group}
+            world["RESHAPE_GROUPS"] = " ".join(f"{n}:{len(held)}" for n, held in others.items())
         if step is not None or submission.script:
             world["RESHAPE_PROCESSORS"] = str(len(job.groups[group]))
         if step is not None:

@@ -152,7 +152,7 @@ class RemapScheduler:
             assert resize.group is not None
             status = self.startup.status(job, resize.group)
             if transaction.phase == "starting" or status is None or not status.alive:
-                return m.Proceed(id=message.id)
+                return m.Proceed(id=message.id, expands_to=resize.new)
             if transaction.phase == "ready":
                 self.transactions.enter(job, transaction, "joining")
             self._watch(job, transaction)

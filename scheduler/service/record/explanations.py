@@ -235,7 +235,7 @@ def resizes(
                 info.outcome, size = "done", order.to
                 info.start_s, info.join_s, info.plan_s = times.start_s, times.join_s, times.plan_s
                 info.move_s, info.resume_s = times.move_s, times.resume_s
-                info.moved_bytes = times.moved_bytes
+                info.moved_bytes, info.spare_bytes = times.moved_bytes, times.spare_bytes
             case ResizeFailed(why=why, restart=restart):
                 info.outcome = f"{'restarted' if restart else 'rolled back'}: {why}"
         infos.append(info)

@@ -133,12 +133,12 @@ def test_private_memory_is_used_if_the_file_system_is_full(
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(("shape", "state"), [((5,), "is missing"), ((3,), "has 32 bytes")])
+@pytest.mark.parametrize(("shape", "state"), [((3,), "is missing"), ((5,), "has 32 bytes")])
 def test_a_segment_that_does_not_fit_cannot_be_reopened(
     folder: Path, shape: tuple[int], state: str
 ) -> None:
     segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
-    epoch = 1 if shape == (3,) else 2
+    epoch = 1 if shape == (5,) else 2
     with pytest.raises(ReshapeError, match=rf"A\.e{epoch}\.r0 {state}.*submit the job again"):
         segments.reopen(RankMemory(folder, epoch, 0), "A", shape, float, "C")
 

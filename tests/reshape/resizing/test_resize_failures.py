@@ -199,7 +199,7 @@ def test_a_joining_process_that_dies_in_an_abandoned_move_leaves_no_segment(
     """The joining group corrupts an element, so all ranks give the move up; then a rank dies."""
     with job(tmp_path) as driver:
         first = driver.start(2, "first")
-        group = driver.ready(2, FAULT="corrupt", KILL="1:1:before:_drop")
+        group = driver.ready(2, FAULT="corrupt", KILL="1:1:before:abandon")
         report = driver.join(group)
         assert "the checksum of a has changed" in report.why
         await_failure(driver, group)

@@ -69,8 +69,8 @@ def test_a_view_of_a_segment_is_read_only_and_current(
 
 def test_a_view_of_a_missing_segment_is_refused(tmp_path: Path) -> None:
     segments.create(RankMemory(tmp_path, 1, 0), "a", (4,), "f8", "C")
-    with pytest.raises(ReshapeError, match=r"a\.e1\.r0 has 32 bytes, expected 24"):
-        segments.view(RankMemory(tmp_path, 1, 0), "a", (3,), "f8", "C")
+    with pytest.raises(ReshapeError, match=r"a\.e1\.r0 has 32 bytes, expected 40"):
+        segments.view(RankMemory(tmp_path, 1, 0), "a", (5,), "f8", "C")
     with pytest.raises(ReshapeError, match=r"a\.e2\.r0 is missing"):
         segments.view(RankMemory(tmp_path, 2, 0), "a", (4,), "f8", "C")
     assert segments.view(RankMemory(tmp_path, 9, 9), "a", (0, 3), "f8", "C").shape == (0, 3)

@@ -1,0 +1,279 @@
+"""Spare memory: segments whose pages exist before a resize needs them.
+
+The first access to a page of shared memory costs ten to twenty times the copy of its contents,
+because the kernel has to find, clear and map the page. A resize that only copies therefore needs
+memory that a process has touched before. There are two sources of it:
+
+- segments that a resize has replaced are kept, and the next resize writes into them. This serves
+  contractions, which nothing announces;
+- a process that learns that an expansion is under way prepares segments of the right size in a
+  thread, while the program computes or, in a process that joins, before the group is ready.
+
+A kept segment has the suffix ``.spare`` in the job's shared-memory folder. A prepared one has no
+name until a resize uses it, so that nothing remains of processes that die before they have joined.
+
+Memory is bounded: the segments of a process, spare ones included, never exceed what one of its
+resizes has needed for the old and the new local parts together.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from reshape.data import segments
+from reshape.data.segments import Order, RankMemory, Segment, bytes_of
+from reshape.errors import ReshapeError
+from reshape.files.private_folder import open_folder
+
+log = logging.getLogger(__name__)
+
+#: Smaller segments are not kept: to create one takes less than a millisecond.
+SMALLEST_BYTES = 1 << 20
+#: A spare segment serves local parts of at least this fraction of its length.
+SMALLEST_FRACTION = 0.25
+#: Seconds after a resize until its spare segments are given back to the system.
+IDLE_S = 300.0
+
+
+@dataclass
+class _Spare:
+    """Memory without data.
+
+    Attributes
+    ----------
+    mapping : covers it; all its pages are present.
+    kept : the segment that a resize has replaced; None if the memory was prepared.
+    descriptor : of a prepared file, which has no name yet; -1 if there is none.
+    """
+
+    mapping: mmap.mmap
+    kept: Segment | None = None
+    descriptor: int = -1
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the program holds no reference to the array that was there.
+
+        Writing through a view that a program has kept would change the data of another array.
+        """
+        return self.kept is None or sys.getrefcount(self.kept.array) == 2
+
+    def discard(self) -> None:
+        """Give the memory back."""
+        if self.kept is not None:
+            self.kept.discard()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class Spares:
+    """The spare memory of one process.
+
+    Parameters
+    ----------
+    folder : shared-memory folder of the job; None: private memory, and nothing is kept.
+    limit_bytes : length of all spare segments together, at most; None: only the bound above.
+    """
+
+    def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
+        self._folder, self._limit = folder, limit_bytes
+        self._spares: list[_Spare] = []
+        self._most = 0  # bytes of old and new local parts in one resize, the most so far
+        self._live = 0  # bytes of the segments that hold data
+        self._expected: tuple[int, ...] = ()  # sizes for which memory was prepared
+        self._used_at = 0.0
+        self._thread: ThreadPoolExecutor | None = None
+        self._work: Future[None] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all spare segments."""
+        return sum(len(spare.mapping) for spare in self._spares)
+
+    # ------------------------------------------------------------ before a resize
+
+    def expect(self, sizes: Sequence[int], live: Sequence[Segment]) -> None:
+        """Prepare memory in a thread for new local parts of these sizes.
+
+        Parameters
+        ----------
+        sizes : bytes of the local part of each array after the resize.
+        live : segments that hold data.
+        """
+        wanted = tuple(size for size in sizes if size >= SMALLEST_BYTES)
+        if self._folder is None or self._limit == 0 or wanted == self._expected:
+            return
+        self.wait()
+        self._expected, self._used_at = wanted, time.monotonic()
+        self._live = _bytes_in(live)
+        self._most = max(self._most, self._live + sum(wanted))
+        rest, missing = list(self._spares), list[int]()
+        for size in sorted(wanted, reverse=True):
+            fit = min((s for s in rest if _fits(s, size)), key=_length, default=None)
+            if fit is None:
+                missing.append(size)
+            else:
+                rest.remove(fit)
+        room = self._room() - self.nbytes - sum(missing)
+        superfluous = self._take_out(rest, -room)
+        if missing or superfluous:
+            self._run(superfluous, missing)
+
+    def wait(self) -> None:
+        """Wait until the thread has done its work."""
+        if self._work is not None:
+            self._work.result()
+            self._work = None
+
+    # ------------------------------------------------------------ in a resize
+
+    def segment(
+        self, memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
+    ) -> Segment:
+        """Return memory for the new local part of an array, with any contents.
+
+        It is spare memory if there is any that fits, else new memory, with the errors of
+        `reshape.data.segments.create`.
+        """
+        self.wait()
+        size = bytes_of(shape, dtype)
+        fits = [s for s in self._spares if _fits(s, size) and s.is_free]
+        for spare in sorted(fits, key=_length):
+            self._spares.remove(spare)
+            if self._give_name(spare, memory, name):
+                array = np.ndarray(shape, dtype, spare.mapping, order=order)
+                assert memory.folder is not None
+                path = memory.folder / memory.file_name(name)
+                return Segment(array, path, spare.mapping)
+            spare.discard()
+        return segments.create(memory, name, shape, dtype, order)
+
+    def keep(self, segment: Segment | None) -> None:
+        """Keep a segment that holds no data any more, until the end of the resize at least."""
+        if segment is None:
+            return
+        segment.array.flags.writeable = False
+        if segment.path is None or segment.mapping is None or self._folder is None:
+            segment.discard()
+            return
+        path = segment.path.with_name(f"{segment.path.name}{segments.SPARE}")
+        try:
+            os.rename(segment.path, path)
+        except OSError:  # somebody has removed the file; the memory goes with the mapping
+            segment.discard()
+            return
+        segment.path = path
+        self._spares.append(_Spare(segment.mapping, segment))
+
+    def settle(self, live: Sequence[Segment]) -> None:
+        """End a resize: a thread gives back what exceeds the bounds.
+
+        Parameters
+        ----------
+        live : segments that hold data.
+        """
+        self._expected, self._used_at = (), time.monotonic()
+        before, self._live = self._live, _bytes_in(live)
+        self._most = max(self._most, before + self._live)
+        small = [s for s in self._spares if _length(s) < SMALLEST_BYTES]
+        self._spares = [s for s in self._spares if _length(s) >= SMALLEST_BYTES]
+        excess = self._take_out(self._spares, self.nbytes - self._room())
+        if small or excess:
+            self.wait()
+            self._run([*small, *excess], [])
+
+    def release_if_idle(self) -> None:
+        """Give everything back if there was no resize for a while."""
+        if self._spares and time.monotonic() - self._used_at > IDLE_S:
+            self.wait()
+            self._expected = ()
+            self._run(self._take_out(self._spares, self.nbytes), [])
+
+    def close(self) -> None:
+        """Give everything back, and end the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._thread = self._work = None
+        while self._spares:
+            self._spares.pop().discard()
+
+    # ------------------------------------------------------------ helpers
+
+    def _room(self) -> int:
+        """Bytes of spare memory that may be kept."""
+        room = self._most - self._live
+        return room if self._limit is None else min(room, self._limit)
+
+    def _take_out(self, candidates: Sequence[_Spare], excess: int) -> list[_Spare]:
+        """Take spares of at least `excess` bytes out of the list, the smallest ones first.
+
+        A large one serves more sizes.
+        """
+        out = list[_Spare]()
+        for spare in sorted(candidates, key=_length):
+            if excess <= 0:
+                break
+            self._spares.remove(spare)
+            out.append(spare)
+            excess -= _length(spare)
+        return out
+
+    def _give_name(self, spare: _Spare, memory: RankMemory, name: str) -> bool:
+        """Make a spare the file of an array; False if its file is gone."""
+        file = memory.file_name(name)
+        try:
+            if spare.kept is not None and spare.kept.path is not None:
+                os.rename(spare.kept.path, spare.kept.path.with_name(file))
+                spare.kept.path = None
+            else:
+                assert self._folder is not None
+                with open_folder(self._folder) as directory:
+                    os.link(f"/proc/self/fd/{spare.descriptor}", file, dst_dir_fd=directory)
+                os.close(spare.descriptor)
+                spare.descriptor = -1
+        except (OSError, ReshapeError) as error:
+            log.debug("spare memory cannot be used: %s", error)
+            return False
+        return True
+
+    def _run(self, superfluous: list[_Spare], missing: Sequence[int]) -> None:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "reshape-spares")
+        self._work = self._thread.submit(self._exchange, superfluous, missing)
+
+    def _exchange(self, superfluous: list[_Spare], missing: Sequence[int]) -> None:
+        """Give memory back, then prepare memory; runs in the thread."""
+        while superfluous:
+            superfluous.pop().discard()
+        assert self._folder is not None
+        try:
+            for size in missing:
+                descriptor, mapping = segments.prepare(self._folder, size)
+                self._spares.append(_Spare(mapping, None, descriptor))
+        except (OSError, ReshapeError) as error:  # the resize will say what is missing
+            log.debug("no memory was prepared: %s", error)
+
+
+def _length(spare: _Spare) -> int:
+    return len(spare.mapping)
+
+
+def _fits(spare: _Spare, size: int) -> bool:
+    return SMALLEST_FRACTION * _length(spare) <= size <= _length(spare)
+
+
+def _bytes_in(live: Sequence[Segment]) -> int:
+    """Bytes of the files of segments."""
+    return sum(0 if s.mapping is None else len(s.mapping) for s in live)
