@@ -28,7 +28,11 @@ _Hook = TypeVar("_Hook", bound=Callable[[], object])
 log = logging.getLogger(__name__)
 
 
-def application(topology: str | Topology | None = None, verify: bool | None = None) -> Application:
+def application(
+    topology: str | Topology | None = None,
+    verify: bool | None = None,
+    spare_bytes: int | None = None,
+) -> Application:
     """Make this program resizable; use it as ``with reshape.application() as app:``.
 
     Under the scheduler the program starts a job, or joins the job it was started for. Without the
@@ -40,10 +44,13 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
         submission if None.
     verify : compare checksums of all registered arrays before and after each move; the setting of
         the service if None.
+    spare_bytes : memory that a process may keep for the next resize beside its data; 0: none, and
+        resizes take several times longer. None: what its largest resize has needed, in which old
+        and new data exist at the same time.
 
     Raises
     ------
-    ValueError : the topology is none of the accepted forms.
+    ValueError : the topology is none of the accepted forms, or `spare_bytes` is negative.
 
     Notes
     -----
@@ -58,7 +65,9 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     """
     if isinstance(topology, str):
         topology = Topology.parse(topology)
-    return Application(topology, verify)
+    if spare_bytes is not None and spare_bytes < 0:
+        raise ValueError(f"spare_bytes must be >= 0, got {spare_bytes}")
+    return Application(topology, verify, spare_bytes)
 
 
 class Application(Reports):
@@ -66,7 +75,9 @@ class Application(Reports):
 
     _submitted: ClassVar[bool] = False  # whether this process has begun or joined a job
 
-    def __init__(self, topology: Topology | None, verify: bool | None) -> None:
+    def __init__(
+        self, topology: Topology | None, verify: bool | None, spare_bytes: int | None = None
+    ) -> None:
         super().__init__()
         self._fresh_start_was_read = False
         self._loops = 0  # calls of `iterations`
@@ -74,6 +85,7 @@ class Application(Reports):
         self._address: Address | None = None  # where a group joins that has not joined yet
         self._topology = topology
         self._verify = verify
+        self._spare_bytes = spare_bytes
         self._role: Role = "first"
         self._checkpointing: Checkpointing | None = None
 
@@ -129,7 +141,7 @@ class Application(Reports):
         world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
         job = JobContext(world, group, folder, (group,) * world.size, topology=self._topology)
-        job.spares = Spares(folder)
+        job.spares = Spares(folder, self._spare_bytes)
         self._job = job
         job.verify = bool(self._verify)
         self._registry = Registry(job, "first")

@@ -22,9 +22,11 @@ from faults import FOLDER_VARIABLE, RANK_POINTS, Round, own_number
 from mpi4py import MPI
 
 import reshape
+import reshape.data.spares
 import reshape.resizing.resize_points
 import reshape.resizing.transaction
 
+reshape.data.spares.SMALLEST_BYTES = 1  # the data is small
 N = 500
 job = own_number(os.environ)
 sides = [

@@ -1,18 +1,21 @@
 """The pause of a resize by phase, under a live service.
 
-    python benchmarks/runtime/resize_pause.py [--mib 256] [--verify] [--messages]
+    python benchmarks/runtime/resize_pause.py [--mib 256,16] [--verify] [--messages] [--no-spares]
 
-A job with this amount of data starts on 2 of 6 processors and expands to 6 in steps of 2.
-Then a rigid job of 4 processors is submitted, for which it contracts. The table has one line for
-each resize, with the times that rank 0 of the job measured:
+A job with this amount of data starts on 2 of 6 processors and expands to 6 in steps of 2. Then a
+rigid job of 4 processors is submitted, for which it contracts to 2; when that has ended, it expands
+again. The table has one line for each resize, with the times that rank 0 of the job measured:
 
     join     all ranks stop, restart point, port, accept, merge, introduction
     plan     layouts and transfers
     move     new segments, exchange, and with --verify the checksums before and after
     resume   commit, release of old segments and communicators
+    memcpy   copying the bytes that were moved on one core, in the same run
+    spare    memory beside the data that the processes keep for the next resize
 
-With --messages the data is sent, as between nodes, instead of being read from shared memory. The
-start of a group is not part of the pause, because the job computes meanwhile.
+With --no-spares the processes keep and prepare no memory. With --messages the data is sent, as
+between nodes, instead of being read from shared memory. The start of a group is not part of the
+pause, because the job computes meanwhile.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ import sys
 import tempfile
 import time
 from typing import Any
+
+import numpy as np
 
 
 def reshape_command(*arguments: str) -> Any:
@@ -59,8 +64,27 @@ BY_MESSAGES = (
 )
 
 
-def measure(mib: int, verify: bool, messages: bool) -> None:
-    """Expand a job twice, contract it once, and print the table."""
+# What a process keeps is an argument of the program, which `apps.synthetic` leaves to the runtime.
+WITHOUT_SPARES = (
+    "import runpy, reshape; application = reshape.application; "
+    "reshape.application = lambda *a, **k: application(*a, **k, spare_bytes=0); "
+    "runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
+)
+
+
+def memcpy_ms(size: int) -> float:
+    """Time of a copy between two arrays that have been accessed before; the best of five."""
+    source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        np.copyto(target, source)
+        times.append(time.perf_counter() - began)
+    return 1000 * min(times)
+
+
+def measure(mib: int, verify: bool, messages: bool, spares: bool) -> None:
+    """Expand a job twice, contract it twice, expand it again, and print the table."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as outputs:
         place = ("--dir", folder)
         serve = ("--processors", "6", "--scenario", "fcfs-pr", "--background")
@@ -69,8 +93,10 @@ def measure(mib: int, verify: bool, messages: bool) -> None:
             output = ("--output", f"{outputs}/out")
             size = ("-n", "2", "--max", "6", "--topology", "arbitrary:step=2", "--walltime", "10")
             start = ("-c", BY_MESSAGES) if messages else ("-m", "apps.synthetic")
+            if not spares:
+                start = ("-c", WITHOUT_SPARES)
             program = (sys.executable, *start, "--mib", str(mib), "--alpha", "0.95")
-            length = ("--iterations", "40", "--seconds", "1")
+            length = ("--iterations", "200", "--seconds", "0.5")
             submitted = reshape_command(
                 "submit", *place, *size, *output, "--json", "--", *program, *length
             )
@@ -78,34 +104,40 @@ def measure(mib: int, verify: bool, messages: bool) -> None:
             wait_for(place, job, 2)
             rigid = (sys.executable, "-m", "apps.synthetic", "--mib", "0", "--seconds", "0.1")
             reshape_command("submit", *place, "-n", "4", "--walltime", "1", *output, "--", *rigid)
-            table(wait_for(place, job, 3), mib, verify, messages)
+            how = f"{'by messages' if messages else 'in memory'}, "
+            how += f"{'with' if verify else 'no'} checksums, {'with' if spares else 'no'} spares"
+            table(wait_for(place, job, 6), mib, how)
         finally:
             reshape_command("stop", *place, "--kill")
 
 
-def table(rows: list[dict[str, Any]], mib: int, verify: bool, messages: bool) -> None:
+def table(rows: list[dict[str, Any]], mib: int, how: str) -> None:
     """Print the phases in milliseconds."""
-    how = f"{'by messages' if messages else 'in memory'}, {'with' if verify else 'no'} checksums"
     print(f"pause of a resize, ms; {mib} MiB registered, {how}, {os.cpu_count()} cores")
     names = ("join", "plan", "move", "resume")
-    print(f"{'resize':>8}", *(f"{name:>8}" for name in (*names, "sum")), f"{'MiB moved':>10}")
+    headings = (*names, "sum", "memcpy")
+    print(f"{'resize':>8}", *(f"{n:>8}" for n in headings), f"{'MiB moved':>10} {'MiB spare':>10}")
     for row in rows:
         phases = [1000 * row[f"{name}_s"] for name in names]
+        phases += [sum(phases), memcpy_ms(row["moved_bytes"])]
         print(
             f"{row['old']:>4}->{row['new']:<2}",
-            *(f"{phase:8.1f}" for phase in [*phases, sum(phases)]),
-            f"{row['moved_bytes'] / 2**20:10.1f}",
+            *(f"{phase:8.1f}" for phase in phases),
+            f"{row['moved_bytes'] / 2**20:10.1f} {row['spare_bytes'] / 2**20:10.1f}",
         )
 
 
 def main() -> None:
     """Read the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--mib", default="256", help="several: separated by commas")
     parser.add_argument("--verify", action="store_true")
-    parser.add_argument("--messages", action="store_true")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--messages", action="store_true")
+    way.add_argument("--no-spares", action="store_true")
     options = parser.parse_args()
-    measure(options.mib, options.verify, options.messages)
+    for mib in map(int, options.mib.split(",")):
+        measure(mib, options.verify, options.messages, not options.no_spares)
 
 
 if __name__ == "__main__":

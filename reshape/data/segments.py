@@ -87,9 +87,15 @@ class Segment:
 
     def rename(self, file: str) -> None:
         """Give the file another name, for another epoch or rank."""
-        if self.path is not None:
-            path = self.path.with_name(file)
+        if self.path is None:
+            return
+        path = self.path.with_name(file)
+        try:
             os.rename(self.path, path)
+        except OSError as error:
+            log.warning("%s is not in shared memory any more: %s", self.path, error.strerror)
+            self.path = None
+        else:
             self.path = path
 
 

@@ -92,6 +92,7 @@ class Spares:
         self._spares: list[_Spare] = []
         self._most = 0  # bytes of old and new local parts in one resize, the most so far
         self._live = 0  # bytes of the segments that hold data
+        self._replaced = 0  # bytes of the segments that this resize has replaced
         self._expected: tuple[int, ...] = ()  # sizes for which memory was prepared
         self._used_at = 0.0
         self._thread: ThreadPoolExecutor | None = None
@@ -160,22 +161,16 @@ class Spares:
             spare.discard()
         return segments.create(memory, name, shape, dtype, order)
 
-    def keep(self, segment: Segment | None) -> None:
+    def keep(self, segment: Segment) -> None:
         """Keep a segment that holds no data any more, until the end of the resize at least."""
-        if segment is None:
-            return
         segment.array.flags.writeable = False
+        self._replaced += _bytes_in([segment])
         if segment.path is None or segment.mapping is None or self._folder is None:
             segment.discard()
             return
-        path = segment.path.with_name(f"{segment.path.name}{segments.SPARE}")
-        try:
-            os.rename(segment.path, path)
-        except OSError:  # somebody has removed the file; the memory goes with the mapping
-            segment.discard()
-            return
-        segment.path = path
-        self._spares.append(_Spare(segment.mapping, segment))
+        segment.rename(f"{segment.path.name}{segments.SPARE}")
+        if segment.path is not None:
+            self._spares.append(_Spare(segment.mapping, segment))
 
     def settle(self, live: Sequence[Segment]) -> None:
         """End a resize: a thread gives back what exceeds the bounds.
@@ -185,8 +180,9 @@ class Spares:
         live : segments that hold data.
         """
         self._expected, self._used_at = (), time.monotonic()
-        before, self._live = self._live, _bytes_in(live)
-        self._most = max(self._most, before + self._live)
+        self._live = _bytes_in(live)
+        self._most = max(self._most, self._replaced + self._live)
+        self._replaced = 0
         small = [s for s in self._spares if _length(s) < SMALLEST_BYTES]
         self._spares = [s for s in self._spares if _length(s) >= SMALLEST_BYTES]
         excess = self._take_out(self._spares, self.nbytes - self._room())
@@ -251,7 +247,11 @@ class Spares:
     def _run(self, superfluous: list[_Spare], missing: Sequence[int]) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "reshape-spares")
-        self._work = self._thread.submit(self._exchange, superfluous, missing)
+        try:
+            self._work = self._thread.submit(self._exchange, superfluous, missing)
+        except RuntimeError as error:  # the account has too many threads
+            log.debug("no memory is prepared: %s", error)
+            self._exchange(superfluous, [])
 
     def _exchange(self, superfluous: list[_Spare], missing: Sequence[int]) -> None:
         """Give memory back, then prepare memory; runs in the thread."""

@@ -106,7 +106,8 @@ class Move:
 
     Attributes
     ----------
-    segment : this rank's next local part; None if it has none.
+    segment : this rank's next local part; None if it has none. It is the present one if the plan
+        keeps the part of this rank.
     sources : local arrays of the source processes on this host that this rank needs elements of.
     """
 
@@ -115,6 +116,11 @@ class Move:
     target: Layout
     segment: Segment | None = None
     sources: Sources = field(default_factory=dict)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the local part of this rank stays as it is."""
+        return self.segment is not None and self.segment is self.array.segment
 
 
 def relay(
@@ -198,7 +204,7 @@ def plan_of(
 
 
 def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
-    """Collective over comm. Allocate the new local parts; the old ones stay.
+    """Collective over comm. Allocate the new local parts that differ; the old ones stay.
 
     Raises
     ------
@@ -208,7 +214,9 @@ def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch:
     try:
         for move in moves:
             process = move.plan.target_process.get(comm.rank)
-            if process is not None:
+            if move.plan.keeps(comm.rank):
+                move.segment = move.array.segment
+            elif process is not None:
                 move.segment = new_segment(job, move.array.declaration, move.target, epoch, process)
     except (MemoryError, ReshapeError) as error:
         why = f"no memory for the new layout on rank {comm.rank}: {error}"
@@ -253,7 +261,7 @@ def run(comm: MPI.Intracomm, move: Move, reach: Reach) -> None:
             source = move.array.segment if comm.rank in plan.source_process else None
             a, order = None if source is None else source.array, move.array.declaration.order
             plan.run(comm, a, target, order=order, sources=move.sources)
-        elif target is not None:
+        elif target is not None and not move.is_kept:
             plan.gather(plan.target_process[comm.rank], move.sources, target)
     finally:
         plan.forget()  # the plan may stay cached, but not the memory of this configuration
@@ -305,9 +313,11 @@ def receive(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move]) -> None
 def abandon(job: JobContext, moves: Sequence[Move], was_member: bool) -> None:
     """Release the new segments; a process that does not join the job leaves none behind."""
     for move in moves:
+        if move.segment is None or move.is_kept:
+            continue
         if was_member:
             job.spares.keep(move.segment)
-        elif move.segment is not None:
+        else:
             move.segment.discard()
 
 

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
-from reshape.data.segments import Segment, place_of, sweep
+from reshape.data.segments import RankMemory, Segment, place_of, sweep
 from reshape.data.size_request import SizeRequest
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
@@ -348,6 +348,10 @@ def commit(
     if comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)  # the commit
     comm.Barrier()  # only now may the old segments be removed
+    for move in moves:
+        if move.segment is not None and move.is_kept:
+            memory = RankMemory(job.folder, serial, move.plan.target_process[comm.rank])
+            move.segment.rename(memory.file_name(move.array.name))
     previous = [
         move.array.withdraw(f"array {move.array.name!r}: {LEFT}")
         if move.segment is None

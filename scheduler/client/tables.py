@@ -28,11 +28,24 @@ def _iteration_text(job: JobInfo) -> str:
 def resize_table(job: JobInfo) -> Table:
     """List all resizes of one job, phases in milliseconds; the job computes during `START`.
 
-    AT is the time since the first start, also of a job that was queued again.
+    AT is the time since the first start, also of a job that was queued again. MIB is the data that
+    was moved, SPARE the memory that the processes kept for the next resize beside it, both in MiB.
     """
     began = job.sizes[0][0] if job.sizes else job.submitted_at
     return Table(
-        ["RESIZE", "AT", "SIZE", "START", "JOIN", "PLAN", "MOVE", "RESUME", "MIB", "OUTCOME"],
+        [
+            "RESIZE",
+            "AT",
+            "SIZE",
+            "START",
+            "JOIN",
+            "PLAN",
+            "MOVE",
+            "RESUME",
+            "MIB",
+            "SPARE",
+            "OUTCOME",
+        ],
         [
             (
                 str(resize.serial),
@@ -40,6 +53,7 @@ def resize_table(job: JobInfo) -> Table:
                 f"{resize.old}-{resize.new}",
                 *(f"{1000 * seconds:.1f}" for seconds in phases_s(resize)),
                 f"{resize.moved_bytes / 2**20:.2f}",
+                f"{resize.spare_bytes / 2**20:.2f}",
                 resize.outcome,
             )
             for resize in job.resizes

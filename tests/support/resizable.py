@@ -67,9 +67,10 @@ def kill_self(*_: Any) -> None:
 
 def inject_faults(state: dict[str, Any], rank: int) -> None:
     """Inject the faults of this process, which has this rank in its group."""
-    from reshape.data import segments
+    from reshape.data import segments, spares
     from reshape.resizing import move, rank_order
 
+    spares.SMALLEST_BYTES = 1  # the arrays are small
     if "KILL" in os.environ:
         group, victim, when, name = os.environ["KILL"].split(":")
         if (GROUP, rank) == (int(group), int(victim)):

@@ -89,6 +89,28 @@ def test_an_interior_group_leaves_and_another_joins(tmp_path: Path) -> None:
         assert sizes(driver.finish()) == [1, 3, 4, 2, 5, 3]
 
 
+def test_the_memory_of_an_earlier_configuration_serves_a_later_one(tmp_path: Path) -> None:
+    """The inode of a segment identifies its memory; nothing announces a contraction."""
+
+    def memory(array: str, epoch: int) -> set[int]:
+        files = (file for folder in driver.folders for file in folder.iterdir())
+        return {f.stat().st_ino for f in files if f.name.startswith(f"{array}.e{epoch}.r")}
+
+    with job(tmp_path) as driver:
+        driver.start(2, "first")
+        driver.serve(lambda: driver.latest is not None)
+        before = memory("a", 0)
+        group = driver.ready(2)
+        assert driver.join(group).ok
+        contracted = driver.contract(group.number)
+        assert contracted.ok
+        assert contracted.times.spare_bytes > 0
+        assert memory("a", contracted.serial) == before
+        assert driver.expand(2).ok
+        assert sizes(driver.finish()) == [2, 4, 2, 4]
+        assert driver.segments == []
+
+
 def test_requests_have_the_epoch_and_the_registered_bytes(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")

@@ -213,11 +213,13 @@ def test_resizes_are_shown_in_milliseconds() -> None:
     resize = ResizeInfo(
         at=115.0, serial=1, old=2, new=4, outcome="done", reason="", start_s=1.5, join_s=0.02,
         plan_s=0.001, move_s=0.0305, resume_s=0.002, moved_bytes=3 * 2**20,
+        spare_bytes=2**19,
     )  # fmt: skip
     headings, row = _columns(tables.resize_table(job_info(resizes=[resize])))
     assert dict(zip(headings, row, strict=True)) == {
         "RESIZE": "1", "AT": "+5.0s", "SIZE": "2-4", "START": "1500.0", "JOIN": "20.0",
-        "PLAN": "1.0", "MOVE": "30.5", "RESUME": "2.0", "MIB": "3.00", "OUTCOME": "done",
+        "PLAN": "1.0", "MOVE": "30.5", "RESUME": "2.0", "MIB": "3.00", "SPARE": "0.50",
+        "OUTCOME": "done",
     }  # fmt: skip
 
 
