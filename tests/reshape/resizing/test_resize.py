@@ -11,6 +11,7 @@ from driver import TIMEOUT_S, Driver, Group
 from paths import SUPPORT
 from resizable import sparse
 
+from reshape.data.segments import SPARE
 from reshape.topology import Topology
 from reshape.wire.link import ANSWER_LIMIT_S
 from scheduler.protocol import messages as m
@@ -342,11 +343,14 @@ def test_many_resizes_leak_nothing(tmp_path: Path, cycles: int) -> None:
             if cycle < cycles - 1:
                 following = driver.ready(1)
             assert driver.contract(group.number).ok
-            history.append((max(descriptors(first)), resident(first), len(driver.segments)))
-        descriptors_, megabytes, files = zip(*history, strict=True)
+            kept = sum(name.endswith(SPARE) for name in driver.segments)
+            files = len(driver.segments) - kept
+            history.append((max(descriptors(first)), resident(first), files, kept))
+        descriptors_, megabytes, files_, kept_ = zip(*history, strict=True)
         assert descriptors_[-1] <= descriptors_[4] + 2
         assert megabytes[-1] <= megabytes[4] + 10
-        assert files[-1] == files[4] == 11
+        assert files_[-1] == files_[4] == 11
+        assert kept_[-1] <= kept_[4] + 2
         assert [report.ok for report in driver.reports] == [True] * 2 * cycles
         driver.finish()
         assert driver.segments == []
