@@ -283,7 +283,8 @@ per_process_option = click.option(
     type=WholeRange(min=1),
     metavar="N",
     help="Processors of each process of a program that is not resized, such as one with threads:"
-    " mpiexec starts a process for each N of the -n processors.  [default: 1]",
+    " mpiexec starts a process for each N of the -n processors, which are on one node."
+    "  [default: 1]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(

@@ -1,4 +1,4 @@
-"""Admission of jobs that request certain nodes: features of them, or whole ones."""
+"""Admission of jobs that request certain nodes: features of them, whole ones, blocks on each."""
 
 from __future__ import annotations
 
@@ -58,12 +58,17 @@ def check_whole(submission: Submission, size: int) -> None:
     ------
     ReshapeError : it is resizable, or would start more processes than it asks for.
     """
-    n, most = submission.processors, submission.max_processors
+    n, most, each = submission.processors, submission.max_processors, submission.per_process
+    if size % each:
+        raise ReshapeError(
+            f"--exclusive: --per-process {each} does not divide the {size} processors of a node:"
+            " ask for a divisor, or leave --exclusive out"
+        )
     if most is not None and most != n:
         raise ReshapeError("--exclusive: a job with whole nodes is not resized: leave --max out")
     if n % size and not submission.script:
         raise ReshapeError(
-            f"--exclusive: a process runs on each processor, and {n} do not fill nodes of {size}:"
+            f"--exclusive: processes have all processors, and {n} do not fill nodes of {size}:"
             f" ask for -n {-(-n // size) * size}, or start them from a script (reshape batch)"
         )
 
@@ -77,12 +82,18 @@ def check_nodes(wanted: NodeRequest, processors: int, partition: Partition) -> N
     """
     if partition.state.placing:
         raise ReshapeError(
-            "--constraint and --exclusive do not go with the service's selection, which takes only"
-            " processors that lie together: leave them out"
+            "--constraint, --exclusive and --per-process do not go with the service's selection,"
+            " which takes only processors that lie together: leave them out"
         )
     nodes = partition.machine.nodes
     known = sorted({feature for node in nodes.values() for feature in node.features})
-    there = sum(map(len, partition.machine.nodes_for(wanted)))
+    there = partition.machine.obtainable(wanted)
+    if not there and wanted.per_process > 1:
+        largest = max((node.count for node in nodes.values()), default=0)
+        raise ReshapeError(
+            f"--per-process: there are no {wanted}: the largest node has"
+            f" {counted(largest, 'processor')}"
+        )
     if not there:
         have = f"nodes have {', '.join(known)}" if known else "no node has a feature"
         raise ReshapeError(f"--constraint: there are no {wanted}; {have}")

@@ -220,6 +220,10 @@ class Machine:
             if not node.removed and wanted.admits(node.features, node.count)
         ]
 
+    def obtainable(self, wanted: NodeRequest) -> int:
+        """Return the most processors that a job may get by its request, if all nodes are idle."""
+        return sum(wanted.fitting(len(processors)) for processors in self.nodes_for(wanted))
+
     def join(
         self,
         name: str,

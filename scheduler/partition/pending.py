@@ -61,7 +61,7 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
     if wanted is not None:
         facts["nodes"] = str(wanted)
         unit += " of {nodes}"
-        facts["there"] = there = len(state.admitted(wanted))
+        facts["there"] = there = state.machine.obtainable(wanted)
         if there < job.processors:
             text = f"{{needed}}{unit} wanted, there are {{there}}"
             return Reason("BadConstraints", text, facts)
@@ -91,12 +91,11 @@ def _reason_of_head(
     job: Job, state: SchedulerState, view: View, facts: FactsSeen, unit: str
 ) -> Reason:
     """Reason of the first job that the machine could run: it waits for processors."""
-    reservation, wanted = view.reservation(), job.spec.nodes
+    reservation = view.reservation()
     rule, text = "Resources", f"{{needed}}{unit} wanted, {{free}} free"
     if _is_excluded(job, state, facts):
         rule, text = "Excluded", text + EXCLUDED
-    is_known = reservation is not None and isfinite(reservation.at)
-    if reservation is not None and is_known and not (wanted is not None and wanted.whole):
+    if reservation is not None and isfinite(reservation.at):
         facts["at"] = reservation.at
         text += "; enough by {at} if walltimes hold"
     draining = len(state.machine.draining)

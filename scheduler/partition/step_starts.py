@@ -11,6 +11,9 @@ from msgspec.structs import replace
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Drop, Reason, Start
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import NONE
+from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.scheduler_state import SchedulerState
 
 #: Walltime of a step whose job has exceeded its own and is not ended for that, s.
@@ -51,13 +54,27 @@ class StepStarts:
         """Start the steps of a job that fit, in the order of their requests."""
         steps = self._state.steps
         for step in steps.waiting(job.id) if job.id in steps else ():
-            if step.processors <= steps.idle(job).count():
-                self._start(step, job)
+            chosen = self._place(step, steps.idle(job))
+            if chosen:
+                self._start(step, job, chosen)
 
-    def _start(self, step: Job, job: Job) -> None:
-        """Start a step on the first idle processors of its job."""
+    def _place(self, step: Job, idle: ProcSet) -> ProcSet:
+        """Choose the first idle processors that suffice; none if they do not.
+
+        Those of a process are on one node.
+        """
+        if step.processors > idle.count():
+            return NONE
+        wanted = step.spec.nodes
+        if wanted is None or wanted.per_process == 1:
+            return idle.first(step.processors)
+        nodes = (bits_of(node.processors) for node in self._state.machine.nodes.values())
+        block = wanted.per_process
+        return set_of(bits_in_blocks(bits_of(idle), nodes, block, step.processors))
+
+    def _start(self, step: Job, job: Job, chosen: ProcSet) -> None:
+        """Start a step on idle processors of its job."""
         state = self._state
-        chosen = state.steps.idle(job).first(step.processors)
         reason = state.steps.reason(step, job)
         step.is_lent, step.demand = True, state.quantity(step.processors, step)
         self._limit(step, job, state.now)

@@ -28,7 +28,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.
     placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
-    per_process : number of processors of each process, by which `processors` is divisible; more
+    per_process : processors of each process, on one node, by which `processors` is divisible; more
         than 1 only for programs that are not resized.
     bind : whether ranks may be bound to the CPUs of their processors.
     output : path of the output file, with placeholders (`scheduler.text.job_output`).

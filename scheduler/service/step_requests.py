@@ -13,9 +13,11 @@ from reshape.errors import PermissionDenied, ReshapeError
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobCancelled
 from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.procset import ProcSet
+from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.step_of import StepOf
 from scheduler.protocol import messages as m
-from scheduler.service.components.admission import LONGEST_KEY, Admission
+from scheduler.service.components.admission import LONGEST_KEY, Admission, check_per_process
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
@@ -55,16 +57,17 @@ class StepRequests:
         if message.key in known:
             index, number = known[message.key]
             return m.StepAccepted(step=number, label=str(step_of(job, index))), None
-        self._check_job(job, message.submission.processors)
+        self._check_job(job, message.submission)
         own = step_of(job, 1 + max((index for index, _ in known.values()), default=-1))
         submission = self._submission(job, own, message.submission)
+        nodes = replace(job.spec.nodes or NodeRequest(), per_process=submission.per_process)
         spec = replace(
-            self._admission.admit(submission),
+            self._admission.admit(replace(submission, per_process=1)),
             walltime_s=job.spec.walltime_s,
             priority=job.spec.priority,
             reservation=job.spec.reservation,
             partition=job.partition,
-            nodes=job.spec.nodes,
+            nodes=None if nodes == NodeRequest() else nodes,
             step_of=own,
         )
         event = self._jobs.add_step(submission, spec)
@@ -72,7 +75,7 @@ class StepRequests:
         known[message.key] = own.index, event.job
         return m.StepAccepted(step=event.job, label=str(own)), event
 
-    def _check_job(self, job: Job, processors: int) -> None:
+    def _check_job(self, job: Job, submission: m.Submission) -> None:
         """Refuse steps of jobs that can have none, and those that could never start."""
         live = self._core.live.get(job.id)
         if live is None or live.state is JobState.COMPLETING:
@@ -82,11 +85,21 @@ class StepRequests:
                 f"job {job.id} is no job script: submit one with reshape batch, or start the"
                 " program as a job of its own with reshape submit"
             )
-        granted = sum(map(len, live.groups.values()))
-        if processors > granted:
+        check_per_process(submission)
+        processors, each = submission.processors, submission.per_process
+        granted = ProcSet.union(live.groups.values())
+        if processors > len(granted):
             raise ReshapeError(
-                f"the step asks for {processors} processors, job {job.id} has {granted}: ask for"
-                " fewer, or submit the script with a larger -n"
+                f"the step asks for {processors} processors, job {job.id} has {len(granted)}: ask"
+                " for fewer, or submit the script with a larger -n"
+            )
+        nodes = self._core.machine.by_node(granted).values()
+        there = sum(len(numbers) // each for numbers in nodes)
+        if processors // each > there:
+            raise ReshapeError(
+                f"the step asks for {processors} processors, {each} on one node for each process,"
+                f" and job {job.id} has {there * each} of them: submit the script with"
+                f" --per-process {each} (sbatch --cpus-per-task)"
             )
         if len(self._core.steps_of(job.id)) >= MOST_STEPS:
             raise ReshapeError(

@@ -6,6 +6,8 @@ Union, intersection and the number of members take one operation each, for any n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from scheduler.model.procset import ProcSet
 
 
@@ -44,6 +46,26 @@ def lowest_bits(bits: int, count: int) -> int:
         else:
             high = middle
     return bits & ((1 << high) - 1)
+
+
+def bits_in_blocks(free: int, nodes: Iterable[int], block: int, count: int) -> int:
+    """The lowest bits of each node in blocks of one size, until they are enough; 0: they are not.
+
+    Parameters
+    ----------
+    nodes : bits of the processors of each node, in the order of preference.
+    count : >= 1, a multiple of `block`.
+    """
+    chosen, left = 0, count
+    for node in nodes:
+        here = node & free
+        taken = min(here.bit_count() // block * block, left)
+        if taken:
+            chosen |= lowest_bits(here, taken)
+            left -= taken
+            if not left:
+                return chosen
+    return 0
 
 
 def first_run(bits: int, count: int) -> int:

@@ -27,7 +27,7 @@ class EarliestPlace:
     """
 
     def __init__(self, state: SchedulerState, job: Job) -> None:
-        self._state, self._needed = state, job.processors
+        self._state, self._job, self._needed = state, job, job.processors
         self._kept: ProcSet | None = None
         if state.excluding:
             self._search_with_exclusions(job)
@@ -62,8 +62,7 @@ class EarliestPlace:
             if i < last and changes[i + 1][0] == at:
                 continue
             left = _without(then, kept, at, at + job.estimate_s)
-            enough = left.free.count() >= self._needed
-            if enough and state.selection.fits(left, self._needed):
+            if state.has_place(job, left):
                 self.at, self._then = at, left
                 return
         self.at, self._then = inf, then
@@ -75,6 +74,11 @@ class EarliestPlace:
             return NONE
         if self._kept is None:
             state, now = self._state, self._state.machine.space
+            wanted = self._job.spec.nodes
+            if wanted is not None and wanted.block > 1:
+                place = self._state.place(self._job, self._then)
+                self._kept = NONE if place is None else place & now.free
+                return self._kept
             if state.excluding and state.selection.anywhere:
                 # Processors that are used now are as good for the job as those that are free.
                 here = self._then.free & now.free

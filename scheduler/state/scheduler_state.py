@@ -21,7 +21,8 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.resources import Quantity
 from scheduler.model.selection import Selection
-from scheduler.model.space import NONE
+from scheduler.model.space import NONE, Space
+from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.derived_jobs.steps import Steps, lent_group
 from scheduler.state.exclusions import Blocked, Exclusion, Exclusions
 from scheduler.state.expected_releases import ExpectedReleases
@@ -153,10 +154,8 @@ class SchedulerState:
         spec = job.spec
         if spec.reservation and not self._is_in_reservation(job):
             return False
-        if spec.nodes is not None:
-            processors = sum(map(len, self.machine.nodes_for(spec.nodes)))
-            if processors < job.processors:
-                return False
+        if spec.nodes is not None and self.machine.obtainable(spec.nodes) < job.processors:
+            return False
         return self.machine.can_place(self.selection, job.processors)
 
     def _is_in_reservation(self, job: Job) -> bool:
@@ -218,6 +217,24 @@ class SchedulerState:
         if wanted is not None and (others := everything - self.admitted(wanted)):
             kept.append((others, -inf, inf))
         return kept
+
+    def has_place(self, job: Job, space: Space) -> bool:
+        """Whether a job could start on processors of a space."""
+        if job.spec.nodes is not None:
+            return self.place(job, space) is not None
+        needed = job.processors
+        return space.free.count() >= needed and self.selection.fits(space, needed)
+
+    def place(self, job: Job, space: Space) -> ProcSet | None:
+        """Choose processors of a space for a job that is to start; None if it has no place."""
+        wanted, needed = job.spec.nodes, job.processors
+        if space.free.count() < needed:
+            return None
+        if wanted is None:
+            return self.selection.select(space, needed)
+        nodes = map(bits_of, self.machine.nodes_for(wanted))
+        chosen = bits_in_blocks(bits_of(space.free), nodes, wanted.block, needed)
+        return set_of(chosen) if chosen else None
 
     def admitted(self, wanted: NodeRequest) -> ProcSet:
         """Processors of all nodes that a job may get by its request, up or down."""

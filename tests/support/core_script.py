@@ -9,6 +9,7 @@ together. An unknown word is an error.
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
            [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
            [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX] [constraint=FEATURES] [whole=N]
+           [per_process=N]
     @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
     @TIME requeue JOB | signal JOB NUMBER [batch] | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
@@ -137,7 +138,7 @@ SUBMIT: tuple[set[str], set[str]] = (
     {
         *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
         *("partition", "name", "user", "begin", "after", "array", "signal", "step"),
-        *("constraint", "whole"),
+        *("constraint", "whole", "per_process"),
     },
 )
 #: Event -> words and named words that it may have besides its numbers.
@@ -283,7 +284,8 @@ def read_conditions(words: list[str], named: dict[str, str]) -> Conditions | Non
 
 def read_nodes(named: dict[str, str]) -> NodeRequest | None:
     wanted = parse_constraint(named["constraint"]) if "constraint" in named else ()
-    request = NodeRequest(wanted, int(named.get("whole", 0)))
+    whole, per_process = int(named.get("whole", 0)), int(named.get("per_process", 1))
+    request = NodeRequest(wanted, whole, per_process)
     return None if request == NodeRequest() else request
 
 

@@ -21,7 +21,6 @@ _OF_RESIZABLE = {
     "max_processors": "--max",
     "topology": "--topology",
     "performance": "--performance",
-    "per_process": "--per-process",
 }
 
 
@@ -52,6 +51,7 @@ def script_submission(
     name = fields.get("name") or (Path(script.path).name if script.path else "wrap")
     count = fields.get("processors") or processors(script.sizes)
     own = {"processors": count, "name": name, "script": True, "ignored": " ".join(script.ignored)}
+    own["per_process"] = fields.get("per_process") or script.sizes.get("cpus-per-task", 1)
     return prepare(script.command(arguments), **fields | own)
 
 

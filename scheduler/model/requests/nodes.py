@@ -1,6 +1,6 @@
-"""What a job requests of its nodes: features, and that it gets them whole.
+"""What a job requests of its nodes: features, that it gets them whole, and blocks on one node.
 
-Both decide which processors a job may hold, and not how many.
+All of them decide which processors a job may hold, and not how many.
 """
 
 from __future__ import annotations
@@ -20,14 +20,25 @@ class NodeRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     any_of : sets of features; a node of the job has all features of one of them. (): any node.
     whole : number of processors of each of its nodes, of which the job gets all; 0: the job may
         get a part of a node.
+    per_process : number of processors of each of its processes, which are on one node.
     """
 
     any_of: tuple[tuple[str, ...], ...] = ()
     whole: int = 0
+    per_process: int = 1
+
+    @property
+    def block(self) -> int:
+        """Processors that the job gets together on a node, or not at all."""
+        return self.whole or self.per_process
+
+    def fitting(self, processors: int) -> int:
+        """Return how many of so many processors of a node the job can use."""
+        return processors // self.block * self.block
 
     def admits(self, features: Collection[str], processors: int) -> bool:
         """Whether a node with these features and this many processors may be one of the job."""
-        if self.whole and processors != self.whole:
+        if processors < self.block or (self.whole and processors != self.whole):
             return False
         return not self.any_of or any(
             all(feature in features for feature in wanted) for wanted in self.any_of
@@ -35,8 +46,11 @@ class NodeRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def __str__(self) -> str:
         """The nodes in words, such as ``whole nodes with gpu&fast``."""
-        having = f" with {constraint_text(self.any_of)}" if self.any_of else ""
-        return f"{'whole ' if self.whole else ''}nodes{having}"
+        having = [constraint_text(self.any_of)] if self.any_of else []
+        if self.per_process > 1:
+            having.append(f"{self.per_process} processors for each process")
+        text = f"{'whole ' if self.whole else ''}nodes"
+        return f"{text} with {' and '.join(having)}" if having else text
 
 
 def constraint_text(any_of: tuple[tuple[str, ...], ...]) -> str:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason
-from scheduler.model.procset import ProcSet
-from scheduler.model.space import Space
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -69,10 +67,10 @@ def _kills_in_the_way(
     space, needed, count = state.machine.space.copy(), head.processors, 0
     for job in ending:
         space.put(state.held(job))
-    chosen = _choose(state, space, needed)
+    chosen = state.place(head, space)
     while chosen is None and count < len(candidates):
         space.put(state.held(candidates[count]))
-        chosen, count = _choose(state, space, needed), count + 1
+        chosen, count = state.place(head, space), count + 1
     if chosen is None:
         return
     facts = {"head": head.id, "needed": needed}
@@ -88,9 +86,3 @@ def _overdue(state: SchedulerState) -> tuple[list[Job], list[Job]]:
     ending = [job for job in overdue if job.state is JobState.COMPLETING]
     candidates = [job for job in overdue if job.backfilled and job not in ending]
     return ending, candidates
-
-
-def _choose(state: SchedulerState, space: Space, processors: int) -> ProcSet | None:
-    if space.free.count() < processors:
-        return None
-    return state.selection.select(space, processors)

@@ -22,8 +22,7 @@ from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.head_reservation import NO_FACTS
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
-from scheduler.policies.selection.whole_nodes import whole_nodes
-from scheduler.state.bitsets import bits_of
+from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.reservation_table import (
     Allocation,
     Request,
@@ -246,9 +245,20 @@ class TablePass(SchedulingPass):
         waited_s = now - job.submitted_at
         request = Request(processors, length_s, self._demand(job), after, latest, waited_s)
         wanted = job.spec.nodes
-        if wanted is not None and wanted.whole:
-            return whole_nodes(self._table, request, self._nodes_for(wanted))
+        if wanted is not None and wanted.block > 1:
+            return self._find_blocks(request, wanted)
         return self._selection.place(self._table, request)
+
+    def _find_blocks(self, request: Request, wanted: NodeRequest) -> Allocation | None:
+        """Allocation in blocks on a node, such as whole nodes; the first nodes are preferred."""
+        needed, nodes = request.processors, self._nodes_for(wanted)
+        for begin, free in self._table.free(
+            needed, request.length_s, request.after, request.latest
+        ):
+            chosen = bits_in_blocks(free, nodes, wanted.block, needed)
+            if chosen:
+                return Allocation(set_of(chosen), begin)
+        return None
 
     def _excluded_for(self, reservation: str, wanted: NodeRequest | None) -> list[Use]:
         """Find what jobs of a reservation with such nodes may not hold; "": without one."""

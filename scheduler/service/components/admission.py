@@ -158,8 +158,6 @@ class Admission:
 
     def _nodes(self, submission: Submission) -> NodeRequest | None:
         """Return what a submission requests of its nodes; None: nothing."""
-        if not (submission.constraint or submission.exclusive):
-            return None
         named = submission.partition or next(iter(self._config.partitions), "")
         partition = self._idle.named(named)
         whole = 0
@@ -167,7 +165,10 @@ class Admission:
             whole = size_of_nodes(partition, self._config.by_node)
             check_whole(submission, whole)
         wanted = checked_constraint(submission.constraint) if submission.constraint else ()
-        return NodeRequest(wanted, whole)
+        # On one node every place is right, and a selection that takes only some of them may choose.
+        is_one_node = partition.state.placing and len(partition.machine.nodes) == 1
+        request = NodeRequest(wanted, whole, 1 if is_one_node else submission.per_process)
+        return None if request == NodeRequest() else request
 
     def _partition(self, submission: Submission) -> Partition:
         """Return the partition of a submission after checking its limits."""
@@ -226,7 +227,7 @@ class Admission:
         maximum = submission.max_processors
         if maximum is not None and maximum < n:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
-        _check_per_process(submission)
+        check_per_process(submission)
         if submission.topology is not None:
             try:
                 submission.topology.check_start(n)
@@ -364,7 +365,7 @@ class Admission:
         return priority
 
 
-def _check_per_process(submission: Submission) -> None:
+def check_per_process(submission: Submission) -> None:
     """Check the processors of each process.
 
     Raises

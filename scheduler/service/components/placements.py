@@ -3,8 +3,8 @@
 A group has one mpiexec, on the host of its first processor; the agents of its other hosts start the
 proxies of that mpiexec. All nodes with the launcher local are on one host, that of the service.
 
-A rank has one processor, or as many as its submission says; the processors of one that spans hosts
-are where the first of them is. The program of a job script has all processors of the job.
+A rank has one processor, or as many as its submission says, which are on one node. The program of a
+job script has all processors of the job; it runs where the first of them is.
 
 A rank is bound to the CPUs of its processors: a core for each, or one CPU where the service has
 more processors on the host than there are cores. Where it has more processors than there are CPUs,

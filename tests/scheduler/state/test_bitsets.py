@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.procset import ProcSet
-from scheduler.state.bitsets import bits_of, first_run, lowest_bits, set_of
+from scheduler.state.bitsets import bits_in_blocks, bits_of, first_run, lowest_bits, set_of
 
 NUMBERS = st.sets(st.integers(0, 90))
 
@@ -30,3 +30,16 @@ def test_first_run(numbers: set[int], count: int) -> None:
     runs = (range(i, i + count) for i in range(91) if numbers.issuperset(range(i, i + count)))
     found = first_run(bits_of(ProcSet.of(numbers)), count)
     assert list(set_of(found)) == list(next(runs, []))
+
+
+@given(NUMBERS, st.integers(1, 5), st.integers(1, 8), st.integers(3, 20))
+def test_blocks_on_nodes(numbers: set[int], block: int, blocks: int, node: int) -> None:
+    nodes = [range(first, first + node) for first in range(0, 91, node)]
+    expected: list[int] = []
+    for each in nodes:
+        here = [number for number in each if number in numbers]
+        usable = here[: len(here) // block * block]
+        expected += usable[: blocks * block - len(expected)]
+    bits = (bits_of(ProcSet.of(each)) for each in nodes)
+    found = bits_in_blocks(bits_of(ProcSet.of(numbers)), bits, block, blocks * block)
+    assert list(set_of(found)) == (expected if len(expected) == blocks * block else [])

@@ -62,35 +62,51 @@ def test_processors_of_a_process_that_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("processors", "placement", "hosts", "ranks"),
+    ("nodes", "count", "placement", "hosts", "ranks"),
     [
-        ([3, 3], "block", ["n1", "n2"], [0, 0, 1]),
-        ([3, 3], "cyclic", ["n1", "n2"], [0, 1, 0]),
-        ([2, 2], "block", ["n1", "n2"], [0, 1]),
-        ([3, 1], "block", ["n1"], []),
-        ([1, 3], "block", ["n1", "n2"], [0, 1]),
+        ([3, 3], 4, "block", ["n1", "n2"], [0, 1]),
+        ([5, 3], 6, "block", ["n1", "n2"], [0, 0, 1]),
+        ([5, 3], 6, "cyclic", ["n1", "n2"], [0, 1, 0]),
+        ([1, 4], 4, "block", ["n2"], []),
     ],
 )
 def test_processes_of_two_processors_over_hosts(
-    tmp_path: Path, processors: list[int], placement: str, hosts: list[str], ranks: list[int]
+    tmp_path: Path, nodes: list[int], count: int, placement: str, hosts: list[str], ranks: list[int]
 ) -> None:
-    """The processors of a process may span two hosts; it runs where the first of them is."""
-    names = [f"n{number}" for number in range(1, len(processors) + 1)]
-    nodes = [
-        NodeConfig(name, count, launcher="none")
-        for name, count in zip(names, processors, strict=True)
+    """The processors of a process are on one node; a node may keep a processor idle for that."""
+    names = [f"n{number}" for number in range(1, len(nodes) + 1)]
+    configured = [
+        NodeConfig(name, size, launcher="none") for name, size in zip(names, nodes, strict=True)
     ]
-    desk = Desk(tmp_path, nodes)
+    desk = Desk(tmp_path, configured)
     for name in names:
         desk.hello(node=name, host=name, address=f"{name}.example")
-    number = sum(processors)
-    submitted(desk, processors=number, per_process=2, placement=placement)
+    submitted(desk, processors=count, per_process=2, placement=placement)
     order = start(desk)
-    assert order.size == number // 2
+    assert order.size == count // 2
     assert order.rank_hosts == ranks
     assert order.hosts == (hosts if ranks else [])
     placements = desk.components.startup.placements
     assert placements.nodes_of(desk.components.core.jobs[1], 1) == hosts
     (told,) = desk.ask(b"client", m.ListJobs(job=1))
     assert isinstance(told, m.JobListing)
-    assert [place.node for place in told.jobs[0].ranks] == [hosts[host] for host in ranks or [0, 0]]
+    places = [place.node for place in told.jobs[0].ranks]
+    assert places == ([hosts[host] for host in ranks] or ["n2", "n2"])
+
+
+def test_processes_that_no_node_can_have(tmp_path: Path) -> None:
+    nodes = [NodeConfig("n1", 3, launcher="none"), NodeConfig("n2", 3, launcher="none")]
+    desk = Desk(tmp_path, nodes)
+    requests: list[tuple[dict[str, Any], str]] = [
+        ({"processors": 4, "per_process": 4}, "the largest node has 3 processors"),
+        ({"processors": 6, "per_process": 2}, "these have 4: ask for fewer"),
+        ({"processors": 4, "per_process": 2, "exclusive": True}, "does not divide the 3"),
+    ]
+    for fields, why in requests:
+        refused = submitted(desk, **fields)
+        assert isinstance(refused, m.Failure)
+        assert why in refused.message
+    by_place = Desk(tmp_path / "contiguous", nodes, parameters={"selection": "contiguous"})
+    refused = submitted(by_place, processors=4, per_process=2)
+    assert isinstance(refused, m.Failure)
+    assert "--per-process do not go with the service's selection" in refused.message
