@@ -60,13 +60,13 @@ def running_s(job: JobInfo, now: float) -> float:
     """Run time of a job up to now or its end, in seconds; 0 before its start."""
     if job.started_at is None:
         return 0.0
-    return (now if job.ended_at is None else job.ended_at) - job.started_at
+    return max(0.0, (now if job.ended_at is None else job.ended_at) - job.started_at)
 
 
 def waited_s(job: JobInfo, now: float) -> float:
     """Wait of a job up to now, its start or its cancellation, in seconds."""
     ends = (job.started_at, job.ended_at, now)
-    return next(at for at in ends if at is not None) - job.submitted_at
+    return min(at for at in ends if at is not None) - job.submitted_at
 
 
 def amounts_text(resources: Mapping[str, int]) -> str:
@@ -247,6 +247,11 @@ class JobFormat(NamedTuple):
 
     columns: list[Column]
     before: str | None = None
+
+    @property
+    def has_starts(self) -> bool:
+        """Whether a column has the starts of jobs, of queued ones the expected starts."""
+        return any(column.field.heading == "START" for column in self.columns)
 
     @classmethod
     def of(cls, *names: str) -> JobFormat:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -15,7 +15,9 @@ import msgspec
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from scheduler.client.api.asking import ask, list_jobs
+from scheduler.client.api import operations
+from scheduler.client.api.asking import list_jobs
+from scheduler.client.api.client import Client
 from scheduler.client.options import (
     Walltime,
     json_option,
@@ -29,11 +31,6 @@ from scheduler.protocol import messages as m
 from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.tables import Table
 
-#: Seconds that a client waits for a forecast; the service gives up earlier.
-PATIENCE_S = 130.0
-
-Found = TypeVar("Found")
-
 
 def expected_starts(directory: Path, horizon_s: float | None = None) -> list[JobForecast]:
     """Request forecasts of all queued jobs, in order of their expected starts.
@@ -43,7 +40,8 @@ def expected_starts(directory: Path, horizon_s: float | None = None) -> list[Job
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the forecast takes too long.
     """
-    return _forecast(directory, m.ForecastStarts(horizon_s=horizon_s), list[JobForecast])
+    with Client(directory) as client:
+        return client.run(operations.expected_starts(horizon_s))
 
 
 def quote_of(
@@ -54,7 +52,7 @@ def quote_of(
     futures: int = 0,
     seed: int = 0,
     arrivals: bool = False,
-    timeout: float = PATIENCE_S,
+    timeout: float = operations.FORECAST_S,
 ) -> Quote:
     """Request a quote for a submission; nothing is submitted.
 
@@ -71,8 +69,15 @@ def quote_of(
     ReshapeError : the service would refuse the submission; the message names the nearest request
         that the machine can run, if there is one.
     """
-    message = m.RequestQuote(submission=submission, horizon_s=horizon_s, futures=futures, seed=seed)
-    return _forecast(directory, message, Quote, timeout)
+    message = m.RequestQuote(
+        submission=submission,
+        horizon_s=horizon_s,
+        futures=futures,
+        seed=seed,
+        arrivals=arrivals,
+    )
+    with Client(directory) as client:
+        return client.run(operations.forecast(message, Quote, timeout))
 
 
 def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
@@ -86,7 +91,8 @@ def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
     if not _is_queued(directory, job):
         return None
     try:
-        return _forecast(directory, m.ForecastJob(job=job), Waiting)
+        with Client(directory) as client:
+            return client.run(operations.forecast(m.ForecastJob(job=job), Waiting))
     except ReshapeError:
         if _is_queued(directory, job):
             raise
@@ -95,14 +101,6 @@ def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
 
 def _is_queued(directory: Path, job: int) -> bool:
     return list_jobs(directory, job=job).jobs[0].state == JobState.PENDING.name
-
-
-def _forecast(
-    directory: Path, message: m.Message, kind: type[Found], timeout: float = PATIENCE_S
-) -> Found:
-    answer: Any = ask(directory, message, timeout)
-    assert isinstance(answer, m.ForecastResult)
-    return msgspec.convert(answer.found, kind)
 
 
 def bare_submission(

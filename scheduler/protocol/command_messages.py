@@ -119,9 +119,12 @@ class ForecastStarts(MessageBase):
     Attributes
     ----------
     horizon_s : time from now at which the forecast ends, seconds; None: it has no end.
+    limit_s : seconds that it may take; then it ends with what it has found. None: that of the
+        service.
     """
 
     horizon_s: float | None = None
+    limit_s: float | None = None
 
 
 class ForecastJob(MessageBase):

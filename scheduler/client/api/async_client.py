@@ -21,6 +21,7 @@ from scheduler.client.api.keywords import Changes, JobOptions
 from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
 from scheduler.client.job_files import read_output
 from scheduler.client.submission import check_places
+from scheduler.forecasts.forecast import JobForecast
 from scheduler.forecasts.quotes import Quote
 from scheduler.protocol import client as protocol
 from scheduler.protocol import messages as m
@@ -147,6 +148,10 @@ class AsyncClient:
     async def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
         """Return all queued and running jobs; see `Client.queue`."""
         return (await self.run(operations.list_jobs(ended=ended, steps=steps))).jobs
+
+    async def expected_starts(self) -> list[JobForecast]:
+        """Forecast all queued jobs; see `Client.expected_starts`."""
+        return await self.run(operations.expected_starts())
 
     async def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
         """Return ended jobs; see `HistoryOptions`."""

@@ -22,6 +22,7 @@ from scheduler.client.api.keywords import Changes, JobOptions
 from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
 from scheduler.client.job_files import read_output
 from scheduler.client.submission import check_places
+from scheduler.forecasts.forecast import JobForecast
 from scheduler.forecasts.quotes import Quote
 from scheduler.protocol import client as protocol
 from scheduler.protocol import messages as m
@@ -162,6 +163,10 @@ class Client:
         steps : include the steps of jobs.
         """
         return self.run(operations.list_jobs(ended=ended, steps=steps)).jobs
+
+    def expected_starts(self) -> list[JobForecast]:
+        """Forecast all queued jobs, in order of their expected starts."""
+        return self.run(operations.expected_starts())
 
     def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
         """Return ended jobs; see `HistoryOptions`."""

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
 from scheduler.client.job_names import LAST, StepNumber, TaskNumber
+from scheduler.forecasts.forecast import JobForecast
 from scheduler.forecasts.quotes import Quote
+from scheduler.model.job import JobState
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol import messages as m
 
@@ -29,6 +32,9 @@ A = TypeVar("A", bound=MessageBase)
 #: Time limits of an answer, seconds: in general, of a listing, of a forecast (the service gives up
 #: earlier).
 ANSWER_S, LISTING_S, FORECAST_S = 10.0, 30.0, 130.0
+#: Seconds that the forecaster may take for the expected starts of a listing, and that the listing
+#: waits for them, because the forecaster may be starting, or busy with another question.
+STARTS_S, STARTS_WAIT_S = 0.5, 1.0
 #: Ended jobs that a listing has unless it says otherwise.
 MOST_ENDED = 500
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
@@ -162,11 +168,37 @@ def _left_s(until: float | None) -> float:
     return ASK_AGAIN_S if until is None else max(0.0, min(ASK_AGAIN_S, until - time.monotonic()))
 
 
+def forecast(message: MessageBase, kind: type[T], timeout: float = FORECAST_S) -> Operation[T]:
+    """ServiceRequest a forecast, which is a structure of the type `kind`."""
+    result = yield from ask(message, m.ForecastResult, timeout)
+    found: Any = result.found
+    return msgspec.convert(found, kind)
+
+
 def quote(submission: m.Submission) -> Operation[Quote]:
     """ServiceRequest the expected start and end of a job that is not submitted."""
-    result = yield from ask(m.RequestQuote(submission=submission), m.ForecastResult, FORECAST_S)
-    found: Any = result.found
-    return msgspec.convert(found, Quote)
+    return (yield from forecast(m.RequestQuote(submission=submission), Quote))
+
+
+def expected_starts(horizon_s: float | None = None) -> Operation[list[JobForecast]]:
+    """ServiceRequest forecasts of all queued jobs, in order of their expected starts."""
+    return (yield from forecast(m.ForecastStarts(horizon_s=horizon_s), list[JobForecast]))
+
+
+def with_expected_starts(jobs: list[m.JobInfo]) -> Operation[list[m.JobInfo]]:
+    """Give queued jobs of a listing their expected starts, as far as these are known soon."""
+    if not any(job.state == JobState.PENDING.name for job in jobs):
+        return jobs
+    message = m.ForecastStarts(limit_s=STARTS_S)
+    try:
+        found = yield from forecast(message, list[JobForecast], STARTS_WAIT_S)
+    except ReshapeError:  # it is busy, or cannot forecast this state
+        return jobs
+    starts = {each.job: each.start for each in found}
+    return [
+        job if job.started_at is not None else replace(job, started_at=starts.get(job.job))
+        for job in jobs
+    ]
 
 
 class Watched:

@@ -10,7 +10,8 @@ import click
 
 from reshape.cli.options import example
 from scheduler.client.administration.pools import paused_sentences
-from scheduler.client.api.asking import list_jobs
+from scheduler.client.api import operations
+from scheduler.client.api.client import Client
 from scheduler.client.columns import JobFormat, queue_format, sorted_jobs
 from scheduler.client.commands import echo_json
 from scheduler.client.forecasting import expected_starts, starts_table
@@ -80,8 +81,11 @@ def queue(
         if sites is not None:
             actions.list_all(sites, ended=ended, as_json=as_json, parsable=parsable)
             return
-        listing = list_jobs(directory, ended=ended, steps=steps)
-        jobs = chosen(directory, listing.jobs, **choice)
+        with Client(directory) as service:
+            listing = service.run(operations.list_jobs(ended=ended, steps=steps))
+            jobs = chosen(directory, listing.jobs, **choice)
+            if not (starts or as_json) and (columns is None or columns.has_starts):
+                jobs = service.run(operations.with_expected_starts(jobs))
         if order is not None:
             jobs = sorted_jobs(jobs, order, listing.now)
         if starts:

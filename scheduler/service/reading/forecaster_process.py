@@ -74,9 +74,11 @@ class Forecaster:
     def _answer(self, question: ForecastQuestion, state: RecordedState) -> Answer:
         if isinstance(question, StartsQuestion):
             _check_horizon(question.query.horizon_s)
-            horizon_s = _horizon(question.query.horizon_s)
-            known = self._kept_trajectory(state, LIMIT_S) if horizon_s == inf else None
-            return expected_starts(state, horizon_s, known)
+            horizon_s, limit_s = _horizon(question.query.horizon_s), LIMIT_S
+            if question.query.limit_s is not None:
+                limit_s = max(0.0, min(LIMIT_S, question.query.limit_s))
+            known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
+            return expected_starts(state, horizon_s, limit_s, known)
         query = question.query
         _check_draws(query)
         if isinstance(question, QuoteQuestion) and (question.refusal or question.spec is None):
@@ -124,21 +126,25 @@ class Forecaster:
 
 
 def expected_starts(
-    state: RecordedState, horizon_s: float = inf, trajectory: Trajectory | None = None
+    state: RecordedState,
+    horizon_s: float = inf,
+    limit_s: float = LIMIT_S,
+    trajectory: Trajectory | None = None,
 ) -> list[JobForecast]:
-    """Forecast all queued jobs, in order of their expected starts, for `LIMIT_S` at most.
+    """Forecast all queued jobs, in order of their expected starts.
 
     Parameters
     ----------
+    limit_s : seconds that this may take.
     trajectory : of the same state, which holds at its time; only without a horizon. It is used
         unless it had to end earlier than a forecast.
     """
     if trajectory is not None and (
-        trajectory.limit_s >= LIMIT_S or not trajectory.forecast.time_is_over
+        trajectory.limit_s >= limit_s or not trajectory.forecast.time_is_over
     ):
         forecasts = trajectory.forecast
     else:
-        forecasts = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
+        forecasts = forecast(state, horizon_s=horizon_s, limit_s=limit_s)
     queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
     return sorted(map(forecasts.of, queued), key=lambda job: (forecasts.start(job.job), job.job))
 
