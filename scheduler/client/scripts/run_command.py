@@ -7,6 +7,8 @@ import secrets
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,6 +18,7 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.wire.identity import Identity, identity_of_script
 from scheduler.client.options import per_process_option
+from scheduler.client.scripts.step_input import for_first, own_input
 from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.scripts.step_session import StepSession
 from scheduler.client.submission import prepare
@@ -82,14 +85,21 @@ def run(
 ) -> None:
     """Run PROGRAM as a step of the job whose script calls this, on -n processors of the job.
 
-    The step waits until so many processors of the job are idle. The exit code is that of PROGRAM,
-    128 + N if signal N has ended it. SIGINT or SIGTERM cancels the step. See docs/jobs.md.
+    The step waits until so many processors of the job are idle. Its first process gets the standard
+    input. The exit code is that of PROGRAM, 128 + N if signal N has ended it. SIGINT or SIGTERM
+    cancels the step. See docs/jobs.md.
     """
     sys.exit(run_as_step(argv, processors, output, error, **fields))
 
 
 def run_as_step(
-    argv: Sequence[str], processors: int | None, output: str = "", error: str = "", **fields: Any
+    argv: Sequence[str],
+    processors: int | None,
+    output: str = "",
+    error: str = "",
+    *,
+    reads_itself: bool = False,
+    **fields: Any,
 ) -> int:
     """Run a program as a step of the job whose script started this process; return its exit code.
 
@@ -97,6 +107,8 @@ def run_as_step(
     ----------
     processors : number to start with; None: those of the job.
     output, error : files of the step; "": this process copies what it prints.
+    reads_itself : whether the processes open their standard input; otherwise the first one gets
+        that of this process.
     fields : other parameters of `prepare`.
 
     Raises
@@ -114,10 +126,14 @@ def run_as_step(
         environment = fields.get("environment") or os.environ
         fields["environment"] = {k: v for k, v in environment.items() if k != "OMP_NUM_THREADS"}
     files = {"output": output, "error": error}
-    if output:
-        return _run(script, prepare(argv, count, **files | fields), [])
-    with own_outputs(error=not error) as own:
-        return _run(script, prepare(argv, count, **files | files_of(own) | fields), own)
+    with ExitStack() as stack:
+        source = "" if reads_itself else stack.enter_context(own_input())
+        if source and argv:
+            fields["name"] = fields.get("name") or Path(argv[0]).name
+            argv = for_first(source, argv)
+        own = [] if output else stack.enter_context(own_outputs(error=not error))
+        files |= files_of(own) if own else {}
+        return _run(script, prepare(argv, count, **files | fields), own)
 
 
 def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutput]) -> int:

@@ -31,23 +31,13 @@ class StepOutput:
     def __init__(self, cwd: Path, descriptor: int) -> None:
         self._descriptor = descriptor
         self._spool: int | None = None
-        own = self._own_file()
+        own = own_file(descriptor)
         if own is not None:
             self.path = own
             return
         folder = cwd if os.access(cwd, os.W_OK) else None
         self._spool, path = tempfile.mkstemp(".out", ".reshape-run-", folder)
         self.path = Path(path)
-
-    def _own_file(self) -> Path | None:
-        """Path of the file that the standard output is; None if it is none that has a path."""
-        try:
-            status = os.fstat(self._descriptor)
-            path = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
-            is_file = stat.S_ISREG(status.st_mode) or str(path) == os.devnull
-            return path if is_file and os.path.samestat(path.stat(), status) else None
-        except OSError:  # it is closed, or its file was removed
-            return None
 
     @property
     def name(self) -> str:
@@ -74,6 +64,17 @@ class StepOutput:
             self.path.unlink(missing_ok=True)
         elif str(self.path) != os.devnull:
             os.lseek(self._descriptor, 0, os.SEEK_END)
+
+
+def own_file(descriptor: int) -> Path | None:
+    """Path of the file that a descriptor of this process is; None if it is none that has a path."""
+    try:
+        status = os.fstat(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        is_file = stat.S_ISREG(status.st_mode) or str(path) == os.devnull
+        return path if is_file and os.path.samestat(path.stat(), status) else None
+    except OSError:  # it is closed, or its file was removed
+        return None
 
 
 def has_own_error() -> bool:

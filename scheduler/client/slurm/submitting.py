@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import JobScript, read_script, script_of_text, wrapped
 from scheduler.client.scripts.script_submission import fields_of, options_of, script_submission
 from scheduler.client.scripts.slurm_options import SBATCH, Known, count, tasks, translated
+from scheduler.client.scripts.step_input import own_input
 from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.slurm import variables
 from scheduler.client.submission import prepare
@@ -26,15 +28,19 @@ from scheduler.protocol import messages as m
 from scheduler.protocol.messages import JobInfo
 
 #: Options of sbatch about the command itself.
-_OF_COMMAND = ("parsable", "wait", "wrap", "quiet", "verbose", "export")
-#: Begin of the option of sbatch for the environment, in a line of a script.
-_EXPORT = "--export="
+_OF_COMMAND = ("parsable", "wait", "wrap", "quiet", "verbose", "export", "input")
+#: Those of them that a line of a script may have.
+_OF_LINES = re.compile("--(export|input)=(.*)")
 #: What is left of an environment with ``--export=NONE``.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "RESHAPE_DIR", "RESHAPE_ACCESS")
 #: Seconds between looks at the output of a job of srun.
 COPY_EVERY_S = 0.3
 #: Options of srun that are not there, and those that are there for a job but not for a step.
-_NOT_THERE = ("pty", "input", "label")
+_NOT_THERE = {
+    "pty": "a program has no terminal: srun bash takes commands from its standard input",
+    "jobid": "the script of a job starts its steps",
+    "label": "the output comes as it is: let --output=FILE.%t name a file for each task",
+}
 _NOT_OF_STEP = ("time", "signal", "hold", "requeue", "begin", "dependency")
 #: Options of srun beside those of sbatch.
 SRUN = Known(
@@ -59,17 +65,21 @@ def sbatch(words: Sequence[str]) -> int:
     script = _script(named.get("wrap"), rest)
     sizes = script.sizes | found.sizes
     ignored = [text for name, text in found.ignored.items() if name not in _OF_COMMAND]
-    exports = [text for text in script.ignored if text.startswith(_EXPORT)]
-    ignored += [text for text in script.ignored if text not in exports]
+    lines = {match[1]: match[2] for text in script.ignored if (match := _OF_LINES.match(text))}
+    ignored += [text for text in script.ignored if not _OF_LINES.match(text)]
     script = script._replace(sizes=sizes, ignored=ignored)
     fields = options_of(script) | fields_of(found.words, "sbatch")
     fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
-    in_script = exports[-1].removeprefix(_EXPORT) if exports else None
-    fields |= _environment(named.get("export", in_script))
+    named = lines | named
+    fields |= _environment(named.get("export"))
     with Client() as service:
         submission = script_submission(script, rest[1:], _with_queue(service, fields))
     submission.argv = variables.command(
-        submission.argv, tasks(sizes), sizes.get("cpus-per-task", 0), submission.name
+        submission.argv,
+        tasks(sizes),
+        sizes.get("cpus-per-task", 0),
+        submission.name,
+        input=named.get("input") or "",
     )
     with Client() as service:
         answer = service.request(m.Submit(submission=submission))
@@ -147,25 +157,40 @@ def srun(words: Sequence[str]) -> int:
     asks = "ntasks" in sizes or "ntasks-per-node" in sizes
     processes = int(os.environ.get("SLURM_NTASKS", "1")) if is_step and not asks else tasks(sizes)
     name = named.get("job-name") or Path(argv[0]).name
-    files = (named.get("output") or "", named.get("error") or "")
-    command = variables.command(argv, processes, per_task, name, *files)
     own = {each: value for each, value in named.items() if each in SBATCH.plain | SBATCH.valued}
     words = [f"--{each}" + ("" if value is None else f"={value}") for each, value in own.items()]
     fields = fields_of(translated(words).words, "srun") | {"name": name}
     fields |= _environment(named.get("export"))
     fields["per_process"] = max(1, per_task)
     processors = processes * max(1, per_task)
-    if is_step:
-        own_fields = ("name", "cwd", "environment", "per_process")
-        fields = {each: fields[each] for each in own_fields if each in fields}
-        return run_as_step(command, processors, **fields)
-    return _run_as_job(command, processors, fields)
+    files = {each: named.get(each) or "" for each in ("output", "error")}
+    with _input(named.get("input") or "all") as read:
+        command = variables.command(argv, processes, per_task, name, **files | read)
+        if is_step:
+            own_fields = ("name", "cwd", "environment", "per_process")
+            fields = {each: fields[each] for each in own_fields if each in fields}
+            return run_as_step(command, processors, reads_itself=True, **fields)
+        return _run_as_job(command, processors, fields)
+
+
+@contextmanager
+def _input(mode: str) -> Iterator[dict[str, str]]:
+    """Yield what `variables.command` takes for a value of ``--input``.
+
+    It is the standard input of this process for all tasks (``all``), or the task of this number;
+    ``none``; or the file of this name for all tasks.
+    """
+    if mode != "all" and not mode.isdecimal():
+        yield {} if mode == "none" else {"input": mode}
+        return
+    with own_input() as source:
+        yield {"source": source, "reader": mode if mode.isdecimal() else ""}
 
 
 def _check_srun(named: Mapping[str, str | None], is_step: bool) -> None:
     for name in _NOT_THERE:
         if name in named:
-            raise ReshapeError(f"--{name} is not there: the input is empty, the output as it comes")
+            raise ReshapeError(f"--{name} is not there: {_NOT_THERE[name]}")
     for name in _NOT_OF_STEP if is_step else ():
         if name in named:
             raise ReshapeError(f"--{name} has no effect on a step: give it to sbatch")

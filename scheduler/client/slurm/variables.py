@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from reshape.wire.identity import SLURM_VARIABLE
+from scheduler.client.scripts.step_input import open_input
 
 #: Variable of Slurm <- variable of the service.
 _SAME = {
@@ -76,17 +77,18 @@ def _position(host: str, hosts: list[str]) -> int:
 
 
 def command(
-    argv: Sequence[str], tasks: int, cpus_per_task: int, name: str, *files: str
+    argv: Sequence[str], tasks: int, cpus_per_task: int, name: str, **files: str
 ) -> list[str]:
     """Return the command that runs a program with variables of Slurm.
 
     Parameters
     ----------
-    files : of the standard output and error of each process; "" or missing: those of this one.
+    files : input, output and error of each process; "" or missing: those of this one. `source` is
+        an input for `open_input`, and `reader` the only process that gets it.
     """
     words = [sys.executable, "-P", "-m", __spec__.name, f"--tasks={tasks}"]
     words += [f"--cpus-per-task={cpus_per_task}", f"--name={name}"]
-    words += [f"--{kind}={file}" for kind, file in zip(("output", "error"), files, strict=False)]
+    words += [f"--{kind}={file}" for kind, file in files.items() if file]
     return [*words, "--", *argv]
 
 
@@ -96,11 +98,15 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--cpus-per-task", type=int)
     parser.add_argument("--name")
-    parser.add_argument("--output", default="")
-    parser.add_argument("--error", default="")
+    for kind in ("input", "output", "error", "source", "reader"):
+        parser.add_argument(f"--{kind}", default="")
     parser.add_argument("argv", nargs="+")
     given = parser.parse_args(words)
     variables = slurm_variables(os.environ, given.tasks, given.cpus_per_task, given.name)
+    if given.source and given.reader in ("", variables["SLURM_PROCID"]):
+        os.dup2(open_input(given.source), 0)
+    if given.input:
+        _redirect(0, given.input, variables)
     if given.output:
         _redirect(1, given.output, variables)
     if given.error or given.output:
@@ -113,7 +119,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _redirect(descriptor: int, pattern: str, variables: Mapping[str, str]) -> None:
-    """Let a descriptor write to the file that a pattern with %t, %n and so on names."""
+    """Let a descriptor read or write the file that a pattern with %t, %n and so on names."""
     job = variables.get("SLURM_JOB_ID", "0")
     array = variables.get("SLURM_ARRAY_JOB_ID", job)
     values = {
@@ -138,7 +144,8 @@ def _redirect(descriptor: int, pattern: str, variables: Mapping[str, str]) -> No
         else:
             path += values.get(part[0], f"%{part[0]}") + part[1:]
     try:
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND if descriptor else os.O_RDONLY
+        opened = os.open(path, flags, 0o666)
     except OSError as error:
         sys.exit(f"srun: error: cannot open {path}: {error.strerror}")
     os.dup2(opened, descriptor)

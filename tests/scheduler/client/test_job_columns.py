@@ -6,6 +6,7 @@ import re
 
 import pytest
 from job_infos import T, ended
+from msgspec.structs import replace
 from paths import ROOT
 
 from reshape.errors import ReshapeError
@@ -20,6 +21,14 @@ JOBS = [
 ]  # fmt: skip
 JOBS[1].ended_at = None
 NOW = T + 100.0
+
+
+def test_an_expected_start_is_no_start() -> None:
+    queued = replace(JOBS[1], started_at=NOW + 60.0)
+    form = JobFormat.parse("start,time,time_left,wait")
+    assert form.has_starts
+    cells = form.render([queued], NOW, heads=False).split()
+    assert cells == [format_moment(NOW + 60.0), "00:00:00", "01:00:00", "00:01:39"]
 
 
 @pytest.mark.parametrize(

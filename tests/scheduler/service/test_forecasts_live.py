@@ -11,8 +11,11 @@ import psutil
 import pytest
 from ports import free_port
 from process_words import words_of
+from waiting import wait_until
 
 from reshape.errors import ReshapeError
+from scheduler.client.api import operations
+from scheduler.client.api.client import Client
 from scheduler.client.forecasting import (
     bare_submission,
     expected_starts,
@@ -26,6 +29,12 @@ SLEEP = ["sleep", "600"]
 
 def request(processors: int, walltime_s: float) -> m.Submission:
     return bare_submission(processors, walltime_s, None, None, None, "", None, "")
+
+
+def listed_starts(client: Client) -> dict[int, float | None]:
+    """Return the starts of a listing, which waits a second for the expected ones."""
+    jobs = client.run(operations.with_expected_starts(client.queue()))
+    return {job.job: job.started_at for job in jobs}
 
 
 def forecaster_of(service: Any) -> int:
@@ -49,8 +58,11 @@ def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -
         starts = {job.job: job for job in expected_starts(directory)}
         assert starts[first].start == pytest.approx(started_at + 300.0, abs=1e-6)
         assert starts[second].start == pytest.approx(started_at + 400.0, abs=1e-6)
+        expected = {job: forecast.start for job, forecast in starts.items()}
         assert starts[first].processors == "0-3"
 
+        with Client(directory) as client:
+            wait_until(lambda: listed_starts(client) == {**expected, running: started_at})
         short, long = (quote_of(directory, request(1, seconds)) for seconds in (50.0, 1000.0))
         assert (short.wait_s, short.slowdown, short.processors) == (0.0, 1.0, "3")
         assert long.start == pytest.approx(started_at + 400.0, abs=1e-6)

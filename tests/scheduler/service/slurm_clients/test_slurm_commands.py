@@ -125,6 +125,49 @@ def test_srun_outside_of_a_job_runs_one(programs: SlurmPrograms) -> None:
     assert programs.run("srun", "sh", "-c", "echo no >&2; exit 4", code=4).startswith("no\n")
 
 
+def test_the_standard_input_of_srun(programs: SlurmPrograms, shared_service: Any) -> None:
+    """All tasks get it, or one of them; in a script, and as a job of its own."""
+    (shared_service.work / "lines.txt").write_text("one\ntwo\n")
+    task = "echo $SLURM_PROCID $(cat)"
+    assert programs.run("srun", "-n", "2", "cat", stdin="all\n") == "all\nall\n"
+    script = f"""#!/bin/bash
+#SBATCH -n 2 --input=lines.txt
+read first; echo script $first
+srun --input=1 sh -c '{task}' | sort
+(echo three; cat lines.txt) | srun sh -c '{task}' | sort
+echo 4 | reshape run -n 2 sh -c 'echo $PMI_RANK $(cat)' | sort
+"""
+    job = int(programs.run("sbatch", "--parsable", stdin=script))
+    shared_service.wait(job)
+    assert (shared_service.work / f"slurm-{job}.out").read_text().splitlines() == [
+        *("script one", "0", "1 two"),
+        *("0 three one two", "1 three one two"),
+        *("0 4", "1"),
+    ]
+    assert not [*shared_service.work.glob(".reshape-run-*")]
+
+
+def test_a_program_reads_while_its_input_is_written(
+    programs: SlurmPrograms, shared_service: Any
+) -> None:
+    """What it does not read any more does not keep it from its end."""
+    with subprocess.Popen(
+        ["srun", "sh", "-c", "read word; echo read $word; read last; echo then $last"],
+        env=programs.environment,
+        cwd=shared_service.work,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as done:
+        assert done.stdin is not None
+        assert done.stdout is not None
+        for word, told in (("one", "read one\n"), ("two", "then two\n")):
+            done.stdin.write(word + "\n")
+            done.stdin.flush()
+            assert done.stdout.readline() == told
+        assert done.wait(120) == 0
+
+
 def test_tasks_of_several_processors(programs: SlurmPrograms, shared_service: Any) -> None:
     program = "echo $SLURM_PROCID of $SLURM_NTASKS $OMP_NUM_THREADS"
     told = programs.run("srun", "-n", "2", "-c", "3", "sh", "-c", program)
