@@ -110,7 +110,8 @@ def script_of_text(path: str, text: str) -> JobScript:
             f" sed -i 's/\\r$//' {path}"
         )
     if not text.startswith("#!") or not text.split("\n", 1)[0][2:].strip():
-        raise ReshapeError(f"{path} does not begin with an interpreter: write #!/bin/bash first")
+        what = path or "the script"
+        raise ReshapeError(f"{what} does not begin with an interpreter: write #!/bin/bash first")
     return _with_options(path, text)
 
 

@@ -7,10 +7,11 @@ values are collected (`processors`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from reshape.errors import nearest
+from reshape.errors import ReshapeError, nearest
 
 
 def _words(text: str) -> frozenset[str]:
@@ -49,7 +50,7 @@ _SHORT = dict(
 #: Further options without a value.
 _PLAIN = _words("""
     contiguous exclusive get-user-env hold ignore-pbs no-kill no-requeue overcommit oversubscribe
-    parsable quiet reboot requeue spread-job test-only use-min-nodes verbose wait
+    parsable quiet reboot requeue spread-job use-min-nodes verbose wait
     """)
 _WITHOUT_MEANING = _words("""
     account acctg-freq batch bb bbf cluster-constraint clusters comment container
@@ -64,19 +65,29 @@ _WITHOUT_MEANING = _words("""
 
 
 class Known(NamedTuple):
-    """Options of a command of Slurm.
+    """Options of a command of Slurm, which are read as getopt_long(3) does.
 
     Attributes
     ----------
     command : name of the command, for messages.
     plain, valued : long options without and with a value; some have both forms.
     short : letter -> long option.
+    instead : long option that is not there -> what there is in its place.
     """
 
     command: str
     plain: frozenset[str]
     valued: frozenset[str]
     short: Mapping[str, str]
+    instead: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, command: str, plain: str, valued: str, **instead: str) -> Known:
+        """Make it from words such as ``noheader`` and, with a letter, ``user:u``."""
+        pairs = [word.partition(":") for word in f"{plain} {valued}".split()]
+        short = {letter: name for name, _, letter in pairs if letter}
+        flags, others = (_words(re.sub(r":\w", "", text)) for text in (plain, valued))
+        return cls(command, flags, others, short, instead)
 
     def take(self, left: list[str]) -> tuple[str, str | None]:
         """Take an option with its value, None without one, from the begin of some words.
@@ -90,20 +101,62 @@ class Known(NamedTuple):
             name, equals, value = word[2:].partition("=")
         elif len(word) > 1 and word.startswith("-") and word[1] in self.short:
             name, value = self.short[word[1]], word[2:].removeprefix("=")
+            if value and name not in self.valued:  # further letters
+                left.insert(0, f"-{value}")
+                value = ""
             equals = "=" if value else ""
         else:
             raise ValueError(f"{word!r} is no option of {self.command}")
-        known = self.plain | self.valued
-        if name not in known:
-            near = nearest(name, sorted(known))
-            raise ValueError(f"{self.command} has no option --{name}{near}")
+        name = self._full(name)
         if equals:
             return name, value
         if name in self.plain:
             return name, None
-        if left and not left[0].startswith("-"):
+        if left and not left[0].startswith("--"):
             return name, left.pop(0)
         raise ValueError(f"--{name} needs a value")
+
+    def _full(self, name: str) -> str:
+        """Return the name of an option that a word abbreviates."""
+        known = sorted(self.plain | self.valued)
+        begun = [each for each in {*known, *self.instead} if each.startswith(name)]
+        name = begun[0] if len(begun) == 1 else name
+        if name in self.instead:
+            raise ValueError(f"--{name} is not there: {self.instead[name]}")
+        if name not in known:
+            raise ValueError(f"{self.command} has no option --{name}{nearest(name, known)}")
+        return name
+
+    def options(self, words: Sequence[str]) -> dict[str, str]:
+        """Read the options of a command that has no arguments; see `parse`."""
+        given, arguments = self.parse(words)
+        if arguments:
+            raise ReshapeError(f"{arguments[0]!r} is no option of {self.command}")
+        return given
+
+    def parse(self, words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """Divide a command line into options and arguments, in any order.
+
+        Options without a value have "". The values of an option that is repeated are joined by
+        commas.
+
+        Raises
+        ------
+        ReshapeError : there is no such option, or its value is missing.
+        """
+        given: dict[str, str] = {}
+        arguments: list[str] = []
+        left = [*words]
+        while left:
+            if not left[0].startswith("-"):
+                arguments.append(left.pop(0))
+                continue
+            try:
+                name, value = self.take(left)
+            except ValueError as error:
+                raise ReshapeError(str(error)) from None
+            given[name] = f"{given[name]},{value}" if given.get(name) else value or ""
+        return given, arguments
 
     def read(self, words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         """Yield name and value of each option; raises the errors of `take`."""
@@ -124,6 +177,7 @@ SBATCH = Known(
     _PLAIN,
     frozenset({*_SAME, *_SIZES, *_WITHOUT_MEANING, "kill-on-invalid-dep", "wrap"}),
     _SHORT,
+    {"test-only": "reshape quote shows when a job would start"},
 )
 
 

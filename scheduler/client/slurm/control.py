@@ -6,19 +6,27 @@ import os
 import re
 import signal
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client, JobHandle
-from scheduler.client.slurm.command_line import CommandLine
+from scheduler.client.scripts.slurm_options import Known
 from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
 from scheduler.model.requests.signals import signal_number
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 
+_SCANCEL = Known.of(
+    "scancel",
+    "batch:b full:f quiet:Q me verbose:v hurry:H",
+    "signal:s name:n jobname user:u state:t partition:p clusters:M",
+    account="jobs have none",
+    interactive="nothing is asked: leave it out",
+    nodelist="squeue -o '%i %N' shows the nodes of jobs",
+    qos="jobs have none",
+)
 #: Keyword of ``scontrol update`` -> keyword of `JobHandle.update`.
 _UPDATES = {
     "timelimit": "walltime",
@@ -37,30 +45,18 @@ _HOST_LIST = re.compile(r"(?:(?:^|,)[^],[]+(?:\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\]
 
 def scancel(words: Sequence[str]) -> int:
     """Cancel jobs, or send them a signal, as scancel(1) does."""
-    line = CommandLine("scancel")
-    line.add_argument("-s", "--signal")
-    line.flag("-b", "--batch")
-    line.flag("-f", "--full")
-    line.flag("-Q", "--quiet")
-    line.flag("--me")
-    line.add_argument("-n", "--name", "--jobname")
-    line.add_argument("-u", "--user")
-    line.add_argument("-t", "--state")
-    line.add_argument("-p", "--partition")
-    line.without_effect("-M", "--clusters", "--cluster")
-    line.add_argument("jobs", nargs="*")
-    given = line.read(words)
-    number = 0 if given.signal is None else _signal(given.signal)
+    given, jobs = _SCANCEL.parse(words)
+    number = _signal(given["signal"]) if "signal" in given else 0
     failed = False
     with Client() as service:
-        for job in _jobs(service, given):
+        for job in _jobs(service, given, jobs):
             try:
                 if number:
-                    job.signal(number, to_script=given.batch)
+                    job.signal(number, to_script="batch" in given)
                 else:
                     job.cancel()
             except ReshapeError as error:
-                if "ended already" in str(error) and not given.jobs:
+                if "ended already" in str(error) and not jobs:
                     continue
                 failed = True
                 print(f"scancel: error: {error}", file=sys.stderr)
@@ -74,21 +70,24 @@ def _signal(text: str) -> int:
         raise ReshapeError(f"--signal: {error}") from None
 
 
-def _jobs(service: Client, given: Namespace) -> list[JobHandle]:
+def _jobs(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[JobHandle]:
     """Jobs that a command line of scancel names; those of them that its other options choose."""
-    named = [word for text in given.jobs for word in text.split(",") if word]
+    named = [word for text in jobs for word in text.split(",") if word]
     handles = [service.job(word) for word in named]
-    if not any((given.me, given.name, given.user, given.state, given.partition)):
+    if not given.keys() & {"me", "name", "jobname", "user", "state", "partition"}:
         if not named:
             raise ReshapeError("No job identification provided")
         return handles
-    wanted = states(given.state or "all")
-    user = service.user if given.me else given.user
+    wanted = states(given.get("state") or "all")
+    user = service.user if "me" in given else given.get("user")
+    choice = {"jobs": ",".join(named)} if named else {}
+    choice |= {name: given[name] for name in ("name", "partition") if name in given}
+    choice |= {"name": given["jobname"]} if "jobname" in given else {}
     found = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
     return [
         service.job(job.job)
-        for job in chosen(found, named, user, given.name)
-        if (given.state is None or job.state in wanted) and given.partition in (None, job.partition)
+        for job in chosen(found, choice, user)
+        if "state" not in given or job.state in wanted
     ]
 
 
@@ -112,8 +111,11 @@ def scontrol(words: Sequence[str]) -> None:
         _update(rest)
     elif verb == "show" and rest and rest[0].lower() in _SHOWN:
         _SHOWN[rest[0].lower()](rest[1:])
+    elif verb == "ping":
+        with Client() as service:
+            print(f"Slurmctld(primary) at {service.info().directory} is UP")
     else:
-        known = [*changes, "update", *(f"show {what}" for what in _SHOWN)]
+        known = [*changes, "update", "ping", *(f"show {what}" for what in _SHOWN)]
         raise ReshapeError(f"invalid keyword: {' '.join(words)!r}; known are {', '.join(known)}")
 
 

@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
-from scheduler.client.api.client import Client, user_of
-from scheduler.client.columns import Column, JobFormat, sorted_jobs
-from scheduler.client.slurm.command_line import CommandLine
+from scheduler.client.api import operations
+from scheduler.client.api.client import Client
+from scheduler.client.columns import FIELDS, Column, JobFormat, sorted_jobs
+from scheduler.client.scripts.slurm_options import Known
 from scheduler.model.job import JobState
-from scheduler.protocol.messages import JobInfo
+from scheduler.protocol.messages import JobInfo, NodeInfo
 from scheduler.text.formats import format_time
 
-#: Formats without an option: of squeue(1), and a part of that of sacct(1).
-_SQUEUE = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
-_SACCT = "JobID,JobName,Partition,AllocCPUS,State,ExitCode"
+_SQUEUE = Known.of(
+    "squeue",
+    "noheader:h me all:a array:r long:l start verbose:v",
+    "format:o Format:O sort:S jobs:j users:u name:n partition:p states:t clusters:M",
+    account="jobs have none",
+    iterate="reshape queue --watch",
+    json="reshape queue --json",
+    nodelist="reshape queue --sort nodelist",
+    steps="reshape queue --steps",
+)
+_SACCT = Known.of(
+    "sacct",
+    "noheader:n parsable2:P parsable:p allocations:X allusers:a duplicates:D allclusters:L brief:b"
+    " helpformat:e",
+    "format:o jobs:j user:u uid name partition:r state:s starttime:S endtime:E delimiter"
+    " clusters:M",
+    accounts="jobs have none",
+    json="reshape history --json",
+    long="--format names the fields that --helpformat lists",
+)
+_SINFO = Known.of(
+    "sinfo",
+    "noheader:h summarize:s all:a Node:N long:l exact:e",
+    "format:o partition:p clusters:M",
+    json="reshape info --json",
+    states="reshape node list",
+)
+#: Formats of squeue(1): without an option, with --long and with --start.
+_JOBS = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+_LONG_JOBS = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+_STARTS = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %R"
+#: Formats of sacct(1), without some of its fields: without an option, and with --brief.
+_ENDED, _BRIEF = "JobID,JobName,Partition,AllocCPUS,State,ExitCode", "JobID,State,ExitCode"
 #: Names of the fields of sacct, as it writes them.
 _NAMES = """
 JobID JobIDRaw JobName User Partition QOS Priority State ExitCode Elapsed Timelimit Submit Start End
@@ -31,6 +62,8 @@ _STATES = {
     "EXPANDING": ("RUNNING", "R"),
     "CONTRACTING": ("RUNNING", "R"),
 }
+#: States of nodes whose free processors jobs may get.
+_IN_USE = ("idle", "mix", "alloc")
 #: Names of the states that a choice of jobs may name; no job here is ever in the last ones.
 _STATE_NAMES = {state.value: state.name for state in JobState if state.name not in _STATES} | {
     "BF": "BOOT_FAIL", "CF": "CONFIGURING", "DL": "DEADLINE", "OOM": "OUT_OF_MEMORY",
@@ -40,72 +73,48 @@ _STATE_NAMES = {state.value: state.name for state in JobState if state.name not 
 
 def squeue(words: Sequence[str]) -> None:
     """List jobs as squeue(1) does."""
-    line = CommandLine("squeue")
-    line.flag("-h", "--noheader")
-    line.flag("--me")
-    line.flag("-a", "--all")
-    line.flag("-r", "--array")
-    line.add_argument("-o", "--format", default=_SQUEUE)
-    line.add_argument("-O", "--Format")
-    line.add_argument("-S", "--sort")
-    line.add_argument("-j", "--jobs", "--job", action="append", default=[])
-    line.add_argument("-u", "--user", "--users")
-    line.add_argument("-n", "--name")
-    line.add_argument("-p", "--partition")
-    line.add_argument("-t", "--states", "--state")
-    line.without_effect("-M", "--clusters", "--cluster")
-    given = line.read(words)
-    wanted = {"PENDING", "RUNNING", "COMPLETING"}
-    wanted = wanted if given.states is None else states(given.states)
+    given = _SQUEUE.options(words)
+    usual = _STARTS if "start" in given else _LONG_JOBS if "long" in given else _JOBS
+    form = JobFormat.parse(given.get("Format") or given.get("format") or usual)
+    wanted = {"PENDING"} if "start" in given else {"PENDING", "RUNNING", "COMPLETING"}
+    wanted = states(given["states"]) if "states" in given else wanted
     with Client() as service:
-        jobs = all_as_slurm(service.queue(ended=given.states is not None))
+        users = service.user if "me" in given else given.get("users")
+        found = all_as_slurm(service.queue(ended="states" in given))
+        jobs = [job for job in chosen(found, given, users) if job.state in wanted]
+        if form.has_starts:
+            jobs = service.run(operations.with_expected_starts(jobs))
     now = time.time()
-    users = user_of(service.service) if given.me else given.user
-    jobs = [job for job in chosen(jobs, given.jobs, users, given.name) if job.state in wanted]
-    if given.partition is not None:
-        jobs = [job for job in jobs if job.partition in given.partition.split(",")]
-    form = JobFormat.parse(given.Format or given.format)
-    text = form.render(sorted_jobs(jobs, given.sort or "i", now), now, heads=not given.noheader)
+    order = given.get("sort") or ("S" if "start" in given else "i")
+    text = form.render(sorted_jobs(jobs, order, now), now, heads="noheader" not in given)
     if text:
         print(text)
 
 
 def sacct(words: Sequence[str]) -> None:
     """List ended and other jobs as sacct(1) does, a line for each job without its steps."""
-    line = CommandLine("sacct")
-    for names in (("-n", "--noheader"), ("-P", "--parsable2"), ("-p", "--parsable")):
-        line.flag(*names)
-    line.flag("-X", "--allocations")
-    line.flag("-a", "--allusers")
-    line.flag("-D", "--duplicates")
-    line.add_argument("-o", "--format", default=_SACCT)
-    line.add_argument("-j", "--jobs", "--job", action="append", default=[])
-    line.add_argument("-u", "--user", "--uid")
-    line.add_argument("--name")
-    line.add_argument("-s", "--state")
-    line.add_argument("-S", "--starttime")
-    line.add_argument("-E", "--endtime")
-    line.add_argument("--delimiter", default="|")
-    line.without_effect("-M", "--clusters")
-    line.without_effect("-L", "--allclusters", takes_value=False)
-    given = line.read(words)
-    form = JobFormat.parse(given.format)
+    given = _SACCT.options(words)
+    if "helpformat" in given:
+        print(*_AS_WRITTEN.values(), *(name for name in FIELDS if name not in _AS_WRITTEN))
+        return
+    form = JobFormat.parse(given.get("format") or (_BRIEF if "brief" in given else _ENDED))
     with Client() as service:
-        jobs = all_as_slurm(service.queue(ended=True), steps=not given.allocations)
-    since, until = _moment(given.starttime), _moment(given.endtime)
-    wanted = states(given.state or "all")
+        jobs = all_as_slurm(service.queue(ended=True), steps="allocations" not in given)
+    since, until = _moment(given.get("starttime")), _moment(given.get("endtime"))
+    wanted = states(given.get("state") or "all")
     jobs = [
         job
-        for job in chosen(jobs, given.jobs, given.user, given.name)
+        for job in chosen(jobs, given, given.get("user") or given.get("uid"))
         if (since is None or job.ended_at is None or job.ended_at >= since)
         and (until is None or job.submitted_at <= until)
-        and (given.state is None or job.state in wanted)
+        and ("state" not in given or job.state in wanted)
     ]
-    if given.parsable or given.parsable2:
-        _print_parsable(form, jobs, given.delimiter, given.parsable, not given.noheader)
+    heads = "noheader" not in given
+    if given.keys() & {"parsable", "parsable2"}:
+        _print_parsable(form, jobs, given.get("delimiter") or "|", "parsable" in given, heads)
         return
     widths = [column._replace(width=column.width or 10) for column in form.columns]
-    for text in _lines(widths, jobs, heads=not given.noheader):
+    for text in _lines(widths, jobs, heads=heads):
         print(text)
 
 
@@ -174,17 +183,17 @@ def states(text: str) -> set[str]:
     return named
 
 
-def chosen(
-    jobs: Iterable[JobInfo], numbers: Sequence[str], users: str | None, names: str | None
-) -> list[JobInfo]:
-    """Choose jobs by their names in Slurm, users and names, which are lists with commas."""
-    wanted = {word for text in numbers for word in text.replace(" ", "").split(",") if word}
+def chosen(jobs: Iterable[JobInfo], given: Mapping[str, str], users: str | None) -> list[JobInfo]:
+    """Choose jobs by users and by the options jobs, name and partition; all are lists."""
+    wanted = {word for word in given.get("jobs", "").replace(" ", "").split(",") if word}
+    names, partitions = given.get("name"), given.get("partition")
     return [
         job
         for job in jobs
-        if (not numbers or not wanted.isdisjoint(_names_of(job)))
+        if ("jobs" not in given or not wanted.isdisjoint(_names_of(job)))
         and (users is None or job.user in users.split(","))
         and (names is None or job.name in names.split(","))
+        and (partitions is None or job.partition in partitions.split(","))
     ]
 
 
@@ -205,30 +214,27 @@ def _moment(text: str | None) -> float | None:
 
 def sinfo(words: Sequence[str]) -> None:
     """List partitions and their nodes as sinfo(1) does."""
-    line = CommandLine("sinfo")
-    line.flag("-h", "--noheader")
-    line.flag("-s", "--summarize")
-    line.flag("-a", "--all")
-    line.add_argument("-o", "--format", default="%9P %5a %10l %6D %6t %N")
-    line.add_argument("-p", "--partition")
-    line.without_effect("-M", "--clusters")
-    given = line.read(words)
+    given = _SINFO.options(words)
+    state = "%11T" if "long" in given else "%6t"
+    usual = f"%10N %6D %9P {state} %c" if "Node" in given else f"%9P %5a %10l %6D {state} %N"
     with Client() as service:
         info, nodes = service.info(), service.nodes()
     names = [part.name for part in info.partitions] or ["main"]
     limits = {part.name: part.max_walltime_s for part in info.partitions}
     heads = {
         "P": "PARTITION", "R": "PARTITION", "a": "AVAIL", "l": "TIMELIMIT", "D": "NODES",
-        "t": "STATE", "T": "STATE", "N": "NODELIST", "C": "CPUS", "c": "CPUS",
+        "t": "STATE", "T": "STATE", "N": "NODELIST", "n": "HOSTNAMES", "C": "CPUS(A/I/O/T)",
+        "c": "CPUS", "f": "AVAIL_FEATURES",
     }  # fmt: skip
-    rows = [] if given.noheader else [heads]
-    for name in names:
-        if given.partition is not None and name not in given.partition.split(","):
-            continue
+    rows = [] if "noheader" in given else [heads]
+    for name in given.get("partition", ",".join(names)).split(","):
         there = [node for node in nodes if not node.partitions or name in node.partitions]
-        for state in sorted({node.state for node in there}):
-            part = [node for node in there if node.state == state]
-            limit = limits.get(name)
+        parts = [[node] for node in there]
+        if "Node" not in given:
+            by_state = sorted({node.state for node in there})
+            parts = [[node for node in there if node.state == state] for state in by_state]
+        for part in parts if name in names else ():
+            state, limit = part[0].state, limits.get(name)
             rows.append(
                 {
                     "P": name + ("*" if name == names[0] else ""),
@@ -239,12 +245,22 @@ def sinfo(words: Sequence[str]) -> None:
                     "t": state,
                     "T": state,
                     "N": ",".join(node.name for node in part),
-                    "C": str(sum(node.processors for node in part)),
+                    "n": ",".join(node.name for node in part),
+                    "C": _processors(part),
                     "c": str(max(node.processors for node in part)),
+                    "f": ",".join({each: None for node in part for each in node.features}),
                 }
             )
-    texts = [_filled(given.format, row) for row in rows]
+    texts = [_filled(given.get("format") or usual, row) for row in rows]
     print("\n".join(dict.fromkeys(texts)))
+
+
+def _processors(nodes: Sequence[NodeInfo]) -> str:
+    """Write the allocated, idle, other and all processors of nodes."""
+    there = sum(node.processors for node in nodes)
+    held = sum(node.allocated for node in nodes)
+    other = sum(n.processors - n.allocated for n in nodes if n.state not in _IN_USE)
+    return f"{held}/{there - held - other}/{other}/{there}"
 
 
 def _filled(form: str, row: dict[str, str]) -> str:

@@ -24,6 +24,7 @@ PROGRAMS = {
     "sinfo": ("listings", "sinfo"),
     "scancel": ("control", "scancel"),
     "scontrol": ("control", "scontrol"),
+    "salloc": ("submitting", "salloc"),
 }
 #: A script of the shell and of Python: the path of an interpreter may be long or have spaces.
 _PROGRAM = """#!/bin/sh
@@ -40,7 +41,7 @@ sys.exit(main({name!r}, {variable!r}, {service!r}, sys.argv[1:]))
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @example("reshape slurm-commands ~/slurm-bin && export PATH=~/slurm-bin:$PATH")
 def slurm_commands(directory: Path, folder: Path) -> None:
-    """Write sbatch, srun, squeue, scancel, sacct, scontrol and sinfo into DIR.
+    """Write sbatch, srun, squeue, scancel, sacct, scontrol, sinfo and salloc into DIR.
 
     They are Slurm's commands over this service, for people and programs that call them: put DIR
     first on PATH. They address the service of --dir or --access, unless RESHAPE_DIR or

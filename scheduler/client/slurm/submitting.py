@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,21 +35,21 @@ _OF_LINES = re.compile("--(export|input)=(.*)")
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "RESHAPE_DIR", "RESHAPE_ACCESS")
 #: Seconds between looks at the output of a job of srun.
 COPY_EVERY_S = 0.3
-#: Options of srun that are not there, and those that are there for a job but not for a step.
-_NOT_THERE = {
-    "pty": "a program has no terminal: srun bash takes commands from its standard input",
-    "jobid": "the script of a job starts its steps",
-    "label": "the output comes as it is: let --output=FILE.%t name a file for each task",
-}
+#: Options of srun that are there for a job but not for a step.
 _NOT_OF_STEP = ("time", "signal", "hold", "requeue", "begin", "dependency")
 #: Options of srun beside those of sbatch.
 SRUN = Known(
     "srun",
-    (SBATCH.plain - {"parsable"})
-    | {"unbuffered", "label", "exact", "overlap", "pty", "kill-on-bad-exit"},
-    (SBATCH.valued - {"array", "wrap"})
-    | {"cpu-bind", "mpi", "mem-bind", "het-group", "kill-on-bad-exit", "jobid"},
+    (SBATCH.plain - {"parsable"}) | {"unbuffered", "exact", "overlap", "kill-on-bad-exit"},
+    (SBATCH.valued - {"array", "wrap"}) | {"cpu-bind", "mpi", "het-group", "kill-on-bad-exit"},
     {**SBATCH.short, "u": "unbuffered", "l": "label", "K": "kill-on-bad-exit"},
+    {
+        **SBATCH.instead,
+        "pty": "a program has no terminal: srun bash takes commands from its standard input",
+        "jobid": "the script of a job starts its steps",
+        "label": "the output comes as it is: --output=FILE.%t names a file for each task",
+        "multi-prog": "start each program as a step of a script",
+    },
 )
 
 
@@ -60,8 +60,6 @@ def sbatch(words: Sequence[str]) -> int:
         named, found = dict(SBATCH.read(given)), translated(given)
     except ValueError as error:
         raise ReshapeError(str(error)) from None
-    if "test-only" in named:
-        raise ReshapeError("--test-only is not there: see reshape quote")
     script = _script(named.get("wrap"), rest)
     sizes = script.sizes | found.sizes
     ignored = [text for name, text in found.ignored.items() if name not in _OF_COMMAND]
@@ -133,7 +131,10 @@ def _script(command: str | None, rest: Sequence[str]) -> JobScript:
             raise ReshapeError(f"--wrap has the command, and {rest[0]!r} follows: leave one out")
         return wrapped(command)
     if not rest or rest[0] in ("-", "/dev/stdin"):
-        return script_of_text("", sys.stdin.read())
+        text = sys.stdin.read()
+        if not text:
+            raise ReshapeError("name a script: the standard input has none")
+        return script_of_text("", text)
     return read_script(Path(rest[0]))
 
 
@@ -152,7 +153,9 @@ def srun(words: Sequence[str]) -> int:
     if not argv:
         raise ReshapeError("name a program to run")
     is_step = identity_of_script() is not None
-    _check_srun(named, is_step)
+    for name in _NOT_OF_STEP if is_step else ():
+        if name in named:
+            raise ReshapeError(f"--{name} has no effect on a step: give it to sbatch")
     per_task = sizes.get("cpus-per-task", int(os.environ.get("SLURM_CPUS_PER_TASK", "0")))
     asks = "ntasks" in sizes or "ntasks-per-node" in sizes
     processes = int(os.environ.get("SLURM_NTASKS", "1")) if is_step and not asks else tasks(sizes)
@@ -187,15 +190,6 @@ def _input(mode: str) -> Iterator[dict[str, str]]:
         yield {"source": source, "reader": mode if mode.isdecimal() else ""}
 
 
-def _check_srun(named: Mapping[str, str | None], is_step: bool) -> None:
-    for name in _NOT_THERE:
-        if name in named:
-            raise ReshapeError(f"--{name} is not there: {_NOT_THERE[name]}")
-    for name in _NOT_OF_STEP if is_step else ():
-        if name in named:
-            raise ReshapeError(f"--{name} has no effect on a step: give it to sbatch")
-
-
 def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> int:
     """Submit a job, wait for it, and print its output; a signal cancels the job."""
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -225,3 +219,11 @@ def _end_of(job: JobHandle, outputs: Sequence[StepOutput]) -> JobInfo:
             own = service.job(job.id)
             own.cancel()
             return own.wait()
+
+
+def salloc(_words: Sequence[str]) -> None:
+    """Say what there is in place of salloc(1)."""
+    raise ReshapeError(
+        "salloc is not there, as a job has no terminal: give commands to sbatch in a script, or"
+        " start each by srun; srun bash takes them from its standard input"
+    )

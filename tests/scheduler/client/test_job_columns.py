@@ -28,7 +28,7 @@ def test_an_expected_start_is_no_start() -> None:
     form = JobFormat.parse("start,time,time_left,wait")
     assert form.has_starts
     cells = form.render([queued], NOW, heads=False).split()
-    assert cells == [format_moment(NOW + 60.0), "00:00:00", "01:00:00", "00:01:39"]
+    assert cells == [format_moment(NOW + 60.0), "00:00:00", "00:01:00", "00:01:39"]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -
         assert starts[first].processors == "0-3"
 
         with Client(directory) as client:
-            wait_until(lambda: listed_starts(client) == {**expected, running: started_at})
+            known = {**expected, running: started_at}
+            wait_until(lambda client=client, known=known: listed_starts(client) == known)
         short, long = (quote_of(directory, request(1, seconds)) for seconds in (50.0, 1000.0))
         assert (short.wait_s, short.slowdown, short.processors) == (0.0, 1.0, "3")
         assert long.start == pytest.approx(started_at + 400.0, abs=1e-6)
