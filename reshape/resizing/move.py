@@ -19,14 +19,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from redistribution import Layout, Plan, checksum
-from redistribution.messages.waiting import wait
 from reshape.data import segments
 from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
 from reshape.data.ragged import Counts, cuts_at, cuts_of_sizes
 from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, agree
+from reshape.resizing.agree import RolledBackError, agree, all_values, barrier
 from reshape.resizing.rank_order import best_order
 from reshape.wire.messages import ResizeOutcome
 
@@ -68,7 +67,7 @@ def reach_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> Rea
     )
     place = place_of(job.folder) if can_be_mapped else None
     gathered: list[tuple[FolderPlace | None, int | None]]
-    gathered = comm.allgather((place, job.epoch if is_source else None))
+    gathered = all_values(comm, (place, job.epoch if is_source else None))
     first: dict[FolderPlace | int, int] = {}
     hosts = [
         first.setdefault(rank if place is None else place, rank)
@@ -250,7 +249,7 @@ def exchange(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], reach:
     agree(comm, why)
     for move in moves:
         run(comm, move, reach)
-    wait([comm.Ibarrier()])  # leaves the core to ranks that still read
+    barrier(comm)  # leaves the core to ranks that still read
 
 
 def run(comm: MPI.Intracomm, move: Move, reach: Reach) -> None:

@@ -15,11 +15,10 @@ from typing import NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from redistribution.messages.waiting import wait
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
-from reshape.resizing.agree import RolledBackError, wait_on_first_rank
+from reshape.resizing.agree import RolledBackError, barrier, wait_on_first_rank
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import accept, connect, contract, expand, join
 from reshape.topology import SizeBounds, Topology
@@ -111,7 +110,7 @@ def await_join(job: JobContext, link: Link) -> Address:
     if before:
         job.expect_size(before + job.comm.size, before + job.comm.rank)
     job.spares.wait()
-    wait([job.comm.Ibarrier()])  # the group is ready when all of its ranks are
+    barrier(job.comm)  # the group is ready when all of its ranks are
     answer = await_port(job.comm, link)
     link.close()
     if isinstance(answer, Abandon):

@@ -11,6 +11,7 @@ import sys
 from mpi4py import MPI
 
 from reshape.resizing.address import Address
+from reshape.resizing.agree import value_of
 from reshape.resizing.transaction import CANCEL
 
 
@@ -18,7 +19,7 @@ def main(port: str) -> None:
     """Connect to `port`, send "cancel", and disconnect."""
     tie = MPI.COMM_WORLD.Connect(Address.parse(port).port)
     merged = tie.Merge(high=True)
-    merged.bcast(CANCEL, root=merged.rank)
+    value_of(merged, CANCEL, root=merged.rank)
     merged.Free()
     tie.Disconnect()
 

@@ -34,7 +34,7 @@ from reshape.data.segments import RankMemory, Segment, place_of, sweep
 from reshape.data.size_request import SizeRequest
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
-from reshape.resizing.agree import RolledBackError, agree
+from reshape.resizing.agree import RolledBackError, agree, all_values, barrier, value_of
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import RestartPoint
@@ -175,7 +175,7 @@ def stop(job: JobContext) -> bytes:
         array.segment is not None and array.segment.outlives for array in job.arrays.values()
     )
     # After this call no process changes its data; only then may rank 0 write the restart point.
-    gathered = job.comm.allgather(place_of(job.folder) if outlives else None)
+    gathered = all_values(job.comm, place_of(job.folder) if outlives else None)
     places = tuple(place for place in gathered if place is not None)
     outlives = len(places) == job.comm.size
     state, why = b"", ""
@@ -252,7 +252,7 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
     ------
     RolledBackError : it is not the expected group, or it is a stand-in.
     """
-    joining: JoiningGroup | str = merged.bcast(None, root=job.comm.size)
+    joining: JoiningGroup | str | None = value_of(merged, None, root=job.comm.size)
     if not isinstance(joining, JoiningGroup):
         raise RolledBackError("the group that was to join is gone")
     groups = job.groups + (joining.group,) * joining.size
@@ -269,7 +269,7 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
         job.request,
         job.expected,
     )
-    status = merged.bcast(status, root=0)
+    status = value_of(merged, status, root=0)
     if status.why:
         raise RolledBackError(status.why)
     agree(merged, "")  # whether the joining group can unpickle the state
@@ -288,8 +288,9 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     RolledBackError : the job rejects this group.
     """
     joining = JoiningGroup(job.group, job.comm.size, job.loop, job.total, job.signature)
-    merged.bcast(joining, root=merged.size - job.comm.size)
-    status: JobStatus = merged.bcast(None, root=0)
+    value_of(merged, joining, root=merged.size - job.comm.size)
+    status: JobStatus | None = value_of(merged, None, root=0)
+    assert status is not None
     if status.why:
         raise RolledBackError(status.why)
     state, why = dict[str, Any](), ""
@@ -344,10 +345,10 @@ def commit(
     -------
     the previous segments of this process, which `release` takes.
     """
-    comm.Barrier()  # all ranks have moved and verified their data
+    barrier(comm)  # all ranks have moved and verified their data
     if comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)  # the commit
-    comm.Barrier()  # only now may the old segments be removed
+    barrier(comm)  # only now may the old segments be removed
     for move in moves:
         if move.segment is not None and move.is_kept:
             memory = RankMemory(job.folder, serial, move.plan.target_process[comm.rank])
@@ -392,7 +393,7 @@ def release(job: JobContext, previous: Sequence[Segment], outcome: ResizeOutcome
     for segment in previous:
         job.spares.keep(segment)
     job.spares.settle(job.live_segments)
-    spare_bytes = job.comm.allreduce(job.spares.nbytes)
+    spare_bytes = sum(all_values(job.comm, job.spares.nbytes))
     outcome.times = replace(outcome.times, spare_bytes=spare_bytes)
 
 
