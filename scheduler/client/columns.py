@@ -18,7 +18,7 @@ from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 
 #: A column in letters: width, after a point if it is aligned to the right, and letter.
-_LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])")
+LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])")
 #: A column by name. Its width follows ``:``, as of squeue, or ``%-``: the texts begin at the left.
 #: Where it follows ``%``, as of sacct, they end at the right.
 _NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*")
@@ -266,7 +266,7 @@ class JobFormat(NamedTuple):
         ------
         ReshapeError : there is no such field.
         """
-        return _in_letters(text) if _LETTER.search(text) else _in_names(text)
+        return _in_letters(text) if LETTER.search(text) else _in_names(text)
 
     def table(self, jobs: Sequence[JobInfo], now: float) -> Table:
         """Make a table of jobs."""
@@ -302,7 +302,7 @@ class JobFormat(NamedTuple):
 def _in_letters(text: str) -> JobFormat:
     columns: list[Column] = []
     before, end = "", 0
-    for match in _LETTER.finditer(text):
+    for match in LETTER.finditer(text):
         between, end = text[end : match.start()], match.end()
         point, width, letter = match.groups()
         if letter != "%" and letter not in _BY_LETTER:

@@ -11,7 +11,6 @@ from typing import Any
 
 from reshape.checkpoints.directory import RESTART_VARIABLE, checkpoints_to_restart_from
 from reshape.errors import ReshapeError
-from reshape.topology import Topology
 from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
@@ -41,7 +40,7 @@ def prepare(
     ignored: str = "",
     **fields: Any,
 ) -> Submission:
-    """Build a submission and check all that can be checked without the service.
+    """Build a submission and check what concerns this host; the service checks the request.
 
     Parameters
     ----------
@@ -60,8 +59,8 @@ def prepare(
 
     Raises
     ------
-    ReshapeError : the program, a size, the walltime, the dependency or the path of the output is
-        invalid, or there is no checkpoint to restart from.
+    ReshapeError : the program, a text such as the dependency or the path of the output is invalid,
+        or there is no checkpoint to restart from.
     """
     cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
@@ -88,7 +87,6 @@ def prepare(
     check_output_name(output)
     check_output_name(error, "error output")
     _check_program(argv[0], cwd, environment)
-    _check_sizes(processors, submission.max_processors, submission.topology)
     if walltime_s is not None and not walltime_s > 0:
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
     for path in filter(None, (output, error)):
@@ -195,18 +193,6 @@ def _check_program(program: str, cwd: Path, environment: Mapping[str, str]) -> N
             raise ReshapeError(f"{path} is not executable: did you mean 'python {program}'?")
     elif shutil.which(program, path=environment["PATH"]) is None:
         raise ReshapeError(f"there is no program {program!r} on PATH")
-
-
-def _check_sizes(processors: int, maximum: int | None, topology: Topology | None) -> None:
-    if processors < 1:
-        raise ReshapeError(f"a job needs at least 1 processor, got {processors}")
-    if maximum is not None and maximum < processors:
-        raise ReshapeError(f"--max {maximum} is below the {processors} processors to start with")
-    if topology is not None:
-        try:
-            topology.valid_sizes(processors, processors)
-        except ValueError as error:
-            raise ReshapeError(str(error)) from None
 
 
 def _is_text(text: str) -> bool:

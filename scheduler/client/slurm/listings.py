@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from reshape.errors import ReshapeError
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
-from scheduler.client.columns import FIELDS, Column, JobFormat, sorted_jobs
+from scheduler.client.columns import FIELDS, LETTER, Column, JobFormat, sorted_jobs
 from scheduler.client.scripts.slurm_options import Known
 from scheduler.model.job import JobState
 from scheduler.protocol.messages import JobInfo, NodeInfo
@@ -265,17 +266,13 @@ def _processors(nodes: Sequence[NodeInfo]) -> str:
 
 def _filled(form: str, row: dict[str, str]) -> str:
     """Write a row in a format of letters."""
-    text, rest = "", form
-    while rest:
-        before, percent, rest = rest.partition("%")
-        text += before
-        if not percent:
-            break
-        width = rest[: len(rest) - len(rest.lstrip(".0123456789"))]
-        letter, rest = rest[len(width) : len(width) + 1], rest[len(width) + 1 :]
+
+    def filled(match: re.Match[str]) -> str:
+        point, width, letter = match.groups()
         if letter not in row:
             raise ReshapeError(f"the format has the letter %{letter}: known are {' '.join(row)}")
-        size = int(width.lstrip(".") or 0)
-        cut = row[letter][:size] if size else row[letter]
-        text += cut.rjust(size) if width.startswith(".") else cut.ljust(size)
-    return text.rstrip()
+        size = int(width or 0)
+        cut = row[letter][: size or None]
+        return cut.rjust(size) if point else cut.ljust(size)
+
+    return LETTER.sub(filled, form).rstrip()

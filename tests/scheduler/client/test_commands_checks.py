@@ -11,7 +11,6 @@ import pytest
 from command_line import invoke
 
 from reshape.errors import ReshapeError
-from reshape.topology import Topology
 from scheduler.client import tables
 from scheduler.client.columns import history_format, queue_format
 from scheduler.client.submission import job_environment, prepare
@@ -123,9 +122,6 @@ def test_the_directory_may_come_from_the_environment(tmp_path: Path) -> None:
         (["no-such-program"], 1, {}, "there is no program 'no-such-program' on PATH"),
         (["./solve"], 1, {}, "there is no program {cwd}/solve"),
         (["./plain.py"], 1, {}, "plain.py is not executable: did you mean 'python ./plain.py'?"),
-        (["true"], 0, {}, "a job needs at least 1 processor, got 0"),
-        (["true"], 4, {"max_processors": 2}, "--max 2 is below the 4 processors"),
-        (["true"], 3, {"topology": Topology("power-of-2")}, "cannot start on 3 processors"),
         (["true"], 1, {"walltime_s": 0.0}, "the walltime must be above 0 s, got 0"),
         (["true"], 1, {"output": "logs/x.out"}, "output's directory {cwd}/logs does not exist"),
         (["true", "\udcff"], 1, {}, "is not UTF-8 text"),
