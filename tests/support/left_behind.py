@@ -48,7 +48,7 @@ def in_use(folder: Path) -> bool:
     """
     text = str(folder)
     if (number := re.match(r"reshape-test-(\d+)-", folder.name)) is not None:
-        return psutil.pid_exists(int(number[1])) and int(number[1]) != os.getpid()
+        return int(number[1]) != os.getpid() and bool(words_of(int(number[1])))
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if any(text in word for word in process.cmdline()):
