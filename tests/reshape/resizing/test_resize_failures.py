@@ -96,7 +96,7 @@ def test_the_service_ends_while_the_port_is_open(tmp_path: Path) -> None:
         pytest.param("1:0:before:run", marks=pytest.mark.long),
         "0:1:before:run",
         "0:0:after:relay",
-        pytest.param("1:0:before:commit", marks=pytest.mark.long),
+        "1:0:before:commit",
         "0:0:before:commit",
     ],
 )
