@@ -42,7 +42,7 @@ def ask_all(directory: Path | str, messages: Iterable[Message]) -> Iterator[Mess
 
 
 def service_info(directory: Path | str, timeout: float = ANSWER_S) -> Info:
-    """ServiceRequest the state of the service; raises the errors of `ask`."""
+    """Request the state of the service; raises the errors of `ask`."""
     with Client(directory) as client:
         return client.info(timeout)
 
@@ -50,7 +50,7 @@ def service_info(directory: Path | str, timeout: float = ANSWER_S) -> Info:
 def list_jobs(
     directory: Path | str, job: int | None = None, ended: bool = False, *, steps: bool = False
 ) -> JobListing:
-    """ServiceRequest one job, or all queued and running jobs; see `operations.list_jobs`."""
+    """Request one job, or all queued and running jobs; see `operations.list_jobs`."""
     with Client(directory) as client:
         return client.run(operations.list_jobs(job, ended=ended, steps=steps))
 

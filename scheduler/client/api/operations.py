@@ -68,7 +68,7 @@ def ask(message: MessageBase, answer: type[A], timeout: float = ANSWER_S) -> Ope
 def list_jobs(
     job: int | None = None, *, ended: bool = False, steps: bool = False
 ) -> Operation[m.JobListing]:
-    """ServiceRequest one job, or all queued and running jobs.
+    """Request one job, or all queued and running jobs.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class HistoryOptions(TypedDict, total=False):
 
 
 def history(chosen: HistoryOptions) -> Operation[m.JobListing]:
-    """ServiceRequest ended jobs."""
+    """Request ended jobs."""
     fields: dict[str, Any] = {"limit": MOST_ENDED, **chosen}
     message = m.ListJobs(ended=True, live=False, **fields)
     return (yield from ask(message, m.JobListing, LISTING_S))
@@ -169,19 +169,19 @@ def _left_s(until: float | None) -> float:
 
 
 def forecast(message: MessageBase, kind: type[T], timeout: float = FORECAST_S) -> Operation[T]:
-    """ServiceRequest a forecast, which is a structure of the type `kind`."""
+    """Request a forecast, which is a structure of the type `kind`."""
     result = yield from ask(message, m.ForecastResult, timeout)
     found: Any = result.found
     return msgspec.convert(found, kind)
 
 
 def quote(submission: m.Submission) -> Operation[Quote]:
-    """ServiceRequest the expected start and end of a job that is not submitted."""
+    """Request the expected start and end of a job that is not submitted."""
     return (yield from forecast(m.RequestQuote(submission=submission), Quote))
 
 
 def expected_starts(horizon_s: float | None = None) -> Operation[list[JobForecast]]:
-    """ServiceRequest forecasts of all queued jobs, in order of their expected starts."""
+    """Request forecasts of all queued jobs, in order of their expected starts."""
     return (yield from forecast(m.ForecastStarts(horizon_s=horizon_s), list[JobForecast]))
 
 
