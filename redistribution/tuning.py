@@ -21,6 +21,8 @@ class Tuning:
     streamed_bytes : arrays from this size on are written past the caches, because no part of them
         would still be in a cache when it is read. Messages are not: MPI reads them soon. Arrays and
         messages from this size on are prefetched.
+    streamed_run_bytes : shorter runs on average are written past the caches only if they are whole
+        lines.
     fused_run_bytes : NumPy copies contiguous runs up to this size as one opaque element, which is
         up to four times as fast as a short inner loop and never slower.
     structured_families, structured_repeats, structured_run_bytes, structured_fields : NumPy copies
@@ -45,8 +47,9 @@ class Tuning:
     """
 
     use_kernel: bool = True
-    kernel_run_bytes: int = 32
+    kernel_run_bytes: int = 16
     streamed_bytes: int = 1 << 21
+    streamed_run_bytes: int = 512
     fused_run_bytes: int = 4096
     structured_families: int = 4
     structured_repeats: int = 4

@@ -16,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution.copies import kernel
-from redistribution.copies.regions import Region, Role, start_and_step
+from redistribution.copies.regions import COLUMNS, Region, Role, start_and_step
 from redistribution.copies.strided import views
 from redistribution.plans.runs import Run
 from redistribution.plans.transfers import Transfer
 from redistribution.tuning import tuning
+
+# Bytes of a line of the caches.
+LINE = 64
 
 
 class Copy(NamedTuple):
@@ -52,7 +55,7 @@ def bind(itemsize: int, *copies: Copy) -> Iterator[Callable[[], None]]:
                     families,
                     source.memory.ctypes.data + source.origin,
                     target.memory.ctypes.data + target.origin,
-                    streaming=target.role == "target" and is_large,
+                    streaming=is_large and target.role == "target" and _fill_lines(families[-1]),
                     prefetching=source.memory.nbytes >= tuning.streamed_bytes,
                 )
             )
@@ -105,6 +108,16 @@ def _kernel_families(
     return rows
 
 
+def _fill_lines(families: NDArray[np.int64]) -> bool:
+    """Whether runs of these families leave few lines to be completed by other runs.
+
+    To write a part of a line past the caches takes as long as to write many lines.
+    """
+    length, repeats = families[:, 0], families[:, 1]
+    is_long = length @ repeats >= tuning.streamed_run_bytes * repeats.sum()
+    return bool(is_long or not (length % LINE).any())
+
+
 def _contiguous_axis(
     axes: list[int], transfer: Transfer, unit: int, source: Region, target: Region
 ) -> int | None:
@@ -118,18 +131,13 @@ def _family_table(
     runs: tuple[Run, ...], unit: int, stride: int, to_stride: int, role: Role, to_role: Role
 ) -> NDArray[np.int64]:
     """Families of one axis of a `kernel.Product`, lengths in units."""
-    table = np.empty((len(runs), kernel.FIELDS), np.int64)
-    for row, run in zip(table, runs, strict=True):
-        first, step = start_and_step(run, role)
-        to_first, to_step = start_and_step(run, to_role)
-        row[:] = (
-            run.length * unit,
-            run.repeats,
-            first * stride,
-            step * stride,
-            stride,
-            to_first * to_stride,
-            to_step * to_stride,
-            to_stride,
-        )
+    along = np.array(runs, np.int64)
+    table = np.empty((len(along), kernel.FIELDS), np.int64)
+    table[:, 0] = along[:, 0] * unit
+    table[:, 1] = along[:, 1]
+    for column, side, bytes_apart in ((2, role, stride), (5, to_role, to_stride)):
+        first, step = COLUMNS[side]
+        table[:, column] = along[:, first] * bytes_apart
+        table[:, column + 1] = along[:, step] * bytes_apart
+        table[:, column + 2] = bytes_apart
     return table

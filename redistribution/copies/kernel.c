@@ -29,6 +29,10 @@
 #define AHEAD 4096
 #define GROUP 1024
 
+/* Runs of fewer bytes on average are short, and are fetched this many bytes ahead within their row. */
+#define SHORT 256
+#define NEAR_AHEAD 1024
+
 /* Rows across which prefetching continues. */
 #define ROWS 512
 
@@ -49,7 +53,7 @@ typedef struct {
 /* A row is one combination of indices of the outer axes. All rows have the families of the last. */
 typedef struct {
     const Family *families, *end;
-    int streaming, fetching;
+    int streaming, fetching, are_short;
     int64_t rows;
     const char *from[ROWS];
     char *to[ROWS];
@@ -103,21 +107,33 @@ static inline int next(const Rows *rows, Walk *walk, Group *group)
     return 1;
 }
 
+/* Copy the first and the last bytes, `width` each, which overlap if there are fewer than twice as
+   many. Both are read before one is written. */
+#define COPY_ENDS(width)                              \
+    do {                                              \
+        char first[width], last[width];               \
+        memcpy(first, from, width);                   \
+        memcpy(last, from + bytes - (width), width);  \
+        memcpy(to, first, width);                     \
+        memcpy(to + bytes - (width), last, width);    \
+    } while (0)
+
+/* Few branches: the lengths of short runs vary. */
 static inline void copy(char *to, const char *from, int64_t bytes)
 {
-    if (bytes >= 16) {
+    if (bytes > LINE) {
         int64_t at = 0;
-        for (; at + LINE <= bytes; at += LINE)
+        for (; at + LINE < bytes; at += LINE)
             memcpy(to + at, from + at, LINE);
-        for (; at + 16 <= bytes; at += 16)
-            memcpy(to + at, from + at, 16);
-        memcpy(to + bytes - 16, from + bytes - 16, 16);
+        memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
+    } else if (bytes > 32) {
+        COPY_ENDS(32);
+    } else if (bytes > 16) {
+        COPY_ENDS(16);
     } else if (bytes >= 8) {
-        uint64_t first, last; /* these may overlap */
-        memcpy(&first, from, 8);
-        memcpy(&last, from + bytes - 8, 8);
-        memcpy(to, &first, 8);
-        memcpy(to + bytes - 8, &last, 8);
+        COPY_ENDS(8);
+    } else if (bytes >= 4) {
+        COPY_ENDS(4);
     } else {
         while (bytes-- > 0)
             *to++ = *from++;
@@ -186,8 +202,35 @@ static inline void copy_group(const Group *group, int streaming)
     }
 }
 
+/* Runs so short that finding the next group takes longer than copying it. What is fetched ahead is
+   what lies ahead in the row: the runs follow each other closely. */
+static inline void copy_short_runs(const Rows *rows)
+{
+    for (int64_t row = 0; row < rows->rows; row++)
+        for (const Family *family = rows->families; family < rows->end; family++) {
+            const char *from = rows->from[row] + family->source;
+            char *to = rows->to[row] + family->target;
+            for (int64_t run = family->repeats; run > 0; run--) {
+#if defined(__x86_64__)
+                if (rows->fetching) {
+                    _mm_prefetch(from + NEAR_AHEAD, _MM_HINT_T0);
+                    if (family->length > LINE)
+                        _mm_prefetch(from + NEAR_AHEAD + LINE, _MM_HINT_T0);
+                }
+#endif
+                copy(to, from, family->length);
+                from += family->source_step, to += family->target_step;
+            }
+        }
+}
+
 FOR_EACH_PROCESSOR static void copy_rows(Rows *rows)
 {
+    if (rows->are_short && !rows->streaming) {
+        copy_short_runs(rows);
+        rows->rows = 0;
+        return;
+    }
     Walk fetching = {rows->families, 0, 0, 0}, copying = fetching;
     Group group;
     int64_t ahead = 0;
@@ -287,6 +330,10 @@ static void start(Progress *progress, const Copy *what)
     progress->row.fetching = what->fetching != 0;
     progress->row.rows = 0;
     progress->bytes = extent(family, progress->row.end);
+    int64_t runs = 0;
+    for (; family < progress->row.end; family++)
+        runs += family->repeats;
+    progress->row.are_short = progress->bytes < SHORT * runs;
 }
 
 static void copy_next_rows(Progress *progress, int64_t rows)

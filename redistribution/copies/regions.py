@@ -64,13 +64,14 @@ def message_region(transfer: Transfer, memory: Bytes, itemsize: int, order: Orde
     return Region(memory, 0, strides if order == "F" else strides[::-1], "message")
 
 
+# Positions, in a `Run`, of the first index of a family and of the step to the next repetition.
+COLUMNS: dict[Role, tuple[int, int]] = {"source": (2, 3), "target": (4, 5), "message": (6, 0)}
+
+
 def start_and_step(run: Run, role: Role) -> tuple[int, int]:
     """First index of a family along its axis in a region, and the step to the next repetition."""
-    if role == "source":
-        return run.source, run.source_step
-    if role == "target":
-        return run.target, run.target_step
-    return run.message, run.length
+    first, step = COLUMNS[role]
+    return run[first], run[step]
 
 
 class KeptArrays:

@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from redistribution.layout import Axis, CutAxis, CyclicAxis, Indices
 
+# Most runs of a message along an axis that are listed singly.
+MOST_SINGLE_RUNS = 1024
+
 
 class Run(NamedTuple):
     """A family: ``repeats`` runs of ``length`` indices that go from one local array to another.
@@ -135,7 +138,35 @@ def _runs_by_peer(
             runs[-1] = runs[-1]._replace(length=runs[-1].length + run.length)
         else:
             runs.append(run)
-    return {peer: tuple(runs) for peer, runs in groups.items()}
+    return {peer: _in_order(runs) for peer, runs in groups.items()}
+
+
+def _in_order(runs: list[Run]) -> tuple[Run, ...]:
+    """Runs in the order of their indices, as far as these are not too many.
+
+    Families that lie between one another are written out as single runs. A copy then advances
+    through memory once, instead of once for each family.
+    """
+    ends = [run.target + (run.repeats - 1) * run.target_step for run in runs]
+    interleaved = any(end > after.target for end, after in zip(ends, runs[1:], strict=False))
+    if not interleaved or sum(run.repeats for run in runs) > MOST_SINGLE_RUNS:
+        return tuple(runs)
+    table = np.array(runs, np.int64)
+    repeats = table[:, 1]
+    family = np.repeat(np.arange(len(table)), repeats)
+    turn = np.arange(len(family)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    length, _, source, source_step, target, target_step, _ = table[family].T
+    source, target = source + turn * source_step, target + turn * target_step
+    order = np.argsort(target)
+    columns = (length[order].tolist(), source[order].tolist(), target[order].tolist())
+    single: list[Run] = []
+    for size, here, there in zip(*columns, strict=True):
+        run = Run(size, 1, here, size, there, size, extent_of(single) if single else 0)
+        if single and _is_continuation(run, single[-1]):
+            single[-1] = single[-1]._replace(length=single[-1].length + size)
+        else:
+            single.append(run)
+    return tuple(single)
 
 
 def _is_continuation(run: Run, last: Run) -> bool:

@@ -277,3 +277,22 @@ def test_local_parts_beyond_2_gb_by_stride():
 def test_errors_name_bad_arguments_of_a_plan(arguments, message):
     with pytest.raises(ValueError, match=message):
         Plan(*arguments)
+
+
+@pytest.mark.parametrize(("blocks", "n"), [((7, 5), 400), ((31, 32), 4096), ((64, 100), 3000)])
+def test_interleaved_runs_are_listed_in_the_order_of_their_indices(blocks, n):
+    """A copy then advances through memory once. Both sides have to list the same message."""
+    source, target = (BlockCyclic((n,), (b,), (p,)) for b, p in zip(blocks, (2, 3), strict=True))
+    plan = Plan(source, target)
+    for rank in range(2):
+        for transfer in plan.outgoing(rank):
+            (runs,) = transfer.runs
+            lasts = [run.source + (run.repeats - 1) * run.source_step for run in runs]
+            assert all(last < run.source for last, run in zip(lasts, runs[1:], strict=False)), runs
+            (received,) = (t.runs for t in plan.incoming(transfer.peer) if t.peer == rank)
+            assert received == (runs,)
+
+
+def test_too_many_runs_remain_families():
+    plan = Plan(BlockCyclic((10**7,), (7,), (2,)), BlockCyclic((10**7,), (5,), (3,)))
+    assert max(len(transfer.runs[0]) for transfer in plan.outgoing(0)) < 50
