@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from math import inf
 from typing import TypeAlias
@@ -12,44 +13,47 @@ from scheduler.model.resources import Quantity, excess
 ExpectedRelease: TypeAlias = tuple[float, int, Quantity]  #: time (s), job number, quantity
 
 BLOCK_LENGTH = 128
+MOST = sys.maxsize  # above all job numbers
+
+
+class Release:
+    """What a job is expected to release at a time, s."""
+
+    def __init__(self, time: float, job: int, quantity: Quantity) -> None:
+        self.time = time
+        self.job = job
+        self.quantity = quantity
 
 
 class ReleaseBlock:
-    """Consecutive releases, stored by column, and the sum of their quantities.
+    """Consecutive releases, sorted by time, then by job number, and the sum of their quantities."""
 
-    They are sorted by time, then by job number. With the columns apart, most comparisons are
-    between times alone.
-    """
-
-    def __init__(
-        self, times: list[float], jobs: list[int], quantities: list[Quantity], none: Quantity
-    ) -> None:
-        self.times = times
-        self.jobs = jobs
-        self.quantities = quantities
-        self.sum = sum(quantities, none)
+    def __init__(self, releases: list[Release], none: Quantity) -> None:
+        self.releases = releases
+        self.sum = sum([release.quantity for release in releases], none)
 
     def index(self, time: float, job: int) -> int:
-        """Index of the release of a job, or the index at which it is to be inserted."""
-        times, jobs = self.times, self.jobs
-        i = bisect_left(times, time)
-        if i < len(times) and times[i] == time and jobs[i] < job:
-            i = bisect_left(jobs, job, i, bisect_right(times, time, i))
-        return i
+        """Number of the releases before that of a job at a time (s)."""
+        releases = self.releases
+        first, behind = 0, len(releases)
+        while first < behind:
+            middle = (first + behind) >> 1
+            other = releases[middle]
+            if other.time < time or (other.time == time and other.job < job):
+                first = middle + 1
+            else:
+                behind = middle
+        return first
 
-    def add(self, time: float, job: int, quantity: Quantity) -> None:
+    def add(self, release: Release) -> None:
         """Insert a release."""
-        i = self.index(time, job)
-        self.times.insert(i, time)
-        self.jobs.insert(i, job)
-        self.quantities.insert(i, quantity)
-        self.sum += quantity
+        self.releases.insert(self.index(release.time, release.job), release)
+        self.sum += release.quantity
 
-    def remove(self, time: float, job: int) -> None:
+    def remove(self, release: Release) -> None:
         """Remove a release."""
-        i = self.index(time, job)
-        self.sum -= self.quantities.pop(i)
-        del self.times[i], self.jobs[i]
+        del self.releases[self.index(release.time, release.job)]
+        self.sum -= release.quantity
 
 
 class ExpectedReleases:
@@ -67,50 +71,50 @@ class ExpectedReleases:
     def __init__(self, none: Quantity = 0, block_length: int = BLOCK_LENGTH) -> None:
         self._none = none
         self._block_length = block_length
-        self._blocks = [ReleaseBlock([], [], [], none)]
+        self._blocks = [ReleaseBlock([], none)]
         self._lasts: list[float] = []  # last time of each block but the last block
-        self._times: dict[int, tuple[float, ...]] = {}  # job number -> times of its releases
+        self._first: dict[int, Release] = {}  # job number -> its first release
+        self._second: dict[int, Release] = {}  # job number -> its other release
 
     def __iter__(self) -> Iterator[ExpectedRelease]:
         """Iterate over the releases, the soonest first."""
         for block in self._blocks:
-            yield from zip(block.times, block.jobs, block.quantities, strict=True)
+            for release in block.releases:
+                yield release.time, release.job, release.quantity
 
     def any_by(self, time: float) -> bool:
         """Whether a release is expected at or before this time."""
-        times = self._blocks[0].times
-        return bool(times) and times[0] <= time
+        releases = self._blocks[0].releases
+        return bool(releases) and releases[0].time <= time
 
     def any_at(self, time: float) -> bool:
         """Whether a release is expected at exactly this time."""
-        times = self._blocks[self._block_index(time)].times
-        i = bisect_left(times, time)
-        return i < len(times) and times[i] == time
+        block = self._blocks[self._block_index(time)]
+        i = block.index(time, -1)
+        return i < len(block.releases) and block.releases[i].time == time
 
     def expect(self, job: int, *parts: tuple[float, Quantity]) -> None:
-        """Replace the expected releases of a job by these (time, quantity) parts."""
+        """Replace the expected releases of a job by these one or two (time, quantity) parts."""
         self.forget(job)
-        quantities: dict[float, Quantity] = {}
-        for time, quantity in parts:
-            quantities[time] = quantities[time] + quantity if time in quantities else quantity
-        self._times[job] = tuple(quantities)
-        for time, quantity in quantities.items():
-            self._add(time, job, quantity)
+        (time, quantity), *others = parts
+        for other, further in others:
+            if other == time:
+                quantity = quantity + further
+            else:
+                self._second[job] = self._added(other, job, further)
+        self.expect_first(job, time, quantity)
 
     def expect_first(self, job: int, time: float, quantity: Quantity) -> None:
-        """Add the only release of a job that has none so far."""
-        self._times[job] = (time,)
-        self._add(time, job, quantity)
+        """Add the first release of a job that has none so far."""
+        self._first[job] = self._added(time, job, quantity)
 
     def forget(self, job: int) -> None:
         """Remove the releases of a job, if it has any."""
-        for time in self._times.pop(job, ()):
-            i = self._block_index(time)
-            block = self._blocks[i]
-            block.remove(time, job)
-            if not block.times and self._lasts:
-                del self._blocks[i]
-                del self._lasts[min(i, len(self._lasts) - 1)]
+        release = self._first.pop(job, None)
+        if release is not None:
+            self._remove(release)
+            if self._second and job in self._second:
+                self._remove(self._second.pop(job))
 
     def shadow(self, now: float, free: Quantity, needed: Quantity) -> tuple[float, Quantity]:
         """Earliest time by which `needed` is free, and what is left over then.
@@ -128,10 +132,11 @@ class ExpectedReleases:
             if at == inf and free + block.sum < needed:
                 free += block.sum
                 continue
-            for i, time in enumerate(block.times):
+            for release in block.releases:
+                time = release.time
                 if time > at:
                     return at, free - needed
-                free += block.quantities[i]
+                free += release.quantity
                 if at == inf and free >= needed:
                     at = time if time > now else now
         return at, excess(free, needed)
@@ -140,23 +145,34 @@ class ExpectedReleases:
         """Index of the block of this time; releases of one time are always in one block."""
         return bisect_left(self._lasts, time) if self._lasts else 0
 
-    def _add(self, time: float, job: int, quantity: Quantity) -> None:
+    def _added(self, time: float, job: int, quantity: Quantity) -> Release:
+        """Add a release and return it."""
+        release = Release(time, job, quantity)
         i = self._block_index(time)
         block = self._blocks[i]
-        block.add(time, job, quantity)
-        if len(block.times) > self._block_length:
+        block.add(release)
+        if len(block.releases) > self._block_length:
             self._split(i)
+        return release
+
+    def _remove(self, release: Release) -> None:
+        i = self._block_index(release.time)
+        block = self._blocks[i]
+        block.remove(release)
+        if not block.releases and self._lasts:
+            del self._blocks[i]
+            del self._lasts[min(i, len(self._lasts) - 1)]
 
     def _split(self, i: int) -> None:
         """Split a block between two different times next to its middle, if there are any."""
         whole = self._blocks[i]
-        times, jobs, quantities = whole.times, whole.jobs, whole.quantities
-        middle = times[len(times) // 2]
-        at = bisect_left(times, middle) or bisect_right(times, middle)
-        if at == len(times):
+        releases = whole.releases
+        middle = releases[len(releases) // 2].time
+        at = whole.index(middle, -1)
+        if not at:
+            at = whole.index(middle, MOST)
+        if at == len(releases):
             return
-        self._blocks[i : i + 1] = [
-            ReleaseBlock(times[:at], jobs[:at], quantities[:at], self._none),
-            ReleaseBlock(times[at:], jobs[at:], quantities[at:], self._none),
-        ]
-        self._lasts.insert(i, times[at - 1])
+        parts = releases[:at], releases[at:]
+        self._blocks[i : i + 1] = [ReleaseBlock(part, self._none) for part in parts]
+        self._lasts.insert(i, releases[at - 1].time)

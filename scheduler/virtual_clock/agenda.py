@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from math import inf
 
 from scheduler.model.events import (
@@ -16,6 +15,15 @@ from scheduler.model.events import (
 )
 
 
+class Entry:
+    """An event of the agenda, or a time without one; entries of one time are numbered."""
+
+    def __init__(self, at: float, serial: int, event: Event | None) -> None:
+        self.at = at
+        self.serial = serial
+        self.event = event
+
+
 class Agenda:
     """Future events in order of time; events of one time stay in the order of their entry.
 
@@ -25,32 +33,48 @@ class Agenda:
     Attributes
     ----------
     now : seconds; -inf before the first instant.
-    times : heap of the times at which something happens, each once.
     next : the next event of each job that has one.
     """
 
     def __init__(self) -> None:
         self.now = -inf
-        self.times: list[float] = []
         self.next: dict[int, Event] = {}
-        self._events: dict[float, list[Event]] = {}
+        self._heap: list[Entry] = []
+        self._serial = 0
         self._interrupted: set[int] = set()  # jobs with replaced events in the agenda
+
+    def __len__(self) -> int:
+        """Count the entries."""
+        return len(self._heap)
+
+    @property
+    def next_at(self) -> float:
+        """Time of the first entry, seconds. Precondition: there is one."""
+        return self._heap[0].at
 
     def add(self, event: Event) -> None:
         """Enter an event."""
-        at = event.at
-        events = self._events.get(at)
-        if events is None:
-            self._events[at] = [event]
-            heappush(self.times, at)
-        else:
-            events.append(event)
+        self.enter(event.at, event)
 
     def wake(self, at: float) -> None:
         """Make the clock stop at a time, even if no event happens then."""
-        if at not in self._events:
-            self._events[at] = []
-            heappush(self.times, at)
+        self.enter(at, None)
+
+    def enter(self, at: float, event: Event | None) -> None:
+        """Enter an event with its time (s), or a time alone."""
+        heap = self._heap
+        entry = Entry(at, self._serial, event)
+        self._serial += 1
+        place = len(heap)
+        heap.append(entry)
+        while place:  # the latest of its time stays behind the others
+            above = (place - 1) >> 1
+            other = heap[above]
+            if other.at <= at:
+                break
+            heap[place] = other
+            place = above
+        heap[place] = entry
 
     def set_next(self, event: JobStarted | ResizePoint | ResizeDone | JobEnded) -> None:
         """Enter the next event of a job, in place of any that was set before."""
@@ -69,11 +93,38 @@ class Agenda:
 
     def advance(self) -> list[Event]:
         """Advance the clock to the next time and return the events of that time."""
-        self.now = heappop(self.times)
-        events = self._events.pop(self.now)
+        heap = self._heap
+        now = self.now = heap[0].at
+        events: list[Event] = []
+        while heap and heap[0].at == now:
+            event = self._pop().event
+            if event is not None:
+                events.append(event)
         if self.next:
             return [event for event in events if self._is_current(event)]
         return events
+
+    def _pop(self) -> Entry:
+        """Remove the first entry and return it."""
+        heap = self._heap
+        last = heap.pop()
+        count = len(heap)
+        if not count:
+            return last
+        first, place, below = heap[0], 0, 1
+        while below < count:
+            entry = heap[below]
+            if below + 1 < count:
+                other = heap[below + 1]
+                if other.at < entry.at or (other.at == entry.at and other.serial < entry.serial):
+                    entry = other
+                    below += 1
+            if last.at < entry.at or (last.at == entry.at and last.serial < entry.serial):
+                break
+            heap[place] = entry
+            place, below = below, 2 * below + 1
+        heap[place] = last
+        return first
 
     def _is_current(self, event: Event) -> bool:
         """Whether an event has not been replaced; a request of a program is none of these."""

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from math import inf, isnan, nan
 from typing import Final, TypeAlias
 
-from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
+from scheduler.model.events import Event, JobSpec, Wakeup
+from scheduler.model.job import JOB_ENDED, JOB_SUBMITTED, START
 from scheduler.model.orders import (
     Continue,
     Contract,
@@ -134,14 +135,14 @@ class EventLoop:
         """
         handle, physics, watch = self.site.handle, self._physics, self._watch
         submit_times, specs = self._submit_times, self._specs
-        agenda, times = self._agenda, self._agenda.times
+        agenda = self._agenda
         submitted, count = 0, len(submit_times)
         earlier, tick, instants = self._earlier, self._tick, 0
-        while times or submitted < count:
+        while len(agenda) or submitted < count:
             before = agenda.now
             if until < inf and self._next_at(submitted) > until:
                 return
-            if submitted == count or (times and times[0] <= submit_times[submitted]):
+            if submitted == count or (len(agenda) and agenda.next_at <= submit_times[submitted]):
                 events = agenda.advance()
             else:
                 agenda.now, events = submit_times[submitted], []
@@ -152,12 +153,12 @@ class EventLoop:
                 tick(now)
             physics.begin_instant(before, events)
             for event in events:
-                if type(event) is JobEnded:
+                if type(event) is JOB_ENDED:
                     self.ended[event.job - 1] = now
             while submitted < count and submit_times[submitted] == now:
                 submitted += 1
                 if specs[submitted - 1].task_of is None:  # tasks come with their arrays
-                    events.append(JobSubmitted(now, earlier + submitted, specs[submitted - 1]))
+                    events.append(JOB_SUBMITTED(now, earlier + submitted, specs[submitted - 1]))
             if not events:
                 continue
             orders = handle(events)
@@ -171,11 +172,11 @@ class EventLoop:
 
     def _next_at(self, submitted: int) -> float:
         """Time of the next instant after this many submissions, seconds; there is one."""
-        times, submit_times = self._agenda.times, self._submit_times
-        return min(times[0] if times else inf, *submit_times[submitted : submitted + 1], inf)
+        next_at = self._agenda.next_at if len(self._agenda) else inf
+        return min(next_at, *self._submit_times[submitted : submitted + 1], inf)
 
     def _carry_out(self, order: Order) -> None:
-        if type(order) is Start:
+        if type(order) is START:
             number = order.job
             self.started[number - 1] = self._agenda.now
             if self.allocated is not None and not self.site.jobs[number].spec.resizable:
@@ -187,7 +188,7 @@ class EventLoop:
             self._agenda.add(Wakeup(order.at))
         elif isinstance(order, Kill):
             self.killed.add(order.job)
-            self._agenda.interrupt(JobEnded(self._agenda.now, order.job, signal=SIGTERM))
+            self._agenda.interrupt(JOB_ENDED(self._agenda.now, order.job, signal=SIGTERM))
         elif isinstance(order, Requeue):
             self.killed.discard(order.job)
             now = self._agenda.now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.model.events import JobEnded
+from scheduler.model.job import JOB_ENDED
 from scheduler.model.orders import Start
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import Physics
@@ -54,8 +54,9 @@ class RigidJobs(Physics):
             run_s *= self._cpu_factors.get(number, 1.0)
         if self._contiguity is not None:
             run_s = self._contiguity.run_s(run_s, order.processors)
-        ends = JobEnded(since + (around_s + run_s), number)
-        if number in self._agenda.next:  # replaces the end of a run that was redirected
-            self._agenda.set_next(ends)
+        agenda, at = self._agenda, since + (around_s + run_s)
+        ends = JOB_ENDED(at, number)
+        if agenda.next and number in agenda.next:  # replaces the end of a run that was redirected
+            agenda.set_next(ends)
         else:
-            self._agenda.add(ends)
+            agenda.enter(at, ends)
