@@ -115,6 +115,8 @@ from mypyc.build import mypycify
 from setuptools import Distribution
 
 extensions = mypycify({arguments}, opt_level="3", debug_level="0", target_dir={temporary!r})
+for extension in extensions:  # calls between modules are direct, and may be inlined
+    extension.extra_compile_args.append("-fvisibility=hidden")
 command = Distribution({{"name": "core", "ext_modules": extensions}}).get_command_obj("build_ext")
 command.build_lib, command.build_temp, command.parallel = {out!r}, {temporary!r}, True
 command.ensure_finalized()

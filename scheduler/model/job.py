@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.messages import ResizeTimes
-from scheduler.model.events import JobSpec
+from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.history import History
-from scheduler.model.orders import Resize
+from scheduler.model.orders import Reason, Resize, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
 from scheduler.model.requests.signals import SentSignal
@@ -58,6 +58,11 @@ S = JobState
 PENDING: Final = S.PENDING
 STARTING: Final = S.STARTING
 COMPLETED: Final = S.COMPLETED
+#: Classes for hot paths: compiled code looks up an imported name each time, and no constant.
+JOB_ENDED: Final = JobEnded
+JOB_SUBMITTED: Final = JobSubmitted
+START: Final = Start
+REASON: Final = Reason
 FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})
 RESIZING = frozenset({S.EXPANDING, S.CONTRACTING})
 #: States in which the application computes (an expansion starts its group in the background).
@@ -76,6 +81,47 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 
+class Request:
+    """What the core looks up in a request for each job, read once for all jobs with this request.
+
+    Attributes
+    ----------
+    is_plain : whether it demands processors for a time and nothing else: the job is rigid, may run
+        on any processors of the first partition, and depends on nothing.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.processors = spec.processors
+        self.walltime_s = spec.walltime_s
+        self.is_plain = not (
+            spec.resizable
+            or spec.resources
+            or spec.is_placed
+            or spec.partition
+            or spec.topology is not None
+            or spec.conditions is not None
+            or spec.array is not None
+            or spec.task_of is not None
+            or spec.step_of is not None
+            or spec.end_signal is not None
+        )
+
+
+#: The latest requests, by the identity of their `JobSpec`, which they keep alive.
+_REQUESTS: Final[dict[int, Request]] = {}
+_MOST_REQUESTS: Final = 4096
+
+
+def _request(spec: JobSpec) -> Request:
+    request = _REQUESTS.get(id(spec))
+    if request is None:
+        if len(_REQUESTS) >= _MOST_REQUESTS:
+            _REQUESTS.clear()
+        request = _REQUESTS[id(spec)] = Request(spec)
+    return request
+
+
 class Job:
     """Record of a job. Only the core changes it.
 
@@ -84,6 +130,7 @@ class Job:
 
     Attributes
     ----------
+    spec, is_plain : request of the user, and whether it is plain; see `Request`.
     processors : processors of its starting configuration: as in its `spec`, or fewer after an
         adaptive start.
     estimate_s : expected run time, s: the walltime, or less if the scenario predicts run times.
@@ -160,15 +207,16 @@ class Job:
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
+        request = _request(spec)
         self.id = id
         self.spec = spec
-        self.processors = spec.processors
+        self.is_plain = request.is_plain
+        self.processors = request.processors
         self.state = PENDING
         self.submitted_at = self.queued_at = submitted_at
-        self.estimate_s = spec.walltime_s
-        if spec.topology is not None:
+        self.estimate_s = request.walltime_s
+        if not request.is_plain:
             self.topology = spec.topology
-        if spec.partition:
             self.partition = spec.partition
         self.groups: dict[int, ProcSet] = {}
 
@@ -210,9 +258,15 @@ class Job:
 
     def change_request(self, spec: JobSpec) -> None:
         """Take another request while it is PENDING and in no queue."""
-        self.spec, self.processors, self.topology = spec, spec.processors, spec.topology
+        self.change_limits(spec)
+        self.processors, self.topology = spec.processors, spec.topology
         self.estimate_s, self.first_estimate_s = spec.walltime_s, 0.0
         self.conditions, self.partition = spec.conditions, spec.partition
+
+    def change_limits(self, spec: JobSpec) -> None:
+        """Take a request with other limits and labels; the rest of the record stays."""
+        self.spec = spec
+        self.is_plain = Request(spec).is_plain
 
     def _wait_again(self, at: float) -> None:
         """Become PENDING and forget the last start.

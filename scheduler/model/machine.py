@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from functools import cache
+from typing import Final
 
 import msgspec
 
@@ -21,11 +21,15 @@ from scheduler.model.selection import Selection
 from scheduler.model.sharing import SharedCapacity
 from scheduler.model.space import NONE, Space, nodes_of_size
 
+_SOME: Final[dict[int, ProcSet]] = {}
 
-@cache
+
 def some(processors: int) -> ProcSet:
     """Set that stands for any processors of this number."""
-    return ProcSet.span(0, processors)
+    found = _SOME.get(processors)
+    if found is None:
+        found = _SOME[processors] = ProcSet.span(0, processors)
+    return found
 
 
 class Node(msgspec.Struct):

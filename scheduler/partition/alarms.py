@@ -109,7 +109,7 @@ class Alarms:
         in_the_way = job.backfilled and self._kill_at_reservation
         if self.kill_at_walltime or in_the_way or self._is_extended(job):
             self.wake_by(job.estimated_end)
-        if job.spec.end_signal is not None:
+        if not job.is_plain and job.spec.end_signal is not None:
             self.wake_for_signal(job)
 
     def wake_for_signal(self, job: Job) -> None:

@@ -128,7 +128,8 @@ class JobEvents:
         jobs = self._state.jobs
         if event.job not in jobs:
             job = jobs[event.job] = Job(event.job, event.spec, event.at)
-            job.conditions = event.spec.conditions
+            if not job.is_plain:
+                job.conditions = event.spec.conditions
             self._queueing.admit(job)
 
     def on_job_started(self, event: JobStarted) -> None:
@@ -300,7 +301,7 @@ class JobEvents:
     def _change_limits(self, job: Job, spec: JobSpec) -> None:
         """Change the walltime, the largest size and the labels of a live job."""
         state = self._state
-        job.spec = spec
+        job.change_limits(spec)
         if self._predictor is None:
             job.estimate_s = job.walltime_s
         self._alarms.limit(job)

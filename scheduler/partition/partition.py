@@ -21,9 +21,9 @@ from scheduler.model.events import (
     ResizeDone,
     ResizePoint,
 )
-from scheduler.model.job import ACTIVE, PENDING, Job
+from scheduler.model.job import ACTIVE, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Order, Reason, Start
+from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, note_change
@@ -202,14 +202,16 @@ class Partition:
         event = events[0]
         state = self.state
         orders: list[Order] = []
-        if type(event) is JobEnded:
-            if event.at > state.now:
-                state.now = event.at
+        if type(event) is JOB_ENDED:
+            at = event.at
+            if at > state.now:
+                state.now = at
             state.orders = orders
             self._jobs.on_job_ended(event)
-        elif type(event) is JobSubmitted:
-            if event.at > state.now:
-                state.now = event.at
+        elif type(event) is JOB_SUBMITTED:
+            at = event.at
+            if at > state.now:
+                state.now = at
             state.orders = orders
             self._on_single_submission(event)
         else:
@@ -311,7 +313,7 @@ class Partition:
             self._passes.run()
             if not awaited.starts:
                 return
-            began = [order.job for order in state.orders[seen:] if type(order) is Start]
+            began = [order.job for order in state.orders[seen:] if type(order) is START]
             seen = len(state.orders)
             for number in began:
                 if number in awaited.starts:
@@ -439,11 +441,12 @@ class Partition:
         if number in jobs:
             return
         job = jobs[number] = Job(number, event.spec, event.at)
-        spec = event.spec
-        if spec.conditions is not None or spec.array is not None or spec.step_of is not None:
-            job.conditions = spec.conditions
-            self._queueing.admit(job)
-            return
+        if not job.is_plain:
+            spec = event.spec
+            if spec.conditions is not None or spec.array is not None or spec.step_of is not None:
+                job.conditions = spec.conditions
+                self._queueing.admit(job)
+                return
         passes = self._passes
         if not self.state.queue.jobs and passes.current.can_start_unqueued:
             self._queueing.set_demand(job)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from scheduler.model.job import Job, JobState
-from scheduler.model.orders import Reason, Start
+from scheduler.model.job import START, Job, JobState
+from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
 from scheduler.partition.alarms import Alarms
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.scenario import Scenario
 from scheduler.state.scheduler_state import SchedulerState
 
 
-class Passes:
+class Passes(Starter):
     """The scheduling passes of a partition.
 
     Parameters
@@ -35,14 +35,13 @@ class Passes:
         self._state, self._scenario, self._alarms = state, scenario, alarms
         self._kills_at_reservation = scenario.backfill.kill_at_reservation
         self._predicts = predicts
-        self._start_job = self._start  # one bound method for all passes
         self.select()
         self.limit_depth(None)
 
     def select(self) -> None:
         """Make the pass anew: a resource was named for the first time, or exclusions changed."""
         state, backfill = self._state, self._scenario.backfill
-        self.current: SchedulingPass = self._scenario.new_pass(state, self._start_job)
+        self.current: SchedulingPass = self._scenario.new_pass(state, self)
         time_matters = self._predicts or state.queue.ages or state.excluding
         self.follow_events = not time_matters and backfill.moments == "always"
 
@@ -91,21 +90,16 @@ class Passes:
             if head is None or head in window:
                 return
 
-    def _start(
+    def start(
         self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None
     ) -> bool:
-        """Start a job if the selection accepts processors; return whether it did.
-
-        Parameters
-        ----------
-        size : number of processors of an adaptive start; None: those that the job requests.
-        """
+        """Start a job if the selection accepts processors; return whether it did."""
         state = self._state
         processors = job.processors if size is None else size
         chosen = state.machine.allocate(state.selection, processors, avoiding)
         if chosen is None:
             return False
         group = state.start(job, chosen, processors)
-        state.orders.append(Start(job.id, group, chosen, reason))
+        state.orders.append(START(job.id, group, chosen, reason))
         self._alarms.job_started(job)
         return True

@@ -47,7 +47,7 @@ class Queueing:
 
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""
-        if job.spec.step_of is not None:
+        if not job.is_plain and job.spec.step_of is not None:
             self.steps.admit(job)
             return
         if job.conditions is None:
@@ -66,7 +66,7 @@ class Queueing:
 
     def _enqueue(self, job: Job) -> None:
         """Add an eligible job to the queue."""
-        if job.spec.array is not None:
+        if not job.is_plain and job.spec.array is not None:
             self.arrays.add(job)
             self._state.request_pass()
             return
@@ -86,9 +86,19 @@ class Queueing:
 
     def set_demand(self, job: Job) -> None:
         """Set a job's estimate and its demand."""
-        state, spec = self._state, job.spec
+        state = self._state
         if self._alarms.predictor is not None:
             self._alarms.predict(job, self._alarms.predictor)
+        if not job.is_plain:
+            self._count_special(job)
+        if state.multi_resource:
+            job.demand = state.quantity(job.processors, job)
+        else:
+            job.demand = job.processors
+
+    def _count_special(self, job: Job) -> None:
+        """Schedule by the resources that a job requests, and by the processors that it may get."""
+        state, spec = self._state, job.spec
         if spec.resources:
             is_new = state.machine.pools.register(spec.resources)
             if is_new or not state.multi_resource:
@@ -99,10 +109,6 @@ class Queueing:
                 state.excluding = True
                 state.discard_reservations()
                 self._passes.exclusions_changed()
-        if state.multi_resource:
-            job.demand = state.quantity(job.processors, job)
-        else:
-            job.demand = job.processors
 
     def count_resources(self) -> None:
         """Count all resources that were named so far, and schedule by them."""
@@ -138,6 +144,8 @@ class Queueing:
         state = self._state
         if self._awaited.jobs:
             note_change(self._awaited, job.id, state.now, state.orders)
+        if job.is_plain:
+            return
         if job.spec.task_of is not None:
             state.request_pass()
             array = self.arrays.note_end(job, state.now, state.orders)

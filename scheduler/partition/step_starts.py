@@ -91,7 +91,7 @@ class StepStarts:
     def _limit(self, step: Job, job: Job, began: float) -> None:
         """Let a step that began at a time (s) end with its job by the walltime."""
         left_s = max(job.expected_end - began, LEAST_S)
-        step.spec = replace(step.spec, walltime_s=left_s)
+        step.change_limits(replace(step.spec, walltime_s=left_s))
         step.estimate_s = left_s
 
     def reason(self, step: Job) -> Reason:

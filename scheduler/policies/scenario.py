@@ -19,7 +19,7 @@ from scheduler.model.priority import QueueOrder
 from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import Scheduling, own_pass
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.queue_orders.aging import ByQueue
 from scheduler.policies.queue_orders.basic import Fcfs
 from scheduler.policies.redirection import Redirection
@@ -173,11 +173,11 @@ class Scenario(msgspec.Struct, frozen=True):
             )
         return True
 
-    def new_pass(self, state: SchedulerState, start_job: StartJob) -> SchedulingPass:
+    def new_pass(self, state: SchedulerState, starter: Starter) -> SchedulingPass:
         """Make the scheduling pass; see `Backfill.scheduling_pass` for how long it is valid."""
         if self.scheduling is None:
-            return self.backfill.scheduling_pass(state, start_job)
-        return own_pass(self.scheduling, state, start_job)
+            return self.backfill.scheduling_pass(state, starter)
+        return own_pass(self.scheduling, state, starter)
 
     @property
     def needs_index(self) -> bool:

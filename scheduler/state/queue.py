@@ -7,15 +7,18 @@ have to wait are inserted into the search trees of `Candidates`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
+from typing import Final
 
 from scheduler.model.job import Job
 from scheduler.model.priority import QueueOrder
 from scheduler.state.alike import AlikeJobs
 from scheduler.state.candidates import MANY, Candidates, Limit, QueuePosition
+
+#: Jobs that have left the queue are dropped from the line if there are more of them, and most.
+MOST_GONE: Final = 64
 
 
 class Queue:
@@ -47,7 +50,8 @@ class Queue:
         self.jobs: dict[int, Job] = {}
         # While all jobs arrive in queue order they are in a line, else in a heap of positions.
         # Both may hold jobs that have left the queue, but the first of the line never has.
-        self._line: deque[Job] = deque()
+        self._line: list[Job] = []
+        self._gone = 0  # number of jobs at the front of the line that have left the queue
         self._heap: list[QueuePosition] = []
         self._last: QueuePosition = (None, 0)  # of the latest arrival
         self._arrived_in_order = True
@@ -107,11 +111,11 @@ class Queue:
         job.queue_position = position
         if not jobs:
             self._arrived_in_order = not self._order.ages
-            self._line.clear()
+            self._clear_line()
             self._heap.clear()
         elif self._arrived_in_order and position < self._last:
             self._arrived_in_order = False
-            self._line.clear()
+            self._clear_line()
             self._rebuild_heap(at)
         self._last = position
         jobs[number] = self._new[number] = job
@@ -128,7 +132,7 @@ class Queue:
         """Insert a job that may have been in this queue before."""
         at = max(self.sorted_at, job.submitted_at) if self.ages else now
         self._arrived_in_order = False
-        self._line.clear()
+        self._clear_line()
         self._rebuild_heap(at)  # without positions of jobs that have left
         self.withdrawn.clear()
         self.add(job, now)
@@ -154,10 +158,19 @@ class Queue:
         del jobs[job.id]
         if self.alike is not None:
             self.alike.remove(job)
-        while line and line[0].id not in jobs:
-            line.popleft()
+        gone, count = self._gone, len(line)
+        while gone < count and line[gone].id not in jobs:
+            gone += 1
+        if gone > MOST_GONE and 2 * gone > count:
+            del line[:gone]
+            gone = 0
+        self._gone = gone
         if self._new.pop(job.id, None) is None and self._candidates is not None:
             self._candidates.remove(job)
+
+    def _clear_line(self) -> None:
+        self._line.clear()
+        self._gone = 0
 
     def sort_is_due(self, now: float) -> bool:
         """Whether the queue must be sorted again: its order ages and `refresh_s` has passed."""
@@ -180,7 +193,7 @@ class Queue:
         if not jobs:
             return None
         if self._arrived_in_order:
-            job = self._line[0]
+            job = self._line[self._gone]
         else:
             heap = self._heap
             while heap[0][1] not in jobs:

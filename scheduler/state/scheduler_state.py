@@ -385,15 +385,14 @@ class SchedulerState:
             job.start_on(size)
             job.demand = self.quantity(size, job)
         self.live[number] = job
-        spec = job.spec
-        if spec.max_processors is not None and spec.resizable:
+        if not job.is_plain and job.spec.resizable:
             self.resizable[number] = job
         job.state = STARTING  # a legal transition: the job is PENDING
         job.started_at = now
         job.size = size
         job.sizes += ((now, size),)
         if self.multi_resource or job.is_lent:
-            self.machine.pools.take(spec.resources)
+            self.machine.pools.take(job.spec.resources)
             self.expect(job)
         else:
             usable = size if self.machine.whole else self.machine.count_usable(processors)
@@ -441,7 +440,7 @@ class SchedulerState:
         if job.resize is not None:
             self.end_resize(job)
         number, machine = job.id, self.machine
-        if number in self.steps:
+        if len(self.steps) and number in self.steps:
             self.end_steps(job)
             self._hand_over(job)
         own = job.own_groups
@@ -453,7 +452,7 @@ class SchedulerState:
             machine.pools.take(job.spec.resources, -1)
         if own:
             self.processors_released()
-        if job.spec.step_of is not None:
+        if not job.is_plain and job.spec.step_of is not None:
             self.steps.remove(job)
         job.groups, job.is_lent = {}, False
         self.releases.forget(number)

@@ -20,7 +20,7 @@ from scheduler.policies.backfill import balance
 from scheduler.policies.backfill.balance import Pick
 from scheduler.policies.backfill.overdue import kills_for_amount, kills_for_place
 from scheduler.policies.backfill.profile_pass import ProfilePass, Reserve
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.selection.any_on_table import AnyOnTable
 from scheduler.state.reservation_table import TableSelection
@@ -118,7 +118,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return "conservative"
         return {0: "FCFS", 1: "EASY"}.get(self.reservations, f"{self.reservations} reservations")
 
-    def scheduling_pass(self, state: SchedulerState, start_job: StartJob) -> SchedulingPass:
+    def scheduling_pass(self, state: SchedulerState, starter: Starter) -> SchedulingPass:
         """Make the scheduling pass.
 
         It is valid until the scenario or the state's `multi_resource` or `placing` change.
@@ -128,7 +128,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if state.excluding or searches:
             return TablePass(
                 state,
-                start_job,
+                starter,
                 self.name,
                 on_table(state, searches=searches),
                 self.reservations,
@@ -138,7 +138,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         return ProfilePass(
             state,
-            start_job,
+            starter,
             self.name,
             self.reservations,
             self.reserve,

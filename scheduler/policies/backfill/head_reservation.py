@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
-from scheduler.model.job import Job
-from scheduler.model.orders import Facts, Reason
+from scheduler.model.job import REASON, Job
+from scheduler.model.orders import Facts
 from scheduler.model.resources import processors_of
 from scheduler.policies.backfill.balance import TEXT
-from scheduler.policies.backfill.scheduling_pass import StartJob
+from scheduler.policies.backfill.scheduling_pass import Starter
 from scheduler.state.scheduler_state import SchedulerState
 
 NO_FACTS: Facts = {}
@@ -32,12 +32,12 @@ class PassReservations:
     Parameters
     ----------
     state : scheduler state.
-    start_job : starts a job.
+    starter : starts jobs.
     """
 
-    def __init__(self, state: SchedulerState, start_job: StartJob) -> None:
+    def __init__(self, state: SchedulerState, starter: Starter) -> None:
         self.state = state
-        self.start_job = start_job
+        self.starter = starter
 
     def holds(self, job: Job) -> bool:
         """Whether a job holds one of the reservations."""
@@ -68,8 +68,8 @@ class HeadReservation(PassReservations):
     reserved, even if the selection may refuse.
     """
 
-    def __init__(self, state: SchedulerState, start_job: StartJob, head: Job) -> None:
-        super().__init__(state, start_job)
+    def __init__(self, state: SchedulerState, starter: Starter, head: Job) -> None:
+        super().__init__(state, starter)
         self._head = head
         self._at, self._extra = state.shadow(head)
 
@@ -105,7 +105,7 @@ class HeadReservation(PassReservations):
             text = text.replace(" processors", "")  # each quantity names its units
         if choice:
             text, facts = f"{text}; {TEXT}", {**facts, **choice}
-        if not self.start_job(job, Reason("EASY backfill", text, facts)):
+        if not self.starter.start(job, REASON("EASY backfill", text, facts)):
             return False
         if not in_time:
             self._extra -= job.demand

@@ -24,7 +24,7 @@ from scheduler.model.orders import Facts, Reason
 from scheduler.model.resources import Quantity, highest
 from scheduler.policies.backfill.balance import TEXT
 from scheduler.policies.backfill.head_reservation import NO_FACTS, PassReservations
-from scheduler.policies.backfill.scheduling_pass import StartJob
+from scheduler.policies.backfill.scheduling_pass import Starter
 from scheduler.state.profile import Availability
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -47,9 +47,9 @@ class KeptReservations(PassReservations):
     """
 
     def __init__(
-        self, state: SchedulerState, start_job: StartJob, name: str, *, only_new: bool
+        self, state: SchedulerState, starter: Starter, name: str, *, only_new: bool
     ) -> None:
-        super().__init__(state, start_job)
+        super().__init__(state, starter)
         self._name = name
         self._held = state.reservations
         examined: Iterable[Job] = state.queue
@@ -109,7 +109,7 @@ class KeptReservations(PassReservations):
         text = f"{{needed}} of {{free}} free{unit} for {{walltime}} s delay no reservation"
         if choice:
             text, facts = f"{text}; {TEXT}", {**facts, **choice}
-        if not self.start_job(job, Reason(self._name, text, facts)):
+        if not self.starter.start(job, Reason(self._name, text, facts)):
             return False
         self._profile.reserve(job.demand, now, job.estimate_s)
         return True

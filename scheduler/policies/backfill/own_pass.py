@@ -20,7 +20,7 @@ from scheduler.model.job import Job
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.backfill.backfill import Wrapper, on_table
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.state.profile import Availability
 from scheduler.state.reservation_table import TableSelection
@@ -44,14 +44,14 @@ def title(policy: object) -> str:
     return type(policy.policy if isinstance(policy, Wrapper) else policy).__name__
 
 
-def own_pass(policy: Any, state: SchedulerState, start_job: StartJob) -> SchedulingPass:
+def own_pass(policy: Any, state: SchedulerState, starter: Starter) -> SchedulingPass:
     """Make the scheduling pass of a user-defined policy; see `Backfill.scheduling_pass`."""
     searches = state.selection.searches_table
     by_place = state.excluding or state.placing or searches
-    room: Room = NumbersRoom(state, start_job)
+    room: Room = NumbersRoom(state, starter)
     if by_place and not state.machine.counted:
-        room = TableRoom(state, start_job, on_table(state, searches=searches))
-    return OwnPass(state, start_job, title(policy), room, policy)
+        room = TableRoom(state, starter, on_table(state, searches=searches))
+    return OwnPass(state, starter, title(policy), room, policy)
 
 
 class Room(Protocol):
@@ -185,9 +185,9 @@ class OwnPass(SchedulingPass):
     """
 
     def __init__(
-        self, state: SchedulerState, start_job: StartJob, name: str, room: Room, policy: Any
+        self, state: SchedulerState, starter: Starter, name: str, room: Room, policy: Any
     ) -> None:
-        super().__init__(state, start_job, name)
+        super().__init__(state, starter, name)
         self._room, self._policy = room, policy
 
     def run(self) -> None:
@@ -202,8 +202,8 @@ class OwnPass(SchedulingPass):
 class NumbersRoom:
     """Free processors, or amounts of resources, over time."""
 
-    def __init__(self, state: SchedulerState, start_job: StartJob) -> None:
-        self._state, self._start_job = state, start_job
+    def __init__(self, state: SchedulerState, starter: Starter) -> None:
+        self._state, self._starter = state, starter
         self._profile = Availability(state.now, state.free)
 
     def begin(self) -> None:
@@ -218,7 +218,7 @@ class NumbersRoom:
     def begin_job(self, job: Job, reason: Reason) -> bool:
         """Start a job now if there is room for it."""
         now = self._state.now
-        if self.earliest(job) > now or not self._start_job(job, reason):
+        if self.earliest(job) > now or not self._starter.start(job, reason):
             return False
         self._profile.reserve(job.demand, now, job.estimate_s)
         return True
@@ -239,10 +239,8 @@ class TableRoom(TablePass):
     selection : finds the allocations.
     """
 
-    def __init__(
-        self, state: SchedulerState, start_job: StartJob, selection: TableSelection
-    ) -> None:
-        super().__init__(state, start_job, "", selection, None, False)
+    def __init__(self, state: SchedulerState, starter: Starter, selection: TableSelection) -> None:
+        super().__init__(state, starter, "", selection, None, False)
 
     def begin(self) -> None:
         """Begin a pass, without reservations."""

@@ -13,7 +13,7 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.space import NONE, Space
 from scheduler.policies.backfill.head_reservation import NO_FACTS, PassReservations, facts_before
-from scheduler.policies.backfill.scheduling_pass import StartJob
+from scheduler.policies.backfill.scheduling_pass import Starter
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -26,8 +26,8 @@ OUTSIDE = "{needed} processors outside of the {kept} kept for job {head} from {a
 class PlaceReservation(PassReservations):
     """Reservation of the earliest place of the head."""
 
-    def __init__(self, state: SchedulerState, start_job: StartJob, head: Job) -> None:
-        super().__init__(state, start_job)
+    def __init__(self, state: SchedulerState, starter: Starter, head: Job) -> None:
+        super().__init__(state, starter)
         self._head = head
         self._earliest: EarliestPlace | None = None
         self._forget_fits()
@@ -68,7 +68,7 @@ class PlaceReservation(PassReservations):
         if not in_time:
             text, kept = OUTSIDE, earliest.kept
             facts["kept"] = kept.count()
-        if not self.start_job(job, Reason("EASY backfill by place", text, facts), kept):
+        if not self.starter.start(job, Reason("EASY backfill by place", text, facts), kept):
             return False
         earliest.job_started(job, in_time=in_time)
         self._forget_fits()

@@ -18,14 +18,13 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Literal, TypeAlias
 
-from scheduler.model.job import Job
-from scheduler.model.orders import Reason
+from scheduler.model.job import REASON, Job
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.balance import Choose
 from scheduler.policies.backfill.head_reservation import HeadReservation, PassReservations
 from scheduler.policies.backfill.kept_reservations import KeptReservations
 from scheduler.policies.backfill.place_reservation import PlaceReservation
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.state.candidates import QueuePosition
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -55,7 +54,7 @@ class ProfilePass(SchedulingPass):
     def __init__(
         self,
         state: SchedulerState,
-        start_job: StartJob,
+        starter: Starter,
         name: str,
         reservations: int | None,
         reserve: Reserve = "place",
@@ -63,7 +62,7 @@ class ProfilePass(SchedulingPass):
         chooses_all: bool = True,
         least_share: float = 1.0,
     ) -> None:
-        super().__init__(state, start_job, name, least_share)
+        super().__init__(state, starter, name, least_share)
         self._rule = f"{name} in order"
         self._most = inf if reservations is None else float(reservations)
         self._choose, self._chooses_all = choose, chooses_all
@@ -107,13 +106,13 @@ class ProfilePass(SchedulingPass):
             if job.demand > state.free:
                 return self._start_on_fewer(job)
             needed, free = state.format_quantity(job.demand), state.format_quantity(state.free)
-            reason = Reason(self._rule, FIRST_AMOUNTS, {"needed": needed, "free": free})
-            return self.start_job(job, reason)
+            reason = REASON(self._rule, FIRST_AMOUNTS, {"needed": needed, "free": free})
+            return self.starter.start(job, reason)
         processors, free_count = job.processors, state.machine.free_count
         if processors > free_count:
             return self._start_on_fewer(job)
-        reason = Reason(self._rule, FIRST, {"needed": processors, "free": free_count})
-        return self.start_job(job, reason)
+        reason = REASON(self._rule, FIRST, {"needed": processors, "free": free_count})
+        return self.starter.start(job, reason)
 
     def _start_on_fewer(self, job: Job) -> bool:
         """Start a job on the largest of its smaller sizes that fits; return whether it started."""
@@ -122,8 +121,8 @@ class ProfilePass(SchedulingPass):
         for size in self.adaptive_sizes(job):
             if size <= free and state.quantity(size, job) <= state.free:
                 facts = {"needed": job.spec.processors, "free": free, "size": size}
-                reason = Reason(f"{self.name} adaptive start", FIRST_ON_FEWER, facts)
-                return self.start_job(job, reason, NONE, size)
+                reason = REASON(f"{self.name} adaptive start", FIRST_ON_FEWER, facts)
+                return self.starter.start(job, reason, NONE, size)
         return False
 
     def _start_before(self, head: Job) -> None:
@@ -151,9 +150,9 @@ class ProfilePass(SchedulingPass):
                 self._reservation = None  # no later job takes any of the free processors
                 return
             if self._reserves_place:
-                reservation = PlaceReservation(state, self.start_job, head)
+                reservation = PlaceReservation(state, self.starter, head)
             else:
-                reservation = HeadReservation(state, self.start_job, head)
+                reservation = HeadReservation(state, self.starter, head)
             self._start_any(reservation)
             holds = self._chooses_all and not state.was_limited
             holds = holds and (queue.is_indexed or not self._reserves_place)
@@ -249,7 +248,7 @@ class ProfilePass(SchedulingPass):
         """Start the queued jobs that may start now, and update the reservations."""
         state, choose = self.state, self._choose
         only_new = self._most == inf
-        reservations = KeptReservations(state, self.start_job, self.name, only_new=only_new)
+        reservations = KeptReservations(state, self.starter, self.name, only_new=only_new)
         if choose is not None:
             waiting = list(reservations.waiting)
             self._start_chosen(waiting, reservations, choose)

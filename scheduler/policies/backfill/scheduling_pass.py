@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil
-from typing import Protocol
 
 from reshape.topology import Topology
 from scheduler.model.job import Job
@@ -14,16 +13,20 @@ from scheduler.model.space import NONE
 from scheduler.state.scheduler_state import SchedulerState
 
 
-class StartJob(Protocol):
-    """Starts a queued job if the selection accepts processors, and returns whether it did."""
+class Starter:
+    """Starts the jobs that scheduling passes choose."""
 
-    def __call__(
-        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None, /
+    def start(
+        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None
     ) -> bool:
-        """Start the job on none of the processors to avoid, on `size` processors.
+        """Start a queued job if the selection accepts processors; return whether it did.
 
-        None: as many as the job requests.
+        Parameters
+        ----------
+        avoiding : processors that the job may not get.
+        size : number of processors of an adaptive start; None: those that the job requests.
         """
+        raise NotImplementedError
 
 
 class SchedulingPass:
@@ -32,7 +35,7 @@ class SchedulingPass:
     Parameters
     ----------
     state : scheduler state.
-    start_job : starts a job.
+    starter : starts jobs.
     name : of the algorithm, for reasons.
     least_share : smallest share of its request on which the first job may start
         (`Backfill.adaptive_start`); 1: the whole request.
@@ -43,10 +46,10 @@ class SchedulingPass:
     """
 
     def __init__(
-        self, state: SchedulerState, start_job: StartJob, name: str, least_share: float = 1.0
+        self, state: SchedulerState, starter: Starter, name: str, least_share: float = 1.0
     ) -> None:
         self.state = state
-        self.start_job = start_job
+        self.starter = starter
         self.name = name
         self._least_share = least_share
         self.can_start_unqueued = False

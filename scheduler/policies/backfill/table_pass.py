@@ -21,7 +21,7 @@ from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.head_reservation import NO_FACTS
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, StartJob
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.reservation_table import (
     Allocation,
@@ -57,7 +57,7 @@ class TablePass(SchedulingPass):
     def __init__(
         self,
         state: SchedulerState,
-        start_job: StartJob,
+        starter: Starter,
         name: str,
         selection: TableSelection,
         reservations: int | None,
@@ -65,7 +65,7 @@ class TablePass(SchedulingPass):
         choose: Choose | None = None,
         least_share: float = 1.0,
     ) -> None:
-        super().__init__(state, start_job, name, least_share)
+        super().__init__(state, starter, name, least_share)
         self._selection = selection
         self._most = inf if reservations is None else float(reservations)
         self._by_penalty, self._choose = by_penalty, choose
@@ -296,10 +296,10 @@ class TablePass(SchedulingPass):
 
         Parameters
         ----------
-        size : see `StartJob`.
+        size : see `Starter`.
         """
         state, chosen = self.state, allocation.processors
-        if not self.start_job(job, reason, state.machine.free - chosen, size):
+        if not self.starter.start(job, reason, state.machine.free - chosen, size):
             return False
         end = state.now + job.estimate_s
         demands = state.demands
