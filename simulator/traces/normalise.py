@@ -6,8 +6,7 @@ Each rule is an option with a default; a `CleaningReport` counts the jobs to whi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -201,13 +200,12 @@ class TraceJobs(msgspec.Struct, frozen=True):
 
     def specs(self) -> list[JobSpec]:
         """Request of each job, in order; equal requests share one object."""
-        users, user = np.unique(self.users, return_inverse=True)
+        further, made = len(self.names), dict[tuple[Any, ...], JobSpec]()
 
-        @cache
         def spec(
             processors: int, estimate: float, user: int, priority: float, *amounts: int
         ) -> JobSpec:
-            name = str(users[user]) if users[user] >= 0 else ""
+            name = str(user) if user >= 0 else ""
             found = [*zip((*self.names, *self.shared_names), amounts, strict=True)]
             resources = {n: a for n, a in found[:further] if a}
             shared = {n: a for n, a in found[further:] if a}
@@ -220,10 +218,10 @@ class TraceJobs(msgspec.Struct, frozen=True):
                 shared=shared,
             )
 
-        further = len(self.names)
-        columns = [self.processors, self.estimate, user, self.priorities]
+        columns = [self.processors, self.estimate, self.users, self.priorities]
         columns += [*self.resources.T, *self.shared.T]
-        specs = list(map(spec, *(column.tolist() for column in columns)))
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        specs = [made.get(row) or made.setdefault(row, spec(*row)) for row in rows]
         if self.partitions:
             own = [self.partitions[place] for place in self.partition.tolist()]
             specs = [
