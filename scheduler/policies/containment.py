@@ -44,6 +44,7 @@ from scheduler.predictions.predictor import Predictor
 Report: TypeAlias = Callable[[str, object, str, Exception], str]
 
 _WORDS = {
+    "resizing": "the resizing policy",
     "order": "the queue order",
     "selection": "the processor selection",
     "estimates": "the predictor",

@@ -127,7 +127,8 @@ def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
                 raise ConfigError(f"row {row}: must be {what}, got {value!r}", field=name)
     numbers = given.astype(np.float64)
     for row, fault in _faults(name, numbers):
-        raise ConfigError(f"row {row}: {fault}, got {numbers[row]:g}", field=name)
+        fix = "correct the value or leave the row out"
+        raise ConfigError(f"row {row}: {fault}, got {numbers[row]:g}; {fix}", field=name)
     return numbers
 
 

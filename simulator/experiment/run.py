@@ -17,7 +17,7 @@ from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import json_text
 from simulator.experiment import parquet, tables
-from simulator.experiment.tables import Columns
+from simulator.experiment.tables import Columns, Named
 from simulator.results import jobs_csv, notes, paraver
 from simulator.results.jobs_csv import JobTable
 from simulator.results.metrics import OF_RESIZABLE
@@ -85,7 +85,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     quoted: Sequence[QuotedStart] = ()
 
     @cached_property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Named[Any]:
         """Numbers of the run by name; see `simulator.results.metrics.Metrics`.
 
         With a warm-up or a cool-down they count the jobs of the window, `left_out` is the number of
@@ -95,7 +95,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         schedule = self.schedule
         found: dict[str, Any] = {"processors": self.processors}
         if self.centres is not None:
-            return found | self.centres.numbers() | {"moved": self.centres.moved}
+            return Named(found | self.centres.numbers() | {"moved": self.centres.moved})
         if self.window == Window():
             numbers = msgspec.structs.asdict(schedule.metrics(self.tau_s))
         else:
@@ -105,7 +105,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         if self.is_trace and self.pool is None:
             found = {name: value for name, value in found.items() if name not in OF_RESIZABLE}
         if self.window != Window():
-            return found
+            return Named(found)
         for part in (schedule.fragmentation, schedule.penalties):
             if part is not None:
                 found |= msgspec.structs.asdict(part)
@@ -113,7 +113,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             found |= schedule.dispersal.means()
         if self.pool is not None:
             found |= msgspec.structs.asdict(self.pool.metrics)
-        return found
+        return Named(found)
 
     @cached_property
     def jobs(self) -> Columns:

@@ -7,11 +7,12 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reshape.errors import nearest
 from scheduler.text.tables import Table as TextTable
 from scheduler.text.tables import render
 from simulator.results.jobs_csv import JobTable, job_names
@@ -24,11 +25,25 @@ if TYPE_CHECKING:
     from simulator.pools.run import PoolRun
     from simulator.predictions.quotes import QuotedStart
 
+Value = TypeVar("Value")
 #: Rows that are shown at each end of a long table.
 SHOWN = 5
 
 
-class Columns(dict[str, NDArray[Any]]):
+class Named(dict[str, Value]):
+    """Values by name; an unknown name is an error with the most similar ones."""
+
+    def __missing__(self, name: object) -> Value:
+        """Refuse a name that is not there.
+
+        Raises
+        ------
+        KeyError : always.
+        """
+        raise KeyError(f"there is no {name!r}{nearest(str(name), self)}")
+
+
+class Columns(Named[NDArray[Any]]):
     """Columns by name, (n,) arrays; ``pandas.DataFrame(columns)`` makes a data frame of them."""
 
     @property

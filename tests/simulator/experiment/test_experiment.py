@@ -87,6 +87,15 @@ class Broken(msgspec.Struct, frozen=True):
         return view.no_such_attribute  # type: ignore[attr-defined, no-any-return]
 
 
+class Failing(QueueOrder, msgspec.Struct, frozen=True):
+    """A queue order with a fault."""
+
+    ages = False
+
+    def key(self, job: Job, now: float) -> float:
+        return 1 / 0
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     path = tmp_path / "twelve.swf"
@@ -343,8 +352,15 @@ def test_a_class_without_typed_parameters_is_no_policy() -> None:
 
 def test_a_policy_that_raises_gives_its_error_and_place() -> None:
     jobs = Jobs(COLUMNS).with_resizable()
-    with pytest.raises(AttributeError, match="no_such_attribute"):
+    said = (
+        r"the resizing policy .*:Broken failed in decide with AttributeError: .*no_such_attribute"
+        r".* at \d+ s of the simulation \(.*test_experiment.py:\d+\); correct the policy"
+    )
+    with pytest.raises(ReshapeError, match=said) as refused:
         simulate(jobs, processors=16, scenario=Broken())
+    assert isinstance(refused.value.__cause__, AttributeError)
+    with pytest.raises(ReshapeError, match=r"the queue order .*:Failing failed in key with Zero"):
+        simulate(jobs, processors=16, queue_order=Failing())
 
 
 def test_replace(trace: Path) -> None:

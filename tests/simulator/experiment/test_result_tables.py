@@ -166,3 +166,13 @@ def test_a_notebook_shows_tables_and_runs_as_html() -> None:
     told = run._repr_html_()
     assert told.startswith("<b>columns</b><table>")
     assert f"<td>mean_wait_s</td><td>{run.metrics['mean_wait_s']:.6g}</td>" in told
+
+
+def test_an_unknown_name_suggests_a_similar_one() -> None:
+    run = RUNS["counted"]
+    with pytest.raises(KeyError, match="there is no 'mean_wait'; did you mean mean_wait_s"):
+        run.metrics["mean_wait"]
+    with pytest.raises(KeyError, match="there is no 'wait'; did you mean wait_s"):
+        run.jobs["wait"]
+    assert run.metrics.get("mean_wait") is None
+    assert "wait" not in run.jobs
