@@ -81,7 +81,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 
-class Request:
+class RequestFacts:
     """What the core looks up in a request for each job, read once for all jobs with this request.
 
     Attributes
@@ -109,16 +109,16 @@ class Request:
 
 
 #: The latest requests, by the identity of their `JobSpec`, which they keep alive.
-_REQUESTS: Final[dict[int, Request]] = {}
+_REQUESTS: Final[dict[int, RequestFacts]] = {}
 _MOST_REQUESTS: Final = 4096
 
 
-def _request(spec: JobSpec) -> Request:
+def _request(spec: JobSpec) -> RequestFacts:
     request = _REQUESTS.get(id(spec))
     if request is None:
         if len(_REQUESTS) >= _MOST_REQUESTS:
             _REQUESTS.clear()
-        request = _REQUESTS[id(spec)] = Request(spec)
+        request = _REQUESTS[id(spec)] = RequestFacts(spec)
     return request
 
 
@@ -130,7 +130,7 @@ class Job:
 
     Attributes
     ----------
-    spec, is_plain : request of the user, and whether it is plain; see `Request`.
+    spec, is_plain : request of the user, and whether it is plain; see `RequestFacts`.
     processors : processors of its starting configuration: as in its `spec`, or fewer after an
         adaptive start.
     estimate_s : expected run time, s: the walltime, or less if the scenario predicts run times.
@@ -266,7 +266,7 @@ class Job:
     def change_limits(self, spec: JobSpec) -> None:
         """Take a request with other limits and labels; the rest of the record stays."""
         self.spec = spec
-        self.is_plain = Request(spec).is_plain
+        self.is_plain = RequestFacts(spec).is_plain
 
     def _wait_again(self, at: float) -> None:
         """Become PENDING and forget the last start.

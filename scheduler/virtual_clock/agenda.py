@@ -15,7 +15,7 @@ from scheduler.model.events import (
 )
 
 
-class Entry:
+class AgendaEntry:
     """An event of the agenda, or a time without one; entries of one time are numbered."""
 
     def __init__(self, at: float, serial: int, event: Event | None) -> None:
@@ -39,7 +39,7 @@ class Agenda:
     def __init__(self) -> None:
         self.now = -inf
         self.next: dict[int, Event] = {}
-        self._heap: list[Entry] = []
+        self._heap: list[AgendaEntry] = []
         self._serial = 0
         self._interrupted: set[int] = set()  # jobs with replaced events in the agenda
 
@@ -63,7 +63,7 @@ class Agenda:
     def enter(self, at: float, event: Event | None) -> None:
         """Enter an event with its time (s), or a time alone."""
         heap = self._heap
-        entry = Entry(at, self._serial, event)
+        entry = AgendaEntry(at, self._serial, event)
         self._serial += 1
         place = len(heap)
         heap.append(entry)
@@ -104,7 +104,7 @@ class Agenda:
             return [event for event in events if self._is_current(event)]
         return events
 
-    def _pop(self) -> Entry:
+    def _pop(self) -> AgendaEntry:
         """Remove the first entry and return it."""
         heap = self._heap
         last = heap.pop()

@@ -46,6 +46,7 @@ class SimulationProgress:
     ) -> None:
         self._title, self._first, self._last = title, first, last
         self._shows = shows and not is_computing.get()
+        self._draws = self._shows
         self._console, self._clock = console, clock
         self._begin = self._line_at = clock()
         self._share = 0.0
@@ -69,7 +70,7 @@ class SimulationProgress:
         """Note that the simulation has come to a time (s)."""
         span = self._last - self._first
         self._share = min(1.0, (now - self._first) / span) if span > 0 else 1.0
-        if self._shows and self._clock() - self._begin >= SHOWN_AFTER_S:
+        if self._draws and self._clock() - self._begin >= SHOWN_AFTER_S:
             self._show()
 
     def _show(self) -> None:
@@ -86,7 +87,7 @@ class SimulationProgress:
             self._task = self._bar.add_task(self._title, total=100, completed=done)
             self._bar.start()
         elif not self._console.is_jupyter:
-            self._shows = False
+            self._draws = False
         elif self._clock() >= self._line_at:
             self._line_at = self._clock() + LINE_EVERY_S
             self._say(f"{self._title}: {self._share:.0%}")
