@@ -33,7 +33,7 @@ executor = submitit.AutoExecutor(folder="logs", cluster="slurm")
 executor.update_parameters(timeout_min=5, mem_gb=1, tasks_per_node=1, cpus_per_task=1)
 print(executor.submit(add, 2, 3).result())
 print([job.result() for job in executor.map_array(add, [1, 2, 3], [10, 20, 30])])
-executor.update_parameters(timeout_min=5, slurm_signal_delay_s=292)  # 8 s after the start
+executor.update_parameters(timeout_min=5, slurm_signal_delay_s=260)  # 40 s after the start
 print(executor.submit(Slow(), os.path.abspath("begun")).result())
 executor.update_parameters(tasks_per_node=2, slurm_signal_delay_s=90)
 job = executor.submit(lambda: submitit.JobEnvironment().global_rank)
