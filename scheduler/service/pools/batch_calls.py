@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 from scheduler.batch_systems.interface import (
@@ -73,6 +73,8 @@ class Checked:
 
 
 CallResult: TypeAlias = Accepted | Refused | LookedUp | Found | Checked
+#: A call, and what makes its result from the reason for which it failed.
+_Request: TypeAlias = tuple[Callable[[], CallResult | None], Callable[[str], CallResult | None]]
 
 
 class BatchCalls:
@@ -86,8 +88,7 @@ class BatchCalls:
 
     def __init__(self, make: Callable[[], BatchSystem]) -> None:
         self._make = make
-        self._requests: queue.SimpleQueue[Callable[[], CallResult | None] | None]
-        self._requests = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[CallResult] = queue.SimpleQueue()
         # A daemon: a call that hangs must not keep the service from ending.
         self._thread = threading.Thread(target=self._run, name="batch-calls", daemon=True)
@@ -95,59 +96,43 @@ class BatchCalls:
 
     def submit(self, request: BatchRequest) -> None:
         """Submit a batch job; the result is `Accepted` or `Refused`."""
-
-        def call() -> CallResult:
-            try:
-                return Accepted(request.name, self._batch.submit(request))
-            except Exception as error:
-                return Refused(request.name, _why(error))
-
-        self._requests.put(call)
+        name = request.name
+        self._put(lambda: Accepted(name, self._batch.submit(request)), partial(Refused, name))
 
     def check(self, request: BatchRequest) -> None:
         """Ask whether a batch job would be accepted; the result is `Checked`."""
-
-        def call() -> CallResult:
-            try:
-                return Checked(request.name, self._batch.check(request))
-            except Exception as error:
-                return Checked(request.name, "", _why(error))
-
-        self._requests.put(call)
+        name = request.name
+        self._put(lambda: Checked(name, self._batch.check(request)), partial(Checked, name, ""))
 
     def look_up(self, ids: Sequence[str]) -> None:
         """Look up batch jobs; the result is `LookedUp`."""
 
-        def call() -> CallResult:
+        def call() -> LookedUp:
             begun = time.monotonic()
-            try:
-                return LookedUp(self._batch.statuses(ids), begun)
-            except Exception as error:
-                return LookedUp({}, begun, _why(error))
+            return LookedUp(self._batch.statuses(ids), begun)
 
-        self._requests.put(call)
+        self._put(call, lambda why: LookedUp({}, time.monotonic(), why))
 
     def find(self, names: Sequence[str]) -> None:
         """Find batch jobs by their names; the result is `Found`."""
-
-        def call() -> CallResult:
-            try:
-                return Found(tuple(names), self._batch.find(names))
-            except Exception as error:
-                return Found(tuple(names), {}, _why(error))
-
-        self._requests.put(call)
+        asked = tuple(names)
+        self._put(lambda: Found(asked, self._batch.find(asked)), partial(Found, asked, {}))
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel batch jobs; there is no result, since a later look-up shows whether they ended."""
+        listed = ", ".join(ids)
+        self._put(
+            lambda: self._batch.cancel(ids),
+            lambda why: log.error("cannot cancel batch jobs %s: %s", listed, why),
+        )
 
-        def call() -> None:
-            try:
-                self._batch.cancel(ids)
-            except Exception as error:
-                log.error("cannot cancel batch jobs %s: %s", ", ".join(ids), _why(error))
-
-        self._requests.put(call)
+    def _put(
+        self,
+        call: Callable[[], CallResult | None],
+        failed: Callable[[str], CallResult | None],
+    ) -> None:
+        """Let the thread make a call; `failed` makes its result if it raises, from the reason."""
+        self._requests.put((call, failed))
 
     @property
     def outstanding(self) -> int:
@@ -173,8 +158,12 @@ class BatchCalls:
         return self._make()
 
     def _run(self) -> None:
-        while (call := self._requests.get()) is not None:
-            result = call()
+        while (request := self._requests.get()) is not None:
+            call, failed = request
+            try:
+                result = call()
+            except Exception as error:
+                result = failed(_why(error))
             if result is not None:
                 self._results.put(result)
 
