@@ -45,8 +45,12 @@ class StudyResults:
 
     def difference(self, metric: str, more: Key, less: Key) -> Interval:
         """Difference of two keys, seed by seed; nan if one was not run."""
-        pairs = zip(self.values(more, metric), self.values(less, metric), strict=False)
-        return mean_interval([a - b for a, b in pairs])
+        return mean_difference(self.values(more, metric), self.values(less, metric))
+
+
+def mean_difference(more: Sequence[float], less: Sequence[float]) -> Interval:
+    """Mean of `more` minus `less`, pair by pair; values without a partner are left out."""
+    return mean_interval([a - b for a, b in zip(more, less, strict=False)])
 
 
 def plain(interval: Interval) -> dict[str, float | None]:

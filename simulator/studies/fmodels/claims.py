@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.claims import NOT_RUN, Claim, below_one, by_range, by_sign, of_part
-from simulator.studies.fmodels.results import Cell, ErrorResults, geometric
+from simulator.studies.fmodels.results import Cell, ErrorResults, geometric, quotients
 
 #: A ratio between 1 / `NO_EFFECT` and `NO_EFFECT` is no relevant effect; our choice.
 NO_EFFECT = 1.5
@@ -115,14 +115,7 @@ def _short_and_large(results: ErrorResults) -> Iterator[Claim]:
     yield _above(text, results.growth("large", 400), None, "5.8-steady")
     text = "errors in short jobs: it increases more above 400 % (ratio of the two ratios)"
     steeper = [
-        [
-            a / b
-            for a, b in zip(
-                results.ratios(cell, "large", LARGEST, 400),
-                results.ratios(cell, "large", 400),
-                strict=False,
-            )
-        ]
+        quotients(results.ratios(cell, "large", LARGEST, 400), results.ratios(cell, "large", 400))
         for cell in results.cells
     ]
     yield _above(text, geometric(steeper), None, "5.8-exponential")
@@ -191,12 +184,7 @@ def _unchanged(text: str, ratio: Interval, ident: str) -> Claim:
 def _quotient(results: ErrorResults, above: str, below: str, at: float = LARGEST) -> Interval:
     """Growth from 5 % to `at` with one category over that with another."""
     return geometric(
-        [
-            a / b
-            for a, b in zip(
-                results.ratios(cell, above, at), results.ratios(cell, below, at), strict=False
-            )
-        ]
+        quotients(results.ratios(cell, above, at), results.ratios(cell, below, at))
         for cell in results.cells
     )
 

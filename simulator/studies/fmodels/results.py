@@ -82,10 +82,7 @@ class ErrorResults:
     def ratios(self, cell: Cell, category: str, at: float, reference: float = 5) -> list[float]:
         """P95 at one error over that at another, by seed."""
         series = self.of(category)
-        pairs = zip(
-            self.values(cell, series, at), self.values(cell, series, reference), strict=False
-        )
-        return [above / below for above, below in pairs]
+        return quotients(self.values(cell, series, at), self.values(cell, series, reference))
 
     def growth(
         self, category: str, at: float, reference: float = 5, cells: Iterable[Cell] | None = None
@@ -115,6 +112,11 @@ def _key(parameters: Parameters) -> Key:
     at = parameters["percentage" if category in QUALITATIVE else "error"]
     cell = Cell(workload(parameters["trace"]), parameters["policy"])
     return cell, ErrorKind(category, parameters.get("deviations") or ""), float(at)
+
+
+def quotients(above: Sequence[float], below: Sequence[float]) -> list[float]:
+    """Ratios of paired values; values without a partner are left out."""
+    return [a / b for a, b in zip(above, below, strict=False)]
 
 
 def geometric(groups: Iterable[Sequence[float]]) -> Interval:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import Claim, by_range, by_sign
+from simulator.studies.claims import NOT_RUN, Claim, by_range, by_sign
+from simulator.studies.results import mean_difference
 from simulator.study.study import SEED, Row
 
 AVERAGE, WEIGHTED = "response_s", "weighted_response_s"
@@ -22,6 +23,11 @@ RANGES = {
 #: Selects points of the grid: axis -> value.
 Points: TypeAlias = Mapping[str, Any]
 EVERYWHERE: Points = {}
+
+
+def gain_pct(row: Row, algorithm: str, metric: str) -> float:
+    """How much shorter than under First-Fit a response is, per cent."""
+    return 100.0 * (1.0 - float(row.result[algorithm][metric]) / float(row.result["FF"][metric]))
 
 
 class KresGains:
@@ -48,7 +54,7 @@ class KresGains:
         return [
             over(
                 [
-                    100 * (1 - row.result[own][metric] / row.result["FF"][metric])
+                    gain_pct(row, own, metric)
                     for row in rows
                     if all(row.parameters[axis] == value for axis, value in points.items())
                 ]
@@ -69,8 +75,7 @@ class KresGains:
     def apart(self, name: str, more: Points, less: Points) -> Interval:
         """Gain at some points minus that at others, from the same seeds; nan if they are equal."""
         first, last = (self.of_seeds(name, AVERAGE, points, mean) for points in (more, less))
-        apart = [more - less for more, less in zip(first, last, strict=True)]
-        return mean_interval([] if first == last else apart)
+        return NOT_RUN if first == last else mean_difference(first, last)
 
 
 def judge(gains: KresGains) -> list[Claim]:
@@ -108,8 +113,7 @@ def judge_balanced(gains: KresGains, name: str = "BB") -> Iterator[Claim]:
     yield _sign(gains.apart("BB", many, few), "3.3.3", f"{key}-load", text)
     text = f"{name} gains more in average than weighted (points)"
     by_seed = (gains.of_seeds("BB", metric, EVERYWHERE, mean) for metric in (AVERAGE, WEIGHTED))
-    apart = [more - less for more, less in zip(*by_seed, strict=True)]
-    yield _sign(mean_interval(apart), "3.3.4", f"{key}-small-jobs", text)
+    yield _sign(mean_difference(*by_seed), "3.3.4", f"{key}-small-jobs", text)
 
 
 def _judge_lowest(gains: KresGains) -> Iterator[Claim]:

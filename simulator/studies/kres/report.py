@@ -10,7 +10,7 @@ import msgspec
 
 from simulator.results.statistics import Interval, mean_interval
 from simulator.studies.claims import Claim, plus_minus
-from simulator.studies.kres.claims import KresGains, judge, judge_balanced
+from simulator.studies.kres.claims import KresGains, gain_pct, judge, judge_balanced
 from simulator.studies.results import StudyResults, reported
 from simulator.study.study import Report, Row
 
@@ -50,17 +50,17 @@ def gains(rows: Sequence[Row]) -> list[GainPoint]:
     groups = StudyResults(rows, lambda p: (p["law"], p["k"], p["queue"])).rows
     return [
         GainPoint(
-            metric, law, k, queue, name, mean_interval([_gain(row, name, metric) for row in group])
+            metric,
+            law,
+            k,
+            queue,
+            name,
+            mean_interval([gain_pct(row, name, metric) for row in group]),
         )
         for metric in METRICS
         for (law, k, queue), group in groups.items()
         for name in COMPARED
     ]
-
-
-def _gain(row: Row, algorithm: str, metric: str) -> float:
-    first_fit = float(row.result["FF"][metric])
-    return 100.0 * (1.0 - float(row.result[algorithm][metric]) / first_fit)
 
 
 def judged(rows: Sequence[Row]) -> list[Claim]:

@@ -8,6 +8,7 @@ An order ("A improves more than B") is a number that must be above 0
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import nan, sqrt
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from simulator.results.statistics import CONFIDENCE, Interval, mean_interval
 from simulator.studies.claims import Claim, by_coverage, by_range, by_sign, of_part
 from simulator.studies.prio.runs import SIZES, Mixes, Pick, of, paper
+from simulator.studies.results import mean_difference
 
 COMPLETION, EXECUTION, WAIT = of("mean_completion_s"), of("mean_execution_s"), of("mean_wait_s")
 UTILIZATION = of("utilization_pct")
@@ -28,8 +30,9 @@ def claims(mixes: Mixes) -> list[Claim]:
     """All claims whose cases were run, with their verdicts."""
     found: list[Claim] = []
     if all(name in mixes for name in ("static", *RESIZED)):
-        for figures in (_completion, _execution, _utilization):
-            found += of_part("PRIO table 1", figures(mixes))
+        found += of_part("PRIO table 1", _table_1(mixes, "completion", COMPLETION, 2))
+        found += of_part("PRIO table 1", _table_1(mixes, "execution", EXECUTION, 4))
+        found += of_part("PRIO table 1", _utilization(mixes))
         found += of_part("PRIO table 2", _spread_of_waits(mixes))
         found += of_part("PRIO figures 5, 7, 8", [*_waits(mixes), *_of_sizes(mixes)])
     if all(f"pba-pr {share} %" in mixes for share in (25, 50, 75)) and "static" in mixes:
@@ -41,26 +44,20 @@ def claims(mixes: Mixes) -> list[Claim]:
     return found
 
 
-def _completion(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.names
-    for case in RESIZED:
-        value = paper.table_1[case][2]
-        ours = mixes.improvement(case, COMPLETION)
-        yield above(f"{name[case]} improves the mean completion over static", value, ours)
-        yield within(f"... by the paper's {value:g} %", value, ours)
-    yield improves_more(mixes, COMPLETION, "fcfs-pr", "pba-pr", "completion", 15.6 - 11.2)
-    yield improves_more(mixes, COMPLETION, "pba-pr", "max-b-pr", "completion", 11.2 - 6.4)
+def _table_1(mixes: Mixes, what: str, pick: Pick, column: int) -> Iterator[Claim]:
+    """Improvement of a mean time over static, and the order of the scenarios by it.
 
-
-def _execution(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.names
-    for case in RESIZED:
-        value = paper.table_1[case][4]
-        ours = mixes.improvement(case, EXECUTION)
-        yield above(f"{name[case]} improves the mean execution over static", value, ours)
-        yield within(f"... by the paper's {value:g} %", value, ours)
-    yield improves_more(mixes, EXECUTION, "max-b-pr", "pba-pr", "execution", 9.3 - 7.2)
-    yield improves_more(mixes, EXECUTION, "pba-pr", "fcfs-pr", "execution", 7.2 - 2.1)
+    Parameters
+    ----------
+    column : place of the improvement in the paper's table.
+    """
+    values = {case: paper.table_1[case][column] for case in RESIZED}
+    for case, value in values.items():
+        text = f"{paper.names[case]} improves the mean {what} over static"
+        yield from improves(text, value, mixes.improvement(case, pick))
+    for better, worse in pairwise(sorted(RESIZED, key=values.__getitem__, reverse=True)):
+        value = values[better] - values[worse]
+        yield improves_more(mixes, pick, better, worse, what, value)
 
 
 def _utilization(mixes: Mixes) -> Iterator[Claim]:
@@ -104,10 +101,8 @@ def _shares(mixes: Mixes) -> Iterator[Claim]:
         yield above(text, values[more] - values[less], ours)
     small = of("mean_completion_s", "small")
     text = "PBA-PR, all resizable: small jobs gain more than the average"
-    gains = zip(
-        mixes.improvements("pba-pr", small), mixes.improvements("pba-pr", COMPLETION), strict=True
-    )
-    ours = mean_interval([a - b for a, b in gains])
+    gains = (mixes.improvements("pba-pr", pick) for pick in (small, COMPLETION))
+    ours = mean_difference(*gains)
     yield above(text, paper.small_at_100 - paper.completion_by_share[100], ours)
 
 
@@ -126,9 +121,8 @@ def _of_sizes(mixes: Mixes) -> Iterator[Claim]:
     """4.2: mean waits, and waits and execution times by the size of jobs (figures 5, 7 and 8)."""
     name, wait = paper.names, of("mean_wait_s")
     for case, value in paper.wait_improvement.items():
-        ours = mixes.improvement(case, wait)
-        yield above(f"{name[case]} shortens the mean wait", value, ours)
-        yield within(f"... by the paper's {value:g} %", value, ours)
+        text = f"{name[case]} shortens the mean wait"
+        yield from improves(text, value, mixes.improvement(case, wait))
     for place, size in enumerate(SIZES[1:], 1):
         pick = of("mean_wait_s", size)
         for case, values in paper.wait_by_size.items():
@@ -157,9 +151,8 @@ def _of_shares(mixes: Mixes) -> Iterator[Claim]:
     case, used = SHARES, of("utilization_pct")
     for share, own in case.items():
         value = round(paper.utilization_by_share[share] - paper.utilization_by_share[0], 1)
-        ours = mixes.gain(own, used)
-        yield above(f"PBA-PR, {share} % resizable: raises the utilisation (points)", value, ours)
-        yield within(f"... by the paper's {value:g} points", value, ours)
+        text = f"PBA-PR, {share} % resizable: raises the utilisation (points)"
+        yield from improves(text, value, mixes.gain(own, used), "by the paper's {:g} points")
     completion = of("mean_completion_s")
     gains = [mixes.improvements(own, completion) for own in (case[50], case[100])]
     ours = mean_interval([half - all_ * 2 / 3 for half, all_ in zip(*gains, strict=True)])
@@ -169,8 +162,7 @@ def _of_shares(mixes: Mixes) -> Iterator[Claim]:
     for size, value in (("large", paper.large_from_25), ("medium", paper.medium_from_25)):
         ours = difference(mixes, of("mean_completion_s", size), case[100], case[25])
         text = f"100 instead of 25 % resizable jobs improve completion of {size} jobs (points)"
-        yield above(text, value, ours)
-        yield within(f"... by only the paper's {value:g} points", value, ours)
+        yield from improves(text, value, ours, "by only the paper's {:g} points")
 
 
 def _of_spreads(mixes: Mixes) -> Iterator[Claim]:
@@ -201,18 +193,16 @@ def _of_priorities(mixes: Mixes) -> Iterator[Claim]:
     """4.4: platinum and gold jobs (table 5)."""
     case, base = "pba-pr with priority", "static with priority"
     values = (mixes.values(case, of("mean_completion_s", user=u)) for u in paper.by_class)
-    ours = mean_interval([gold - platinum for gold, platinum in zip(*values, strict=True)])
+    ours = mean_difference(*values)
     value = paper.table_5[case][1] - paper.table_5[case][2]
     yield above("PBA-PR serves platinum jobs better than gold ones (s)", value, ours)
     if "static" not in mixes:
         return
     platinum, gold = (of("mean_completion_s", user=user) for user in ("platinum", "gold"))
     for own, words in ((case, "PBA-PR"), (base, "static")):
-        value = paper.platinum_over_static[own]
-        ours = mixes.improvement(own, platinum)
         text = f"{words} with priority improves platinum jobs over static without priority"
-        yield above(text, value, ours)
-        yield within(f"... by the paper's {value:g} %", value, ours)
+        value = paper.platinum_over_static[own]
+        yield from improves(text, value, mixes.improvement(own, platinum))
     value = paper.platinum_over_static[case] - paper.platinum_over_static[base]
     ours = difference(mixes, platinum, case, base)
     yield above("... PBA-PR more than static (points)", value, ours)
@@ -251,12 +241,7 @@ def improves_more(
 
 def difference(mixes: Mixes, pick: Pick, better: str, worse: str, base: str = "static") -> Interval:
     """Improvement of one case over the base minus that of another, in points."""
-    pairs = zip(
-        mixes.improvements(better, pick, base),
-        mixes.improvements(worse, pick, base),
-        strict=True,
-    )
-    return mean_interval([a - b for a, b in pairs])
+    return mean_difference(*(mixes.improvements(case, pick, base) for case in (better, worse)))
 
 
 def above(text: str, value: float | None, ours: Interval) -> Claim:
@@ -264,9 +249,12 @@ def above(text: str, value: float | None, ours: Interval) -> Claim:
     return Claim(text, ours, None if value is None else round(value, 2), by_sign(ours))
 
 
-def within(text: str, value: float | None, ours: Interval) -> Claim:
-    """Claim that a number has the paper's value."""
-    return Claim(text, ours, value, by_coverage(ours, value))
+def improves(
+    text: str, value: float, ours: Interval, by: str = "by the paper's {:g} %"
+) -> Iterator[Claim]:
+    """Claims that a number is above 0, and that it has the paper's value."""
+    yield above(text, value, ours)
+    yield Claim(f"... {by.format(value)}", ours, value, by_coverage(ours, value))
 
 
 def varies_less(text: str, value: float, ratio: Interval) -> Claim:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from reshape.speedup import Prio
 from scheduler.pictures import INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import Interval
-from simulator.studies.prio.claims import COMPLETION, EXECUTION, RESIZED, UTILIZATION, WAIT
+from simulator.studies.prio.claims import COMPLETION, EXECUTION, RESIZED, SHARES, UTILIZATION, WAIT
 from simulator.studies.prio.runs import SIZES, Mixes, Pick, of, paper
 
 #: One colour per scenario, light to dark in the order of the paper's tables.
@@ -31,9 +31,8 @@ def figures(mixes: Mixes) -> dict[str, bytes]:
     drawn = {"figure-02.png": _speedup()}
     if all(name in mixes for name in paper.names):
         drawn |= _scenarios(mixes)
-    shares = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
-    if "static" in mixes and all(name in mixes for name in shares.values()):
-        drawn |= _shares(mixes, shares)
+    if "static" in mixes and all(name in mixes for name in SHARES.values()):
+        drawn |= _shares(mixes)
     if "pba-pr with priority" in mixes and "static with priority" in mixes:
         drawn |= _classes(mixes)
     return {name: encode(figure, "png") for name, figure in drawn.items()}
@@ -128,19 +127,19 @@ def _by_size(
     return figure
 
 
-def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
+def _shares(mixes: Mixes) -> dict[str, Figure]:
     """Draw figures 9 to 11."""
-    labels = [f"{share} %" for share in shares]
+    labels = [f"{share} %" for share in SHARES]
     completion = new_figure(4.2, "Figure 9: completion by share of resizable jobs, PBA-PR")
     axes = completion.subplots()
-    ours = [mixes.improvement(name, COMPLETION) for name in shares.values()]
-    theirs = [paper.completion_by_share[share] for share in shares]
+    ours = [mixes.improvement(name, COMPLETION) for name in SHARES.values()]
+    theirs = [paper.completion_by_share[share] for share in SHARES]
     _bars(axes, labels, {"pba-pr": ours}, {"pba-pr": theirs})
     _style(axes, "improvement over static on the same mixes", "%")
 
     utilization = new_figure(4.2, "Figure 10: utilisation by share of resizable jobs, PBA-PR")
     axes = utilization.subplots()
-    means = [mixes.mean(name, UTILIZATION) for name in ("static", *shares.values())]
+    means = [mixes.mean(name, UTILIZATION) for name in ("static", *SHARES.values())]
     _bars(axes, ["static", *labels], {"pba-pr": means},
           {"pba-pr": list(paper.utilization_by_share.values())})  # fmt: skip
     axes.set_ylim(70, 100)
@@ -149,7 +148,7 @@ def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
     by_size = new_figure(4.2, "Figure 11: completion by share of resizable jobs and size, PBA-PR")
     axes = by_size.subplots()
     gains = {
-        size: [mixes.improvement(name, of("mean_completion_s", size)) for name in shares.values()]
+        size: [mixes.improvement(name, of("mean_completion_s", size)) for name in SHARES.values()]
         for size in SIZES
     }
     _bars(axes, labels, gains, {"small": [None, None, None, paper.small_at_100]})

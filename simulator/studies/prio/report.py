@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from simulator.results.statistics import Interval
-from simulator.studies.prio.claims import COMPLETION, EXECUTION, UTILIZATION, WAIT, claims
+from simulator.studies.prio.claims import COMPLETION, EXECUTION, SHARES, UTILIZATION, WAIT, claims
 from simulator.studies.prio.runs import Mixes, of, paper
 from simulator.studies.results import reported, titled
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
 
-SHARES = {0: "static", 25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
+WITH_STATIC = {0: "static", **SHARES}
 #: Rows of table 5 -> the case of each.
 TABLE_5 = {
     "static": "static",
@@ -55,7 +55,7 @@ def _tables(mixes: Mixes) -> list[str]:
     """Tables 1 to 5, as far as their cases were run."""
     names = [name for name in paper.names if name in mixes and "static" in mixes]
     tables = [_table_1(mixes, names), _table_2(mixes, names), _table_3(mixes, names)]
-    shares = {share: name for share, name in SHARES.items() if name in mixes}
+    shares = {share: name for share, name in WITH_STATIC.items() if name in mixes}
     return [*tables, _table_4(mixes, shares), _table_5(mixes)]
 
 
@@ -150,7 +150,7 @@ def _shares(mixes: Mixes) -> dict[str, Any]:
             "mean_wait_s": mixes.mean(name, WAIT),
             "utilization_pct": mixes.mean(name, UTILIZATION),
         }
-        for share, name in SHARES.items()
+        for share, name in WITH_STATIC.items()
         if name in mixes and "static" in mixes
     }
 

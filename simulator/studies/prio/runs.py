@@ -17,6 +17,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
 from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.papers import paper as paper_of
+from simulator.studies.results import mean_difference
 from simulator.study.study import Row
 from simulator.workload_models.generate import prio as workload_of
 
@@ -156,8 +157,7 @@ class Mixes:
 
     def gain(self, name: str, pick: Pick, base: str = "static") -> Interval:
         """Difference from another case, mean over the mixes."""
-        pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
-        return mean_interval([value - reference for value, reference in pairs])
+        return mean_difference(self.values(name, pick), self.values(base, pick))
 
     def spread(self, name: str, pick: Pick) -> tuple[float, float, float, float, float]:
         """Mean, standard deviation, maximum, minimum and range over the mixes (tables 2 and 4)."""

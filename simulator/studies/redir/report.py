@@ -10,7 +10,7 @@ import msgspec
 from simulator.results.statistics import mean_interval, quantiles
 from simulator.studies.claims import Claim, below_one, by_sign, with_limits
 from simulator.studies.redir.ratios import MAX, MEAN, GridPoint, TraceRatios, price, ratios
-from simulator.studies.results import reported, titled
+from simulator.studies.results import mean_difference, reported, titled
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
 
@@ -129,8 +129,7 @@ def _theta_claims(trace: TraceRatios, thetas: tuple[int, int]) -> Iterator[Claim
     outside = [theta for theta in trace.thetas if theta not in inside]
     for alpha in trace.alphas if inside and outside else ():
         one, other = (trace.best(MEAN, alpha, part) for part in (inside, outside))
-        pairs = zip(trace.ratios[MEAN][other], trace.ratios[MEAN][one], strict=True)
-        ours = mean_interval([worse - better for worse, better in pairs])
+        ours = mean_difference(trace.ratios[MEAN][other], trace.ratios[MEAN][one])
         text = f"best theta in {low} to {high}, alpha {alpha:g}: ratio outside minus inside"
         best = f"best: {trace.best(MEAN, alpha)[1]}"
         yield Claim(text, ours, None, by_sign(ours), "REDIR figure 1", trace.name, best)
