@@ -20,8 +20,7 @@ from scheduler.model.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
-from scheduler.policies.selection.contiguous import Contiguous
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.first_fit import Contiguous, FirstFit
 from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
 from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
 from scheduler.policies.selection.tree import TreeContiguous

@@ -63,7 +63,7 @@ from scheduler.protocol.messages import decode
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
 from scheduler.service.components.admission import Admission
-from scheduler.service.record.descriptions import describe, encode_summary
+from scheduler.service.record.descriptions import ReportedProgress, describe, encode_summary
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention
 
@@ -170,8 +170,8 @@ def _one_job(
                 journal.add_phase(number, resize.serial, now, phase)
     decide(JobEnded(at + 20, number))
     journal.note_job(job)
-    progress = {"iteration": points, "iteration_s": iteration_s(job.size)}
-    info = describe(job, journal, submission, at + 20, reason=job.why, **progress)
+    progress = ReportedProgress(points, iteration_s(job.size))
+    info = describe(job, journal, submission, at + 20, reason=job.why, progress=progress)
     journal.note_summary(number, encode_summary(info))
     core.forget(number)
     journal.note_core(core.record())

@@ -76,14 +76,14 @@ def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
     return _identity(environment)
 
 
-def identity_of_script(environment: Mapping[str, str] = os.environ) -> Identity | None:
+def identity_of_script() -> Identity | None:
     """Read the identity of the job script that has started this process; None if none has.
 
     Raises
     ------
     ConfigError : as of `identity`.
     """
-    return _identity(environment) if SCRIPT_VARIABLE in environment else None
+    return _identity(os.environ) if SCRIPT_VARIABLE in os.environ else None
 
 
 def _identity(environment: Mapping[str, str]) -> Identity:

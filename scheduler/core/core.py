@@ -16,7 +16,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reshape.topology import SizeBounds
 from scheduler.core.joint_machine import JointMachine
 from scheduler.core.redirector import redirectors
 from scheduler.core.routing import Router, divided_node
@@ -275,10 +274,6 @@ class Core:
             text, facts["partition"] = f"in partition {{partition}}: {text}", partition.name
         return Reason(reason.rule, text, facts)
 
-    def request_fault(self, job: Job, bounds: SizeBounds) -> str:
-        """Why bounds that a program requests on its size are declined; empty if they are not."""
-        return self.partition_of(job).request_fault(job, bounds)
-
     def named(self, name: str) -> Partition:
         """Partition of a name; the first one if there is none of this name."""
         return self._router.named(name)
@@ -380,13 +375,13 @@ class Core:
     def _move(self, job: Job, spec: JobSpec) -> list[Partition]:
         """Move a queued job to another partition; return the two."""
         old, new = self.partition_of(job), self.named(spec.partition)
-        old.withdraw(job)
-        new.take_over(job, spec)
+        old.queueing.withdraw(job)
+        new.queueing.change_request(job, spec)
         return [old, new]
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended; see `SchedulerState.forget`."""
-        self._first.forget(job)
+        self._first.state.forget(job)
 
     def record(self) -> CoreRecord:
         """Return the scheduler state, apart from the jobs, for durable storage."""

@@ -66,7 +66,7 @@ class Redirector:
             reason = Reason("redirection", "{why}", {"why": job.why})
             self.principal.state.vacate(job)
             job.redirect(self.principal.now, self.group.name)
-            self.group.admit(job)
+            self.group.queueing.admit(job)
             if self.counters is not None and job.id in self.counters:
                 self.counters.forget(job.id)
             orders.append(Requeue(job.id, reason))

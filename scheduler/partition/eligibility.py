@@ -85,12 +85,8 @@ class Eligibility:
         if job.conditions is None:
             self._enqueue(job)
         else:
-            self._watch(job)
+            self.watch(job)
             self._check_invalid(job, now, orders)
-
-    def restore(self, job: Job) -> None:
-        """Take a job of a recorded state, without any decision."""
-        self._watch(job)
 
     def remove(self, job: Job) -> None:
         """Remove a job that is cancelled or gets other conditions."""
@@ -144,7 +140,7 @@ class Eligibility:
             self.has_entered = True
             orders.append(Enqueue(job.id, Reason("eligible", why)))
             return False
-        self._watch(job)
+        self.watch(job)
         if self._check_invalid(job, now, orders):
             return True
         orders.append(Await(job.id, self.reason(job)))
@@ -164,8 +160,8 @@ class Eligibility:
         orders.append(Drop(job.id, reason))
         return True
 
-    def _watch(self, job: Job) -> None:
-        """Note what a job waits for."""
+    def watch(self, job: Job) -> None:
+        """Note what a job waits for, without any decision."""
         conditions = job.conditions
         assert conditions is not None
         self.waiting[job.id] = job

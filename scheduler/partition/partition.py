@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from reshape.topology import SizeBounds
 from scheduler.model.events import (
     Event,
     JobEnded,
-    JobSpec,
     JobSubmitted,
     ResizeDone,
     ResizePoint,
@@ -71,6 +69,7 @@ class Partition:
     name, scenario, order : see above.
     state : scheduler state, which only the partition and its parts change.
     view : what resizing policies see of the state.
+    resizes, queueing : decide on resizes, and take queued jobs in and out.
     """
 
     def __init__(
@@ -104,16 +103,16 @@ class Partition:
         self._passes = Passes(self.state, scenario, self._alarms, predicts=predictor is not None)
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
-        self._resizes = Resizes(scenario, self.state, self.view, on_policy_error)
-        self._queueing = Queueing(self.state, self._alarms, self._passes, awaited)
+        self.resizes = Resizes(scenario, self.state, self.view, on_policy_error)
+        self.queueing = Queueing(self.state, self._alarms, self._passes, awaited)
         self._machine = MachineEvents(
-            self.state, self._alarms, self._resizes, self._passes, self._queueing
+            self.state, self._alarms, self.resizes, self._passes, self.queueing
         )
         self._jobs = JobEvents(
             self.state,
             self._alarms,
-            self._resizes,
-            self._queueing,
+            self.resizes,
+            self.queueing,
             self._machine,
             learns_at_once=order == "batch",
             keep_ended=keep_ended,
@@ -173,16 +172,16 @@ class Partition:
     @property
     def waiting(self) -> dict[int, Job]:
         """Queued jobs that are not eligible, by number."""
-        return self._queueing.eligibility.waiting
+        return self.queueing.eligibility.waiting
 
     @property
     def has_entered(self) -> bool:
         """Whether jobs have become eligible since the last pass, which one is due for."""
-        return self._queueing.eligibility.has_entered
+        return self.queueing.eligibility.has_entered
 
     def handle_entered(self) -> list[Order]:
         """Run a pass for the jobs that have become eligible, unless they have left again."""
-        self._queueing.eligibility.has_entered = False
+        self.queueing.eligibility.has_entered = False
         return self.handle([])
 
     @property
@@ -216,8 +215,8 @@ class Partition:
             self._on_single_submission(event)
         else:
             return self._handle_general(events)
-        if state.pass_due and self._queueing.arrays.open:
-            self._queueing.queue_tasks()
+        if state.pass_due and self.queueing.arrays.open:
+            self.queueing.queue_tasks()
         if state.pass_due and state.queue.jobs:
             self._run_pass()
         return orders
@@ -297,8 +296,8 @@ class Partition:
             points = [point for point in points if point not in first]
             for point in first:
                 self._jobs.on_resize_point(point)
-        if state.pass_due and self._queueing.arrays.open:
-            self._queueing.queue_tasks()
+        if state.pass_due and self.queueing.arrays.open:
+            self.queueing.queue_tasks()
         if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
             self._run_pass()
         for point in points:
@@ -309,7 +308,7 @@ class Partition:
         state, awaited = self.state, self._awaited
         seen = 0
         while True:
-            self._queueing.eligibility.has_entered = False
+            self.queueing.eligibility.has_entered = False
             self._passes.run()
             if not awaited.starts:
                 return
@@ -338,39 +337,19 @@ class Partition:
         ------
         KeyError : no job of this number is queued.
         """
-        waiting = self._queueing.eligibility.waiting.get(job)
+        waiting = self.queueing.eligibility.waiting.get(job)
         if waiting is not None:
-            return self._queueing.eligibility.reason(waiting)
+            return self.queueing.eligibility.reason(waiting)
         known = self.state.jobs.get(job)
         if known is not None and known.spec.array is not None and known.state is PENDING:
-            return self._queueing.arrays.reason(known)
+            return self.queueing.arrays.reason(known)
         if known is not None and known.spec.step_of is not None and known.state is PENDING:
-            return self._queueing.steps.reason(known)
+            return self.queueing.steps.reason(known)
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.scheduling
         policy = "" if own is None else title(own)
         return reason_pending(self.state.jobs[job], self.state, self.view, policy)
-
-    def request_fault(self, job: Job, bounds: SizeBounds) -> str:
-        """Why bounds that a program requests on its size are declined; empty if they are not."""
-        return self._resizes.request_fault(job, bounds)
-
-    def admit(self, job: Job) -> None:
-        """Queue a job: a new one, or one that was redirected from another partition."""
-        self._queueing.admit(job)
-
-    def withdraw(self, job: Job) -> None:
-        """Give up a queued job that another partition gets."""
-        self._queueing.withdraw(job)
-
-    def take_over(self, job: Job, spec: JobSpec) -> None:
-        """Queue a job that another partition has given up, with a request for this one."""
-        self._queueing.change_request(job, spec)
-
-    def forget(self, job: int) -> None:
-        """Drop the record of an ended job; see `SchedulerState.forget`."""
-        self.state.forget(job)
 
     # Recovery.
 
@@ -418,7 +397,7 @@ class Partition:
         state.restore(now, record.nodes, recorded)
         for job in recorded:
             if job.state is PENDING:
-                self._queueing.restore(job)
+                self.queueing.restore(job)
             elif job.spec.end_signal is not None and job.id in state.live:
                 self._alarms.signals.watch(job)
         for point in points:
@@ -445,14 +424,14 @@ class Partition:
             spec = event.spec
             if spec.conditions is not None or spec.array is not None or spec.step_of is not None:
                 job.conditions = spec.conditions
-                self._queueing.admit(job)
+                self.queueing.admit(job)
                 return
         passes = self._passes
         if not self.state.queue.jobs and passes.current.can_start_unqueued:
-            self._queueing.set_demand(job)
+            self.queueing.set_demand(job)
             if passes.current.can_start_unqueued and passes.current.start_first(job):
                 return
-        self._queueing.admit(job)
+        self.queueing.admit(job)
 
 
 #: Events by which a user or a job contacts the scheduler.

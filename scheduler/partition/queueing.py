@@ -60,7 +60,7 @@ class Queueing:
     def restore(self, job: Job) -> None:
         """Take a PENDING job of a recorded state that is not in the queue, without any decision."""
         if job.conditions is not None:
-            self.eligibility.restore(job)
+            self.eligibility.watch(job)
         if job.spec.array is not None and (job.conditions is None or job.tasks_queued):
             self.arrays.add(job)
 

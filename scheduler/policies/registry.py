@@ -94,9 +94,9 @@ _BUILT_IN = {
         "weighted": "by_metric:Weighted",
     },
     "resizing": {
-        "fcfs-pr": "queued_first:FcfsPr",
-        "max-b-pr": "running_first:MaxBPr",
-        "pba-pr": "queued_first:PbaPr",
+        "fcfs-pr": "prio_scenarios:FcfsPr",
+        "max-b-pr": "prio_scenarios:MaxBPr",
+        "pba-pr": "prio_scenarios:PbaPr",
     },
     "order": {
         "aging": "aging:Aging",
@@ -106,7 +106,7 @@ _BUILT_IN = {
         "sjf": "basic:Sjf",
     },
     "selection": {
-        "contiguous": "contiguous:Contiguous",
+        "contiguous": "first_fit:Contiguous",
         "equi-distribute": "on_table:EquiDistribute",
         "few-nodes": "few_nodes:FewNodes",
         "first-fit": "first_fit:FirstFit",

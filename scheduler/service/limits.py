@@ -88,15 +88,9 @@ def _withheld_name(path: Path) -> Path:
 
 
 class MemoryGuard:
-    """Compares the resident memory of this process with what it was.
+    """Compares the resident memory of this process with what it was."""
 
-    Parameters
-    ----------
-    most_growth : growth that is permitted, in bytes.
-    """
-
-    def __init__(self, most_growth: int = MOST_GROWTH_BYTES) -> None:
-        self._most_growth = most_growth
+    def __init__(self) -> None:
         # It stays open, because the process may have no file left later.
         self._file = os.open("/proc/self/statm", os.O_RDONLY)
         self._least = self._resident()
@@ -109,7 +103,7 @@ class MemoryGuard:
         resident = self._resident()
         self._least = min(self._least, resident)
         growth = resident - self._least
-        return growth if growth > self._most_growth else 0
+        return growth if growth > MOST_GROWTH_BYTES else 0
 
     def accept(self) -> None:
         """Measure further growth from what the process has now."""

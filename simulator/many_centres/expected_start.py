@@ -98,7 +98,7 @@ def _copied(partition: Partition, now: float) -> tuple[Partition, dict[int, int]
     into.now = now
     into.queue.sorted_at = state.queue.sorted_at
     for job in queued:
-        copy.admit(_added(into, _renumbered(job, numbers[job.id])))
+        copy.queueing.admit(_added(into, _renumbered(job, numbers[job.id])))
     for number, at in state.reservations.items():
         into.reservations[numbers[number]] = at
     return copy, numbers

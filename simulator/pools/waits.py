@@ -35,7 +35,7 @@ class BatchWaits(msgspec.Struct, frozen=True):
         return float(self.seconds[rng.integers(len(self.seconds))])
 
 
-def read_waits(text: str, *, lenient: bool = False) -> BatchWaits:
+def read_waits(text: str) -> BatchWaits:
     """Read a time in the notation of Slurm, or the recorded waits of a trace.
 
     Parameters
@@ -52,7 +52,7 @@ def read_waits(text: str, *, lenient: bool = False) -> BatchWaits:
             return BatchWaits.constant(parse_duration(text))
         except ValueError as error:
             raise ReshapeError(f"there is no file {text}, and {error}") from None
-    waits = swf.read(path, fields=("wait",), lenient=lenient).columns["wait"]
+    waits = swf.read(path, fields=("wait",)).columns["wait"]
     known = waits[waits >= 0].astype(np.float64)
     if not len(known):
         raise ReshapeError(f"{path}: no job has a recorded wait; name a trace with waits")

@@ -76,16 +76,14 @@ def estimate(asked: Iterable[Statistic], jobs: JobValues, samples: Samples) -> d
     return found
 
 
-def collected(
-    jobs: JobValues, texts: Iterable[str], interval_s: float = 3600.0
-) -> dict[str, float | None]:
+def collected(jobs: JobValues, texts: Iterable[str]) -> dict[str, float | None]:
     """Requested statistics as single numbers, for the results of a study; see `flat`.
 
     Raises
     ------
     ConfigError : see `requests`.
     """
-    return flat(estimate(requests(texts), jobs, Samples(jobs, interval_s)))
+    return flat(estimate(requests(texts), jobs, Samples(jobs)))
 
 
 def flat(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -51,8 +51,8 @@ from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.few_nodes import FewNodes
+from scheduler.policies.selection.first_fit import Contiguous
 from scheduler.state.derived_jobs.steps import lent_group
 from scheduler.state.view import View
 

@@ -1,4 +1,10 @@
-"""Processes of a node as its agent handles them: an mpiexec and all its descendants."""
+"""Processes of a node as its agent handles them: an mpiexec and all its descendants.
+
+The kernel lists the children of a process (proc(5)). A list may lack a child if the parent waits
+for another one while the list is read. That of this process is complete, because no other process
+waits for its children. Where the kernel has no such lists, all processes of the machine are
+searched, which takes milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,10 +22,39 @@ import psutil
 
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node.groups import mpi_memory
-from scheduler.node.groups.descendants import children_of, descendants_of
 from scheduler.node.groups.group_ends import GroupEnd, end_of
 from scheduler.node.groups.output_end import OutputEnd
 from scheduler.protocol import messages as m
+
+_HAS_LISTS = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the process numbers of the children of a process; none if it has ended."""
+    if not _HAS_LISTS:
+        try:
+            return {child.pid for child in psutil.Process(pid).children()}
+        except psutil.Error:
+            return set()
+    found: set[int] = set()
+    with suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                children = Path(f"/proc/{pid}/task/{thread}/children").read_bytes()
+                found.update(map(int, children.split()))
+    return found
+
+
+def descendants_of(pid: int) -> set[int]:
+    """Return the process numbers of all descendants of a process."""
+    found: set[int] = set()
+    left = [pid]
+    while left:
+        children = children_of(left.pop()) - found
+        found |= children
+        left += children
+    return found
+
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"

@@ -22,7 +22,7 @@ from scheduler.policies.backfill.overdue import kills_for_amount, kills_for_plac
 from scheduler.policies.backfill.profile_pass import ProfilePass, Reserve
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
-from scheduler.policies.selection.any_on_table import AnyOnTable
+from scheduler.policies.selection.on_table import AnyOnTable
 from scheduler.state.reservation_table import TableSelection
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.text.used_fields import Needs

@@ -6,7 +6,7 @@ has to wait ends the pass. Then later jobs start, in backfill order, that find p
 no reservation needs before they end. Reservations are made again when anything has changed.
 
 With exclusions this pass serves every selection, because it matters then which processors a job
-holds and until when (`scheduler.policies.selection.any_on_table`).
+holds and until when (`scheduler.policies.selection.on_table`).
 """
 
 from __future__ import annotations

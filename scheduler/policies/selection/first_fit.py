@@ -1,4 +1,4 @@
-"""First fit: the free processors with the lowest numbers."""
+"""First fit: the free processors with the lowest numbers, on request in one interval."""
 
 from __future__ import annotations
 
@@ -17,3 +17,18 @@ class FirstFit(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors with the lowest numbers."""
         return space.free.first(processors)
+
+
+class Contiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Select the lowest interval of consecutive free processors; refuse if there is none.
+
+    This selection does not use the network.
+    """
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose the beginning of the first interval of at least this many free processors."""
+        more = processors - 1
+        for first, last in space.free.intervals:
+            if last - first >= more:
+                return ProcSet.span(first, processors)
+        return None

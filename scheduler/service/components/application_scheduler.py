@@ -19,7 +19,7 @@ from scheduler.replay.journal_reader import Facts, lost_submission
 from scheduler.service.components.admission import Admission, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.placements import Launch
-from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
+from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import describe, encode_summary, task_submission
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
@@ -371,7 +371,6 @@ class ApplicationScheduler:
         return info
 
     def _describe(self, job: Job) -> m.JobInfo:
-        progress = self._remap.progress.get(job.id, ReportedProgress())
         launch = self._launches.get(job.id)
         processors = self._core.held(job)
         info = describe(
@@ -383,9 +382,7 @@ class ApplicationScheduler:
             ahead_s=self._clock.ahead_s,
             nodes=list(self._core.machine.by_node(processors)),
             host=self._remap.startup.host_of(job),
-            iteration=progress.iteration,
-            iteration_s=progress.iteration_s,
-            iterations=progress.iterations,
+            progress=self._remap.progress.get(job.id),
         )
         if self._core.steps_of(job.id):  # it holds what they have grown to, too
             info.processors, info.size = str(processors), len(processors)

@@ -36,6 +36,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import RestartPorts, Transaction, Transactions
+from scheduler.service.record.descriptions import ReportedProgress
 from scheduler.text.plain import LONGEST_REASON
 
 log = logging.getLogger(__name__)
@@ -44,15 +45,6 @@ log = logging.getLogger(__name__)
 CANCEL_S = 6.0
 #: Seconds that a job may take to report that it refused a group, before the join is cancelled.
 REPORT_S = 0.5
-
-
-@dataclass
-class ReportedProgress:
-    """Iterations finished, seconds per iteration and all iterations, as they were reported last."""
-
-    iteration: int = 0
-    iteration_s: float = 0.0
-    iterations: int = 0
 
 
 @dataclass
@@ -138,7 +130,8 @@ class RemapScheduler:
         answer = self._resize_of(job, message)
         if isinstance(answer, m.Proceed) and message.requests is not None:
             answer.answers = True
-            answer.declined = self.core.request_fault(job, message.requests)
+            resizes = self.core.partition_of(job).resizes
+            answer.declined = resizes.request_fault(job, message.requests)
         return answer
 
     def _resize_of(self, job: Job, message: m.AtResizePoint) -> m.Message:

@@ -76,7 +76,7 @@ def describe(pools: LivePools, live: LivePool) -> m.PoolInfo:
                 submitted_at=allocation.submitted_at + ahead_s,
                 started_at=moved_time(allocation.granted_at, ahead_s),
                 ends_at=None if allocation.ends_at == inf else allocation.ends_at + ahead_s,
-                idle=pools.idle(allocation),
+                idle=pools.nodes.idle(allocation),
             )
             for allocation in record.allocations.values()
         ],

@@ -59,6 +59,7 @@ class LivePools:
     Attributes
     ----------
     pools : by name.
+    nodes : those of all pools.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class LivePools:
         self._partition, self._monitor, self._journal = core.partitions[0], monitor, journal
         self.clock, self._admission, self._directory = clock, admission, directory
         self._jobs = BatchJobs(batch_systems)
-        self._nodes = PoolNodes(self._partition, monitor, clock)
+        self.nodes = PoolNodes(self._partition, monitor, clock)
         self._service = directory.memory.name
         self._noted: dict[str, bytes] = {}
         self._decide_at = 0.0  # monotonic seconds
@@ -93,7 +94,7 @@ class LivePools:
             self._noted[name] = data
             self._install(live)
             for allocation in live.pool.allocations:
-                self._nodes.serve(live, allocation)
+                self.nodes.serve(live, allocation)
                 if not allocation.id:
                     self._jobs.doubt(live.record.system, live.batch_name(allocation.number))
 
@@ -198,10 +199,6 @@ class LivePools:
             raise ReshapeError(f"pool {name} is being removed")
         return live
 
-    def idle(self, allocation: PoolAllocation) -> int:
-        """Count the processors of an allocation that a job may get now."""
-        return self._nodes.idle(allocation)
-
     def fault_of(self, live: LivePool) -> str:
         """Why the batch system of a pool does not answer, or what failed last; may be empty."""
         return self._jobs.faults.get(live.record.system, "") or live.record.pool.fault
@@ -278,9 +275,9 @@ class LivePools:
         events: list[Event] = []
         for allocation in live.pool.allocations:
             if allocation.state in AWAITED or allocation.number in changed:
-                self._nodes.serve(live, allocation)
+                self.nodes.serve(live, allocation)
             if allocation.number in changed:
-                events += self._nodes.expire_later(allocation, now)
+                events += self.nodes.expire_later(allocation, now)
         return events
 
     def _on_submission(
@@ -319,13 +316,13 @@ class LivePools:
         """Compare the allocations of a pool with the reports of agents."""
         events: list[Event] = []
         for allocation in live.pool.allocations:
-            reporting = self._nodes.reporting(allocation)
+            reporting = self.nodes.reporting(allocation)
             if reporting and allocation.state in WAITING:  # it has started since the last look-up
                 live.grant(allocation, now, live.least_end(allocation), now)
             if reporting == len(allocation.nodes):
                 live.pool.joined(allocation.number)
             self._follow_expiry(live, allocation, now)
-            present = self._nodes.present(allocation)
+            present = self.nodes.present(allocation)
             if not present and live.has_ended(allocation, now):
                 log.info("pool=%s allocation=%d has ended", live.name, allocation.number)
                 live.pool.ended(allocation.number, now, live.why_ended(allocation))
@@ -369,7 +366,7 @@ class LivePools:
                 allocation.number,
                 allocation.nodes,
             )
-            self._nodes.serve(live, allocation)
+            self.nodes.serve(live, allocation)
             request = self._request(live, allocation.number, allocation.nodes)
             self._jobs.submit(live.record.system, request)
         for allocation in steps.cancelled:
@@ -388,7 +385,7 @@ class LivePools:
             if allocation.state is S.LEAVING:
                 continue
             if allocation.state is S.RUNNING and held[allocation.number]:
-                events += self._nodes.drain(allocation, now, f"pool {live.name} is being removed")
+                events += self.nodes.drain(allocation, now, f"pool {live.name} is being removed")
                 continue
             is_running = allocation.state is S.RUNNING
             live.pool.leaves(allocation.number)
@@ -410,13 +407,13 @@ class LivePools:
     def _release(self, live: LivePool, allocation: PoolAllocation, now: float) -> list[Event]:
         """End the agents of an idle allocation; nothing starts on its nodes from now on."""
         live.sighting(allocation, now).since = now
-        self._nodes.end_agents(allocation)
-        return self._nodes.drain(allocation, now, f"pool {live.name} gives it back")
+        self.nodes.end_agents(allocation)
+        return self.nodes.drain(allocation, now, f"pool {live.name} gives it back")
 
     def _withdraw(self, live: LivePool, allocation: PoolAllocation, now: float) -> list[Event]:
         """Forget an allocation that has ended; return the events of its nodes."""
         live.sightings.pop(allocation.number, None)
-        return self._nodes.withdraw(allocation, now)
+        return self.nodes.withdraw(allocation, now)
 
     def _cancel(self, live: LivePool, allocation: PoolAllocation, why: str = "") -> None:
         """Cancel the batch job of an allocation, once without a reason; log a reason."""

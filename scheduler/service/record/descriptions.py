@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import msgspec
 
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
+from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.protocol import messages as m
@@ -29,6 +31,15 @@ _OF_JOB = (
     *("exit_code", "signal", "restarts", "requeues", "partition"),
 )
 _OF_SPEC = ("name", "user", "max_processors", "walltime_s", "queue", "priority")
+
+
+@dataclass
+class ReportedProgress:
+    """Iterations finished, seconds per iteration and all iterations, as they were reported last."""
+
+    iteration: int = 0
+    iteration_s: float = 0.0
+    iterations: int = 0
 
 
 def encode_summary(info: m.JobInfo) -> bytes:
@@ -56,9 +67,7 @@ def describe(
     ahead_s: float = 0.0,
     nodes: Sequence[str] = (),
     host: str = "",
-    iteration: int = 0,
-    iteration_s: float = 0.0,
-    iterations: int = 0,
+    progress: ReportedProgress | None = None,
 ) -> m.JobInfo:
     """Describe a job from its record, its submission and the journal.
 
@@ -69,15 +78,15 @@ def describe(
     ahead_s : wall clock minus the service's clock, seconds; the times described are wall times.
     nodes : names of the nodes of its processors.
     host : that of its first group, "" if it has none.
-    iteration, iteration_s, iterations : its progress as it reported it last.
+    progress : as it reported it last.
     """
-    is_started = job.started_at is not None or job.first_group > 1
-    events = journal.events_of(job.id) if is_started else []
-    orders = journal.orders_of(job.id) if is_started else []
+    events, orders = list[Event](), list[tuple[float, Order]]()
+    if job.started_at is not None or job.first_group > 1:
+        events, orders = journal.events_of(job.id), journal.orders_of(job.id)
     held = allocation(events, orders)
     by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
-    history = job.recorded_history
     info = m.JobInfo(
+        **asdict(progress or ReportedProgress()),
         **{name: getattr(job, name) for name in _OF_JOB},
         **{name: getattr(job.spec, name) for name in _OF_SPEC},
         job=job.id,
@@ -87,17 +96,13 @@ def describe(
         processors=str(ProcSet.union(job.groups.values())),
         nodes=",".join(nodes),
         reason=reason,
-        iteration=iteration,
-        iteration_s=iteration_s,
-        iterations=iterations,
         sizes=list(job.sizes),
         resizes=resizes(job, events, orders, ahead_s),
         allocation=held,
         facts=journal.facts(job.id),
         output=output_path(submission.output, job.id, submission, host),
         error=output_path(submission.error, job.id, submission, host),
-        argv=submission.argv,
-        ignored=submission.ignored,
+        **{name: getattr(submission, name) for name in ("argv", "ignored")},
         on_nodes="" if job.spec.nodes is None else str(job.spec.nodes),
         resources=dict(job.spec.resources),
         processor_seconds=sum(by_size.values()),
@@ -109,7 +114,7 @@ def describe(
         last_lines=_last_lines(events) if job.state in FINAL else "",
         label=label_of(job),
         step_of=0 if job.spec.step_of is None else job.spec.step_of.job,
-        failed_resizes="" if history is None else history.failures_text(),
+        failed_resizes=job.recorded_history.failures_text() if job.recorded_history else "",
     )
     return moved_info(info, ahead_s)
 

@@ -124,6 +124,10 @@ def _reason(what: Event | Order) -> Reason | None:
 
 
 def _sentence(what: Event | Order, ahead_s: float) -> str:
+    """Sentence on an event or an order; "" if it needs none."""
+    reason = _reason(what)
+    if reason is not None:
+        return f"{_decision(what)} {because(reason, ahead_s)}"
     match what:
         case JobSubmitted():
             return f"submitted for {_request_text(what.spec, ahead_s)}"
@@ -135,24 +139,8 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
             return f"is held by {'its user' if what.hold == 'user' else 'an administrator'}"
         case JobRequeued():
             return f"is to be {what.why}"
-        case Await():
-            return f"is not eligible: {because(what.reason, ahead_s)}"
-        case Enqueue():
-            return f"is eligible: {because(what.reason, ahead_s)}"
-        case Drop():
-            return f"has ended: {because(what.reason, ahead_s)}"
-        case Start():
-            verb = "restarts from its last resize point" if what.restart else "starts"
-            return f"{verb} on processors {what.processors}: {because(what.reason, ahead_s)}"
         case JobStarted():
             return "is running"
-        case Expand():
-            with_them = f"with processors {what.processors}: {because(what.reason, ahead_s)}"
-            return f"is to expand to {what.to} {with_them}"
-        case Contract():
-            groups = ", ".join(map(str, what.groups))
-            why = because(what.reason, ahead_s)
-            return f"is to contract to {what.to}, groups {groups} leave: {why}"
         case ResizeDone():
             times = what.times
             return (
@@ -164,26 +152,39 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
             return f"resize {what.serial} failed, the job {rest}: {what.why}"
         case JobCancelled():
             return f"is to be cancelled: {what.why}"
-        case Signal():
-            who = "its script gets" if what.to_script else "its processes get"
-            return f"{who} the signal {because(what.reason, ahead_s)}"
-        case Kill():
-            return f"is to be ended: {because(what.reason, ahead_s)}"
-        case GiveUp():
-            return f"is not resized any more in this direction: {because(what.reason, ahead_s)}"
-        case AnswerRequest(accepted=True):
-            return f"is resized within other bounds: {because(what.reason, ahead_s)}"
-        case AnswerRequest():
-            return f"is resized within the same bounds: {because(what.reason, ahead_s)}"
-        case Requeue():
-            if what.reason.rule == "requeue":
-                return f"goes back to the queue: {because(what.reason, ahead_s)}"
-            begins = "moves to the redirection group and starts from the beginning"
-            return f"{begins}: {because(what.reason, ahead_s)}"
         case JobEnded():
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
     return ""
+
+
+def _decision(order: Event | Order) -> str:
+    """Beginning of a sentence on an order, which its reason completes."""
+    match order:
+        case Await():
+            return "is not eligible:"
+        case Enqueue():
+            return "is eligible:"
+        case Drop():
+            return "has ended:"
+        case Start(restart=restart, processors=processors):
+            verb = "restarts from its last resize point" if restart else "starts"
+            return f"{verb} on processors {processors}:"
+        case Expand(to=to, processors=processors):
+            return f"is to expand to {to} with processors {processors}:"
+        case Contract(to=to, groups=groups):
+            return f"is to contract to {to}, groups {', '.join(map(str, groups))} leave:"
+        case Signal(to_script=to_script):
+            return f"{'its script gets' if to_script else 'its processes get'} the signal"
+        case Kill():
+            return "is to be ended:"
+        case GiveUp():
+            return "is not resized any more in this direction:"
+        case AnswerRequest(accepted=accepted):
+            return f"is resized within {'other' if accepted else 'the same'} bounds:"
+        case Requeue(reason=reason) if reason.rule == "requeue":
+            return "goes back to the queue:"
+    return "moves to the redirection group and starts from the beginning:"
 
 
 def _request_text(spec: JobSpec, ahead_s: float) -> str:

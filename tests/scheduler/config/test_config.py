@@ -15,8 +15,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.model.network import Tree
 from scheduler.policies.queue_orders.aging import Aging
-from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
-from scheduler.policies.resizing.running_first import MaxBPr
+from scheduler.policies.resizing.prio_scenarios import FcfsPr, MaxBPr, PbaPr
 from scheduler.policies.scenarios import from_data, to_data
 
 

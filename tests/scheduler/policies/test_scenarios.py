@@ -27,7 +27,7 @@ from scheduler.policies import registry
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.registry import find, known, name_of
-from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
+from scheduler.policies.resizing.prio_scenarios import FcfsPr, PbaPr
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, from_record, scenario, to_data
 

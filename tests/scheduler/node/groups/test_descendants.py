@@ -7,7 +7,7 @@ import subprocess
 
 import psutil
 
-from scheduler.node.groups.descendants import children_of, descendants_of
+from scheduler.node.groups.processes import children_of, descendants_of
 
 #: A shell with two children, one of which has a child; it reports when all of them run.
 TREE = "sleep 100 & sh -c 'sleep 100 & echo up; wait' & wait"

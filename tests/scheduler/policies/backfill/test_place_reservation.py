@@ -25,8 +25,7 @@ from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.basic import Lxwf, Sjf
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.policies.selection.contiguous import Contiguous
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.first_fit import Contiguous, FirstFit
 from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
 from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from meshes import MESHES
 
 from scheduler.model.machine import Machine
+from scheduler.model.mesh.blocks import curve
 from scheduler.model.mesh.boxes import box
-from scheduler.model.mesh.hilbert import curve
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection

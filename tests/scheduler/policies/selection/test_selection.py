@@ -13,8 +13,7 @@ from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Groups, Space
-from scheduler.policies.selection.contiguous import Contiguous
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.first_fit import Contiguous, FirstFit
 from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
 
 TREES = [Tree(2, 5), Tree(4, 3), Tree(3, 3, 2), Tree(4, 2, 4)]
