@@ -65,9 +65,7 @@ def prepare(
     cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
     if restart_from is not None:
-        restart_from = (cwd / restart_from).absolute()
-        checkpoints_to_restart_from(restart_from)
-        environment[RESTART_VARIABLE] = str(restart_from)
+        environment[RESTART_VARIABLE] = _restart_source(cwd / restart_from)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
     given = {name: value for name, value in fields.items() if value is not None}
@@ -82,17 +80,29 @@ def prepare(
         ignored=plain(ignored)[:LONGEST_REASON],
         **given | {"name": given.get("name") or plain_name(argv)},
     )
-    error = submission.error
-    check_arguments([*argv, output, error, submission.hook_end, str(cwd)], environment)
-    check_output_name(output)
-    check_output_name(error, "error output")
-    _check_program(argv[0], cwd, environment)
+    _check_parts(submission)
     if walltime_s is not None and not walltime_s > 0:
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
-    for path in filter(None, (output, error)):
+    for path in filter(None, (output, submission.error)):
         _check_output(cwd / path)
     _check_forms(submission)
     return submission
+
+
+def _restart_source(path: Path) -> str:
+    """Absolute path of checkpoints, which are there, or of one of them."""
+    checkpoints_to_restart_from(path.absolute())
+    return str(path.absolute())
+
+
+def _check_parts(submission: Submission) -> None:
+    """Check the program, its arguments and the names of its outputs."""
+    argv, cwd, environment = submission.argv, submission.cwd, submission.environment
+    output, error = submission.output, submission.error
+    check_arguments([*argv, output, error, submission.hook_end, cwd], environment)
+    check_output_name(output)
+    check_output_name(error, "error output")
+    _check_program(argv[0], Path(cwd), environment)
 
 
 def _check_forms(submission: Submission) -> None:

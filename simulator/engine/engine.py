@@ -46,6 +46,10 @@ class Engine:
         individual processors and redirect no job. Single jobs need its windows "changes".
     """
 
+    _programs: Programs | None = None
+    _shared: SharedIterations | None = None
+    _following: FollowingJobs | None = None
+
     def __init__(
         self,
         site: Recording,
@@ -74,31 +78,19 @@ class Engine:
         run_s, specs, around_s = submissions.run_times(), submissions.specs(), start_s + end_s
         rigid = RigidJobs(agenda, run_s, around_s, contiguity, cpu_factors)
         physics: Physics = rigid
-        self._programs: Programs | None = None
-        self._shared: SharedIterations | None = None
+        demands = [] if sharing is None else sharing.demands([spec.shared for spec in specs])
         if isinstance(submissions, JobList):
             if costs is None:
                 costs = Costs.constant(cost or ResizeCost(), start_s, end_s, point_s)
             if sharing is not None:
-                demands = sharing.demands([spec.shared for spec in specs])
                 self._shared = SharedIterations(agenda, demands, sharing.nodes())
+            parts = (submissions.jobs, site, agenda, costs, rng, rigid, cpu_factors)
             physics = self._programs = Programs(
-                submissions.jobs,
-                site,
-                agenda,
-                costs,
-                rng,
-                rigid,
-                cpu_factors,
-                self._shared,
-                contiguity,
-                keep_places=allocations,
+                *parts, self._shared, contiguity, keep_places=allocations
             )
         elif sharing is not None:
-            demands = sharing.demands([spec.shared for spec in specs])
             physics = SharingJobs(agenda, run_s, demands, sharing.nodes(), around_s)
         submit_times, earlier = submissions.submit_times(), 0
-        self._following: FollowingJobs | None = None
         if feedback is not None:
             physics = self._following = FollowingJobs(
                 physics, agenda, site, submit_times, specs, *feedback

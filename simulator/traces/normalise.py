@@ -261,10 +261,8 @@ def normalise(
     ------
     ReshapeError : a rule says "error" and there is such a job, or no job is left.
     """
-    rules = Rules() if rules is None else rules
-    column = {name: _column(trace, name) for name in NEEDED}
-    sizes = _sizes(column, rules)
-    run = np.maximum(column["run"], 0.0)
+    rules, column = rules or Rules(), {name: _column(trace, name) for name in NEEDED}
+    sizes, run = _sizes(column, rules), np.maximum(column["run"], 0.0)
     requested, most, too_long = _limited(column["requested_time"], processors, partitions)
     names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
     shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
@@ -282,12 +280,7 @@ def normalise(
         if getattr(rules, name) == "error" and found[name].any():
             line = int(np.argmax(found[name]))
             _refuse(trace, name, line, sizes, int(most[line]), too_long=bool(too_long[line]))
-    lines = _ordered(_kept(found, rules), column, rules)
-    if not len(lines):
-        raise ReshapeError(
-            f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
-            " by these rules; see `reshape workload info`"
-        )
+    lines = _some(_ordered(_kept(found, rules), column, rules), trace, processors)
     run, estimate = _times(requested[lines], run[lines], rules)
     jobs = TraceJobs(
         lines=lines,
@@ -308,6 +301,16 @@ def normalise(
         partitions=() if partitions is None else partitions.names,
     )
     return jobs, _report(trace, found, len(lines))
+
+
+def _some(lines: Ints, trace: Trace, processors: int) -> Ints:
+    """Return the lines of the jobs that are left; refuse a trace without any."""
+    if not len(lines):
+        raise ReshapeError(
+            f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
+            " by these rules; see `reshape workload info`"
+        )
+    return lines
 
 
 def _limited(
