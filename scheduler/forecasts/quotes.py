@@ -9,8 +9,8 @@ from math import inf
 import msgspec
 
 from scheduler.forecasts.calibration import Calibration
-from scheduler.forecasts.forecast import JobForecast, forecast
-from scheduler.forecasts.futures import Futures, Spread, last_arrival
+from scheduler.forecasts.forecast import Forecast, JobForecast, forecast
+from scheduler.forecasts.futures import Futures, Spread, Spreads, last_arrival
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.run_times import run_ratio
 from scheduler.forecasts.trajectory import Trajectory
@@ -100,36 +100,70 @@ class Waiting(msgspec.Struct, frozen=True):
     outcomes: int = 0
 
 
+class Outlook(msgspec.Struct, frozen=True):
+    """How far forecasts look, and over how many futures.
+
+    Parameters
+    ----------
+    horizon_s : seconds from now at which forecasts end.
+    futures, seed : number of futures for the quantiles, and the seed of their draws.
+    arrivals : in the futures, further jobs are submitted like the latest ones for twice the
+        expected wait.
+    workers : processes that compute the futures.
+    limit_s : seconds that the first forecast may take; futures, and the forecasts of other
+        requests, look no further ahead than it.
+    calibration : corrects the quantiles; without outcomes they stay as the futures have them.
+    """
+
+    horizon_s: float = inf
+    futures: int = 0
+    seed: int = 0
+    arrivals: bool = False
+    workers: int = 1
+    limit_s: float = inf
+    calibration: Calibration = msgspec.field(default_factory=Calibration)
+
+    def horizon_after(self, first: Forecast, now: float) -> float:
+        """Seconds from now at which the forecasts after a first one end."""
+        return first.until - now if first.time_is_over else self.horizon_s
+
+    def over_futures(
+        self, state: RecordedState, job: int, specs: Sequence[JobSpec], first: Forecast
+    ) -> tuple[Futures, Spreads]:
+        """Futures of a job, and the corrected quantiles of its start and end over them.
+
+        Parameters
+        ----------
+        specs : requests that are submitted now.
+        first : forecast of the job.
+        """
+        now = state.now
+        until = last_arrival(now, first.of(job).start) if self.arrivals else -inf
+        several = Futures(state, job, specs, self.horizon_after(first, now), until)
+        spreads = several.spreads(self.futures, self.seed, self.workers)
+        return several, self.calibration.corrected(spreads, now)
+
+
+SURE = Outlook()  #: without a horizon and without futures
+
+
 def quote(
     state: RecordedState,
     spec: JobSpec,
+    outlook: Outlook = SURE,
     *,
-    horizon_s: float = inf,
-    futures: int = 0,
-    seed: int = 0,
-    arrivals: bool = False,
-    workers: int = 1,
-    limit_s: float = inf,
     trajectory: Trajectory | None = None,
-    calibration: Calibration | None = None,
 ) -> Quote:
     """Forecast a job that is submitted now.
 
     Parameters
     ----------
     spec : its request, which the core can run (see `nearest_feasible`).
-    horizon_s : seconds from now at which forecasts end.
-    futures, seed : number of futures for the quantiles, and the seed of their draws.
-    arrivals : in the futures, further jobs are submitted like the latest ones for twice the
-        expected wait.
-    workers : processes that compute the futures.
-    limit_s : seconds that the first forecast may take; futures look no further ahead than it.
     trajectory : of the same state, which holds at its time; the first forecast then begins later.
-    calibration : corrects the quantiles; None: they stay as the futures have them.
     """
-    number, until = state.last + 1, state.now + horizon_s
+    number, until = state.last + 1, state.now + outlook.horizon_s
     known = None if trajectory is None else trajectory.state_before_start(spec, until)
-    begin = known or state
+    begin, limit_s = known or state, outlook.limit_s
     run = forecast(begin, [spec], horizon_s=until - begin.now, only=number, limit_s=limit_s)
     found = run.of(number)
     start, end = found.start, found.end
@@ -144,21 +178,16 @@ def quote(
         past_jobs=sum(run_ratio(job) is not None for job in state.past),
         looked_ahead_s=run.until - state.now if run.time_is_over else None,
     )
-    if not futures:
+    if not outlook.futures:
         return answer
-    until = last_arrival(state.now, start) if arrivals else -inf
-    if run.time_is_over:
-        horizon_s = run.until - state.now
-    several = Futures(state, number, [spec], horizon_s, until)
-    known_outcomes = calibration or Calibration()
-    spreads = known_outcomes.corrected(several.spreads(futures, seed, workers), state.now)
+    several, spreads = outlook.over_futures(state, number, [spec], run)
     return msgspec.structs.replace(
         answer,
-        futures=futures,
+        futures=outlook.futures,
         predicted_jobs=several.predicted,
         start_quantiles=spreads.start,
         end_quantiles=spreads.end,
-        outcomes=known_outcomes.count,
+        outcomes=outlook.calibration.count,
     )
 
 
@@ -212,24 +241,12 @@ def _is_valid(spec: JobSpec, size: int) -> bool:
 
 
 def waiting(
-    state: RecordedState,
-    number: int,
-    *,
-    horizon_s: float = inf,
-    futures: int = 0,
-    seed: int = 0,
-    arrivals: bool = False,
-    workers: int = 1,
-    limit_s: float = inf,
-    ahead_s: float = 0.0,
-    calibration: Calibration | None = None,
+    state: RecordedState, number: int, outlook: Outlook = SURE, *, ahead_s: float = 0.0
 ) -> Waiting:
     """Describe what a queued job waits for, when it will start, and what would change that.
 
     Parameters
     ----------
-    horizon_s, futures, seed, arrivals, workers, limit_s, calibration : see `quote`; the forecasts
-        of other requests look no further ahead than the first one either.
     ahead_s : wall clock minus the clock of the state, seconds, for the moments of the reason.
 
     Raises
@@ -244,16 +261,11 @@ def waiting(
         if other.id == number:
             break
         before.append(other.id)
-    run = forecast(state, horizon_s=horizon_s, only=number, limit_s=limit_s)
-    expected = run.of(number)
-    if run.time_is_over:
-        horizon_s = run.until - state.now
-    spread, known_outcomes = None, calibration or Calibration()
-    if futures:
-        until = last_arrival(state.now, expected.start) if arrivals else -inf
-        several = Futures(state, number, horizon_s=horizon_s, arrive_until=until)
-        spreads = several.spreads(futures, seed, workers)
-        spread = known_outcomes.corrected(spreads, state.now).start
+    run = forecast(state, horizon_s=outlook.horizon_s, only=number, limit_s=outlook.limit_s)
+    horizon_s = outlook.horizon_after(run, state.now)
+    spread = None
+    if outlook.futures:
+        spread = outlook.over_futures(state, number, (), run)[1].start
     changes = [
         OtherRequest(spec.processors, spec.walltime_s, _start_with(state, job, spec, horizon_s))
         for spec in (_other_requests(job.spec) if is_eligible else ())
@@ -264,10 +276,10 @@ def waiting(
         reason=core.reason_pending(number).dated(ahead_s).sentence,
         before=before[:LISTED],
         before_count=len(before),
-        forecast=expected,
+        forecast=run.of(number),
         start_quantiles=spread,
         changes=changes,
-        outcomes=known_outcomes.count if futures else 0,
+        outcomes=outlook.calibration.count if outlook.futures else 0,
     )
 
 

@@ -11,17 +11,18 @@ import dataclasses
 import os
 from collections.abc import Callable
 from math import inf
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import encode
+from scheduler.forecasts.calibration import Calibration
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.futures import Spread
 from scheduler.forecasts.hindcasts import Hindcasts
-from scheduler.forecasts.quotes import Quote, Waiting, nearest_feasible, quote, waiting
+from scheduler.forecasts.quotes import Outlook, Quote, Waiting, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec
@@ -83,27 +84,25 @@ class Forecaster:
         _check_draws(query)
         if isinstance(question, QuoteQuestion) and (question.refusal or question.spec is None):
             raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
-        drawn: dict[str, Any] = {
-            "horizon_s": _horizon(query.horizon_s),
-            "futures": query.futures,
-            "seed": query.seed,
-            "arrivals": query.arrivals,
-            "workers": self._workers,
-            "limit_s": LIMIT_S,
-        }
+        calibration = Calibration()
         if query.futures:
-            drawn["calibration"] = self._hindcasts.calibration(
+            calibration = self._hindcasts.calibration(
                 state, arrivals=query.arrivals, limit_s=HINDCASTS_S
             )
+        outlook = Outlook(
+            _horizon(query.horizon_s),
+            *(query.futures, query.seed, query.arrivals),
+            *(self._workers, LIMIT_S, calibration),
+        )
         if isinstance(question, WaitingQuestion):
             try:
                 ahead_s = noted_ahead_s(self._journal)
-                return waiting(state, question.query.job, **drawn, ahead_s=ahead_s)
+                return waiting(state, question.query.job, outlook, ahead_s=ahead_s)
             except KeyError:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         assert question.spec is not None
         known = self._kept_trajectory(state, TRAJECTORY_S)
-        return quote(state, question.spec, trajectory=known, **drawn)
+        return quote(state, question.spec, outlook, trajectory=known)
 
     def _recorded_state(self, now: float) -> RecordedState:
         batch = self._journal.last_batch()

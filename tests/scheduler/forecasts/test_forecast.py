@@ -17,7 +17,7 @@ from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.futures import Futures, Spread, drawn_arrivals
-from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
+from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import (
     Event,
@@ -234,11 +234,11 @@ def test_a_forecast_without_time_knows_the_first_instant_only(name: str) -> None
     assert found.submitted().start is None
     ample = forecast(state, [spec], limit_s=3600.0)
     assert (ample.starts, ample.time_is_over) == (forecast(state, [spec]).starts, False)
-    short = quote(state, spec, futures=2, limit_s=0.0)
+    short = quote(state, spec, Outlook(futures=2, limit_s=0.0))
     assert (short.start, short.looked_ahead_s) == (None, 0.0)
     assert short.start_quantiles == Spread(None, None, None)
     assert quote(state, spec).looked_ahead_s is None
-    assert waiting(state, 3, limit_s=0.0).forecast.start is None
+    assert waiting(state, 3, Outlook(limit_s=0.0)).forecast.start is None
 
 
 def test_a_resizable_job_with_measured_sizes_expands_in_a_forecast() -> None:
@@ -322,12 +322,12 @@ def test_futures_with_arrivals_draw_from_the_latest_submissions() -> None:
         )
         assert early == [(at, spec) for at, spec in later if at <= state.now + 20.0]
     spec = JobSpec(8, 500.0)  # it never backfills, the others do: they delay no reservation
-    alone = quote(state, spec, futures=10)
-    among = quote(state, spec, futures=10, arrivals=True)
+    alone = quote(state, spec, Outlook(futures=10))
+    among = quote(state, spec, Outlook(futures=10, arrivals=True))
     assert alone.start_quantiles is not None
     assert among.start_quantiles is not None
     assert among.start_quantiles.p90 == alone.start_quantiles.p90
-    small = quote(state, JobSpec(1, 50.0), futures=10, arrivals=True)
+    small = quote(state, JobSpec(1, 50.0), Outlook(futures=10, arrivals=True))
     assert small.start_quantiles is not None
 
 

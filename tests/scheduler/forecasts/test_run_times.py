@@ -11,7 +11,7 @@ from past_jobs import ended_job
 
 from scheduler.core.core import Core
 from scheduler.forecasts.futures import Futures
-from scheduler.forecasts.quotes import quote
+from scheduler.forecasts.quotes import Outlook, quote
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.run_times import PROBABILITIES, RunTimes
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
@@ -104,7 +104,7 @@ def test_without_a_predictor_nothing_is_drawn_from_quantiles() -> None:
 
 def test_the_spread_of_a_quote_comes_from_the_quantiles() -> None:
     state = state_after(10.0)
-    found = quote(state, ANN, futures=200, seed=1)
+    found = quote(state, ANN, Outlook(futures=200, seed=1))
     assert (found.past_jobs, found.predicted_jobs) == (0, 2)
     assert found.start_quantiles is not None
     start, p10, p90 = state.now - 10.0, found.start_quantiles.p10, found.start_quantiles.p90

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
-from scheduler.forecasts.quotes import quote
+from scheduler.forecasts.quotes import Outlook, quote
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import STATES, Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec, JobSubmitted
@@ -61,10 +61,11 @@ def test_a_quote_on_a_trajectory_equals_the_one_without(
     later = replace(state, now=state.now + later_s)
     if not trajectory.holds_at(later.now):
         return
+    outlook = Outlook(horizon_s)
     for processors, walltime in asked:
         spec = JobSpec(processors, float(walltime))
-        found = quote(later, spec, horizon_s=horizon_s, trajectory=trajectory)
-        assert found == quote(later, spec, horizon_s=horizon_s)
+        found = quote(later, spec, outlook, trajectory=trajectory)
+        assert found == quote(later, spec, outlook)
     fresh = forecast(later)
     for job in state.jobs:
         if job.state is PENDING:
