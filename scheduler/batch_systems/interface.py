@@ -1,4 +1,4 @@
-"""What the project asks of a batch system: submit, look up and cancel batch jobs.
+"""The operations of a batch system: submit, look up and cancel batch jobs.
 
 A batch job is a job of the batch system; its payload is an agent or a service, and the jobs
 of a service are something else. The calls start programs and wait for them, up to the time

@@ -250,7 +250,9 @@ class Core:
     @property
     def exclusions(self) -> dict[str, Exclusion]:
         """Advance reservations and expiring nodes of all partitions, by name."""
-        return {each.name: each for part in self.partitions for each in part.exclusions}
+        return {
+            exclusion.name: exclusion for part in self.partitions for exclusion in part.exclusions
+        }
 
     def reason_pending(self, job: int) -> Reason:
         """Return why a queued job does not run yet.
@@ -284,7 +286,7 @@ class Core:
 
     def steps_of(self, job: int) -> list[Job]:
         """Steps of a job that have not ended, in the order of their requests."""
-        return [step for each in self.partitions for step in each.state.steps.of(job)]
+        return [step for partition in self.partitions for step in partition.state.steps.of(job)]
 
     def held(self, job: Job) -> ProcSet:
         """Processors that a job and its steps hold."""

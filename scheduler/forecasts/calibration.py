@@ -53,7 +53,7 @@ class Calibration:
 
     Parameters
     ----------
-    outcomes : in order of time, of which the `LATEST` are used.
+    outcomes : in order of time; the `LATEST` are used.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ from scheduler.virtual_clock.loop import Physics
 
 #: Resize points of a resizable job at its present speed, at most; one stands for many iterations.
 POINTS = 32
-#: Iterations of a job of which a performance model alone tells how long they take.
+#: Iterations of a job whose iteration times only a performance model predicts.
 MODELLED = 16
 SIGTERM = 15
 

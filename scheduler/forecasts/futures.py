@@ -40,8 +40,8 @@ class Spread(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, times: Sequence[float]) -> Spread:
         """Take the quantiles of times, each an observed one."""
-        found = np.percentile(times, LEVELS, method="inverted_cdf").tolist()
-        return cls(*(None if at == inf else at for at in found))
+        quantiles = np.percentile(times, LEVELS, method="inverted_cdf").tolist()
+        return cls(*(None if at == inf else at for at in quantiles))
 
 
 class Spreads(NamedTuple):
@@ -111,7 +111,7 @@ class Futures:
         """Start and end of the job in one future, s; inf beyond the horizon."""
         later = drawn_arrivals(self._arrivals, self._state.now, self._arrive_until, draw)
         specs = [*self._specs, *(spec for _, spec in later)]
-        found = forecast(
+        run = forecast(
             self._state,
             self._specs,
             horizon_s=self._horizon_s,
@@ -119,7 +119,7 @@ class Futures:
             only=self._job,
             later=later,
         )
-        return found.start(self._job), found.end(self._job)
+        return run.start(self._job), run.end(self._job)
 
 
 _inherited: list[Futures] = []

@@ -84,8 +84,8 @@ def hindcast(state: RecordedState, job: Job, *, arrivals: bool) -> ForecastOutco
     if expected == inf:
         return None
     until = last_arrival(then.now, expected) if arrivals else then.now
-    found = Futures(then, job.id, arrive_until=until).spreads(FUTURES, seed=job.id)
-    return ForecastOutcome.of(found.start, then.now, job.started_at)
+    spreads = Futures(then, job.id, arrive_until=until).spreads(FUTURES, seed=job.id)
+    return ForecastOutcome.of(spreads.start, then.now, job.started_at)
 
 
 def _latest_waited(state: RecordedState) -> list[Job]:

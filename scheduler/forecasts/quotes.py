@@ -165,16 +165,16 @@ def quote(
     known = None if trajectory is None else trajectory.state_before_start(spec, until)
     begin, limit_s = known or state, outlook.limit_s
     run = forecast(begin, [spec], horizon_s=until - begin.now, only=number, limit_s=limit_s)
-    found = run.of(number)
-    start, end = found.start, found.end
+    expected = run.of(number)
+    start, end = expected.start, expected.end
     answer = Quote(
         now=state.now,
         start=start,
         end=end,
         wait_s=None if start is None else start - state.now,
         slowdown=_slowdown(state.now, start, end),
-        processors=found.processors,
-        sizes=found.sizes,
+        processors=expected.processors,
+        sizes=expected.sizes,
         past_jobs=sum(run_ratio(job) is not None for job in state.past),
         looked_ahead_s=run.until - state.now if run.time_is_over else None,
     )

@@ -32,7 +32,7 @@ class Trajectory:
 
     Parameters
     ----------
-    state : state from which it begins, of which `last_job_changes_nothing` holds.
+    state : state from which it begins; `last_job_changes_nothing` holds for it.
     limit_s : seconds that the forecast may take; then it is known up to the time that it reached.
 
     Attributes

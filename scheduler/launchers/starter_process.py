@@ -26,7 +26,7 @@ LIMIT_S = 5.0
 
 
 class StarterProcess:
-    """Starts processes as children of this one, which becomes a subreaper for that.
+    """Starts processes as children of this one, which becomes their subreaper.
 
     The process that forks them is started with the first of them, and again if it has ended.
 

@@ -383,7 +383,7 @@ class Machine:
     def allocate(
         self, selection: Selection, processors: int, avoiding: ProcSet = NONE
     ) -> ProcSet | None:
-        """Take this many processors, of which enough are free, as the selection chooses them.
+        """Take this many processors as the selection chooses them; enough are free.
 
         None if it refuses without the processors to avoid.
         """

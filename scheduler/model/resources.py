@@ -91,7 +91,7 @@ def highest(quantities: Sequence[Quantity]) -> Quantity:
 
 
 def excess(there: Quantity, needed: Quantity) -> Quantity:
-    """Difference, with 0 for each resource of which there is too little."""
+    """Difference, with 0 for each resource that does not suffice."""
     left = there - needed
     if isinstance(left, Amounts):
         return Amounts(max(0, part) for part in left)

@@ -42,7 +42,7 @@ class Selection:
         return False
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose this many of the free processors, of which there are enough; None to refuse.
+        """Choose this many of the free processors; there are enough. None to refuse.
 
         If it accepts some processors, it must also accept some when more are free.
         """

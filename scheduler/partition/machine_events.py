@@ -100,7 +100,7 @@ class MachineEvents:
     def on_node_lost(self, event: NodeLost) -> None:
         """End the jobs on a lost node, also if it was lost before.
 
-        A job of which only the joining group was there continues: its driver reports the failed
+        A job that had only its joining group there continues: its driver reports the failed
         expansion. So does a job that may have a restart point: its driver reports that it restarts,
         or the loss again.
         """

@@ -16,7 +16,7 @@ from scheduler.model.space import NONE
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.scheduler_state import SchedulerState
 
-#: Walltime of a step whose job has exceeded its own and is not ended for that, s.
+#: Walltime of a step whose job has exceeded its own walltime and continues, s.
 LEAST_S = 1.0
 
 

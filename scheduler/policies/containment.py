@@ -331,8 +331,8 @@ class ContainedPredictor(Predictor):
     def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
         """Quantiles of the run time to expect, seconds; None if there are none."""
         try:
-            found = getattr(self._predictor, "quantiles", _ignore)(job, probabilities)
-            return None if found is None else [_checked(value) for value in found]
+            values = getattr(self._predictor, "quantiles", _ignore)(job, probabilities)
+            return None if values is None else [_checked(value) for value in values]
         except Exception as error:
             self._report("estimates", self._predictor, "quantiles", error)
         return None

@@ -60,7 +60,7 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Raises
     ------
-    ValueError : a parameter is out of range, or two are given of which one has no effect then.
+    ValueError : a parameter is out of range, or one of two has no effect because of the other.
     """
 
     theta: int = 10
@@ -166,7 +166,7 @@ class Counters:
 
     Parameters
     ----------
-    rule : redirection rule, of which the filter and theta apply.
+    rule : redirection rule; its filter and theta apply.
     """
 
     def __init__(self, rule: Redirection) -> None:

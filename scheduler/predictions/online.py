@@ -203,11 +203,11 @@ class OnlinePredictor(HistoryPredictor):
 def weight_of(weight: Weight, processors: int, run_s: float) -> float:
     """Weight of a job in the loss (Gaussier et al., table 3), at least a small positive number."""
     size, run_s = float(processors), max(run_s, 1.0)
-    found = {
+    weights = {
         "constant": 1.0,
         "large-area": log(size * run_s),
         "small-area": 11 - log(size * run_s),
         "short-wide": 5 + log(size / run_s),
         "long-narrow": 5 + log(run_s / size),
     }
-    return max(found[weight], 0.01)
+    return max(weights[weight], 0.01)

@@ -23,7 +23,7 @@ READABLE = ("1", "2", "3")
 SITE, SUBMISSION, RECORD, SUMMARY = "site", "submission {} {}", "record {}", "summary {}"
 #: The most frequent kinds of records, which few questions need; the indices leave them out.
 ROUTINE = "('ResizePoint', 'Continue')"
-#: Key in `meta` of the largest job number, for journals of which jobs were removed.
+#: Key in `meta` of the largest job number, for journals from which jobs were removed.
 LAST_JOB = "last job"
 #: Key in `meta` of the identity of the journal, which no other one has.
 IDENTITY = "journal"
@@ -31,7 +31,7 @@ IDENTITY = "journal"
 SEQUENCE = "sequence"
 #: Key in `meta` of the batch up to which the records of running jobs hold their measurements.
 MEASURED = "measured"
-#: Key in `meta` of the last batch of which retention has removed something.
+#: Key in `meta` of the last batch from which retention has removed something.
 REMOVED = "removed up to batch"
 #: A seal is this, with which no record in JSON or MessagePack ends, and hexadecimal digits.
 _MARK, _DIGITS = b"\nseal:", 8

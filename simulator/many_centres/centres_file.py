@@ -110,7 +110,7 @@ def described_centres(tree: Located) -> list[CentreDescription]:
                 "the processors of a centre are only counted; give their number as processors",
             )
     fields = tree.convert(CentresFields).centres
-    found: list[CentreDescription] = []
+    centres: list[CentreDescription] = []
     for i, each in enumerate(fields):
         place = ("centres", i)
         if any(each.name == other.name for other in fields[:i]):
@@ -128,7 +128,7 @@ def described_centres(tree: Located) -> list[CentreDescription]:
             )
         if chosen.redirection is not None:
             tree.fail((*place, "scenario"), "a centre is one group; leave redirection out")
-        found.append(
+        centres.append(
             CentreDescription(
                 each.name,
                 each.processors,
@@ -138,4 +138,4 @@ def described_centres(tree: Located) -> list[CentreDescription]:
                 each.cost_per_unit,
             )
         )
-    return found
+    return centres

@@ -45,8 +45,8 @@ def variance(values: Values) -> float | None:
 
 def standard_deviation(values: Values) -> float | None:
     """Square root of the sample variance; None for fewer than two numbers."""
-    found = variance(values)
-    return None if found is None else float(np.sqrt(found))
+    squared = variance(values)
+    return None if squared is None else float(np.sqrt(squared))
 
 
 def count(values: Values) -> dict[str, int]:

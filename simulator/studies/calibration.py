@@ -43,14 +43,14 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     quotes, waits = ran.quotes, ran.jobs["wait_s"]
     measured = quotes["row"] >= ran.jobs.rows // 2
     rows = quotes["row"][measured]
-    found: dict[str, float] = {"forecasts": float(len(rows))}
+    measures: dict[str, float] = {"forecasts": float(len(rows))}
     for prefix in ("raw_", "") if len(rows) else ():
         names = (f"{prefix}{level}_start_s" for level in ("p10", "p50", "p90"))
         starts = np.column_stack([quotes[name][measured] for name in names])
         quantiles = starts - ran.jobs["submit_s"][rows, None]
         for name, value in quality(waits[rows], quantiles).items():
-            found[prefix + name] = value
-    return found
+            measures[prefix + name] = value
+    return measures
 
 
 def quality(waits: Floats, quantiles: Floats) -> dict[str, float]:
@@ -69,11 +69,11 @@ def quality(waits: Floats, quantiles: Floats) -> dict[str, float]:
     """
     if not len(waits):
         return {}
-    found = {}
+    measures = {}
     for name, place, level in (("p50", 1, 0.5), ("p90", 2, 0.9)):
         late_s = waits - quantiles[:, place]
-        found[f"{name}_pct"] = 100.0 * float(np.mean(late_s <= 0))
+        measures[f"{name}_pct"] = 100.0 * float(np.mean(late_s <= 0))
         loss_s = np.maximum(level * late_s, (level - 1) * late_s)
-        found[f"{name}_loss_min"] = float(np.mean(loss_s)) / 60
-    found["width_min"] = float(np.mean(quantiles[:, 2] - quantiles[:, 0])) / 60
-    return found
+        measures[f"{name}_loss_min"] = float(np.mean(loss_s)) / 60
+    measures["width_min"] = float(np.mean(quantiles[:, 2] - quantiles[:, 0])) / 60
+    return measures

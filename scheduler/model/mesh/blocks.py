@@ -62,7 +62,7 @@ def by_buddies(nodes: FreeNodes, free: ProcSet, processors: int) -> ProcSet:
 
     Parameters
     ----------
-    free : the free processors, of which there are enough.
+    free : the free processors; there are enough.
     """
     per_node = nodes.mesh.processors_per_node
     wanted, rest = divmod(processors, per_node)

@@ -29,7 +29,7 @@ def box(dims: tuple[int, ...], nodes: int) -> tuple[int, ...] | None:
 
 
 def _boxes(nodes: int, limits: list[int], longest: int) -> Iterator[tuple[int, ...]]:
-    """Boxes of descending sides, none of which can be shorter for its others."""
+    """Boxes of descending sides, none of which can be shorter with its other sides unchanged."""
     most = min(longest, limits[0])
     if len(limits) == 1:
         if nodes <= most:

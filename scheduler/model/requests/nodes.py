@@ -18,7 +18,7 @@ class NodeRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Parameters
     ----------
     any_of : sets of features; a node of the job has all features of one of them. (): any node.
-    whole : number of processors of each of its nodes, of which the job gets all; 0: the job may
+    whole : number of processors of each of its nodes, all of which the job gets; 0: the job may
         get a part of a node.
     per_process : number of processors of each of its processes, which are on one node.
     """

@@ -40,7 +40,7 @@ def failed_start(error: Exception) -> GroupEnd:
 
 
 def never_began(why: str, fault: Fault) -> GroupEnd:
-    """End of a group of which no program has begun."""
+    """End of a group without a program that has begun."""
     return GroupEnd(CANNOT_START, why=why, began=False, fault=fault)
 
 

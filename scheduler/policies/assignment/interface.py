@@ -121,7 +121,7 @@ class AskedSite(Protocol):
         """
 
 
-#: One site, or several to which the job is submitted and of which the first to start it keeps it.
+#: One site, or several to which the job is submitted and and the first one to start it keeps it.
 Choice: TypeAlias = AskedSite | Sequence[AskedSite]
 
 

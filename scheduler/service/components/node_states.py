@@ -99,7 +99,7 @@ class NodeStates:
 
         Parameters
         ----------
-        jobs : jobs of which an agent has reported something.
+        jobs : jobs about which an agent has reported something.
         """
         events: list[Event] = []
         for number in jobs:

@@ -32,7 +32,7 @@ from scheduler.service.record.journal import Journal
 log = logging.getLogger(__name__)
 
 #: Seconds of silence that one tick counts at most. Ticks come four times a second; a longer time
-#: between two of them is a stall of the service itself, in which it could not receive reports.
+#: between two of them is a stall of the service itself, which could not receive reports meanwhile.
 STEP_S = 1.0
 #: Seconds for which the end of agents on other hosts is awaited.
 STOP_S = 5.0

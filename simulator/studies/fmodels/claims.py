@@ -40,10 +40,10 @@ def claims(results: ErrorResults) -> list[Claim]:
 
 def _pure_equal(results: ErrorResults) -> Iterator[Claim]:
     correlations = [_rank_correlation(results, cell, "pure-equal") for cell in results.cells]
-    found = mean_interval([c for c in correlations if c == c])
-    verdict = by_range(found, -0.5, 0.5)
+    correlation = mean_interval([c for c in correlations if c == c])
+    verdict = by_range(correlation, -0.5, 0.5)
     text = "pure equal: P95 follows no pattern (rank correlation with the error near 0)"
-    yield Claim(text, found, None, verdict, id="5.7.1-pattern")
+    yield Claim(text, correlation, None, verdict, id="5.7.1-pattern")
     kth = [
         [
             value / max(others)
@@ -137,8 +137,8 @@ def _resources(results: ErrorResults) -> Iterator[Claim]:
         for policy in ("SJBF", "LXWF")
         if (correlation := _similarity(results, workload, policy)) == correlation
     ]
-    found = mean_interval(correlations)
-    yield Claim(text, found, None, by_sign(found), id="5.7-policies")
+    similarity = mean_interval(correlations)
+    yield Claim(text, similarity, None, by_sign(similarity), id="5.7-policies")
 
 
 def _qualitative(results: ErrorResults) -> Iterator[Claim]:
@@ -161,9 +161,9 @@ def _qualitative(results: ErrorResults) -> Iterator[Claim]:
         yield _above(text, ratio, None, f"5.7.2-both-{category}")
     for category in ("short2large", "large2short", "both"):
         advantages = [_exponential_advantage(results, cell, category) for cell in results.cells]
-        found = mean_interval([a for a in advantages if a == a])
+        advantage = mean_interval([a for a in advantages if a == a])
         text = f"{category}: exponential tendency (R² of a line through log P95, minus through P95)"
-        yield Claim(text, found, None, by_sign(found), id=f"5.8-{category}")
+        yield Claim(text, advantage, None, by_sign(advantage), id=f"5.8-{category}")
 
 
 def _above(text: str, ratio: Interval, paper: float | None, ident: str) -> Claim:
@@ -201,11 +201,11 @@ def _xs(results: ErrorResults, category: str) -> list[float]:
 def _extreme(results: ErrorResults, category: str, at: float, *, least: bool) -> Interval:
     """Ratio to 5 % of the combination in which it is least or largest; interval over its seeds."""
     ratios = [results.ratios(cell, category, at) for cell in results.cells]
-    found = [geometric([each]) for each in ratios if each]
-    if not found:
+    means = [geometric([by_seed]) for by_seed in ratios if by_seed]
+    if not means:
         return NOT_RUN
     pick = min if least else max
-    return pick(found, key=lambda interval: interval.mean)
+    return pick(means, key=lambda interval: interval.mean)
 
 
 def _curve(results: ErrorResults, cell: Cell, category: str) -> tuple[list[float], list[float]]:

@@ -62,8 +62,8 @@ class ErrorResults:
 
     def of(self, category: str) -> ErrorKind | None:
         """Kind of errors of a category, with narrow deviations if both were run."""
-        found = [series for series in self.series if series.category == category]
-        return min(found, default=None)
+        kinds = [series for series in self.series if series.category == category]
+        return min(kinds, default=None)
 
     def xs(self, series: ErrorKind) -> list[float]:
         """Errors or percentages of a kind, ascending."""
@@ -102,8 +102,8 @@ class ErrorResults:
             point = {"workload": cell.workload, "policy": cell.policy, "category": series.category}
             if series.deviations:
                 point["deviations"] = series.deviations
-            found = {m: self._results.interval((cell, series, at), m) for m in (P95, MEAN)}
-            yield point | {name: at} | {m: plain(interval) for m, interval in found.items()}
+            intervals = {m: self._results.interval((cell, series, at), m) for m in (P95, MEAN)}
+            yield point | {name: at} | {m: plain(interval) for m, interval in intervals.items()}
 
 
 def _key(parameters: Parameters) -> Key:
@@ -127,5 +127,5 @@ def geometric(groups: Iterable[Sequence[float]]) -> Interval:
     logs = [[log(ratio) for ratio in group] for group in groups if len(group)]
     if not logs:
         return Interval(nan, nan, nan, 0)
-    found = mean_interval(logs[0] if len(logs) == 1 else [mean(each) for each in logs])
-    return Interval(exp(found.mean), exp(found.low), exp(found.high), found.n)
+    logarithms = mean_interval(logs[0] if len(logs) == 1 else [mean(each) for each in logs])
+    return Interval(exp(logarithms.mean), exp(logarithms.low), exp(logarithms.high), logarithms.n)

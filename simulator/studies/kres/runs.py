@@ -58,16 +58,16 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     needs = np.column_stack([drawn.processors, drawn.resources])
     work = needs * drawn.run[:, np.newaxis]
     full_s = float(work.sum(axis=0).max()) / capacity / len(drawn)
-    found = arrival_for_queue(
+    rate = arrival_for_queue(
         float(parameters["queue"]), lambda s: mean_queue(simulated(s, "FF").schedule), full_s
     )
     result: dict[str, Any] = {
-        "mean_arrival_s": found.mean_arrival_s,
-        "load": full_s / found.mean_arrival_s,
-        "search_runs": found.runs,
+        "mean_arrival_s": rate.mean_arrival_s,
+        "load": full_s / rate.mean_arrival_s,
+        "search_runs": rate.runs,
     }
     for name in ALGORITHMS:
-        ran = simulated(found.mean_arrival_s, name)
+        ran = simulated(rate.mean_arrival_s, name)
         response = ran.jobs["turnaround_s"]
         weight = needs.mean(axis=1) * ran.jobs["nominal_run_s"]  # 3.2: requirement times execution
         result[name] = {

@@ -31,19 +31,19 @@ class Curve(NamedTuple):
         None if there is no such speed-up. Between two points the total is interpolated linearly.
         """
         even = self.flat[TOTAL]
-        found: float | None = None
+        smallest: float | None = None
         before: tuple[float, float] | None = None
         for speedup, point in self.points.items():
             total = point[TOTAL]
             if total > even:
-                found = None
-            elif found is None:
-                found = speedup
+                smallest = None
+            elif smallest is None:
+                smallest = speedup
                 if before is not None:
                     share = (before[1] - even) / (before[1] - total)
-                    found = before[0] + share * (speedup - before[0])
+                    smallest = before[0] + share * (speedup - before[0])
             before = speedup, total
-        return found
+        return smallest
 
     def cost(self) -> float | None:
         """Waiting time without speed-up, relative to that of the non-contiguous selection."""

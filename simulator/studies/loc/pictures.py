@@ -42,12 +42,12 @@ def _costs(curves: Curves) -> Figure:
     policies = [p for p in NAMES if any(policy == p for _, policy in curves)]
     width = 0.8 / max(1, len(policies))
     for i, policy in enumerate(policies):
-        found = [
+        costs = [
             (labels.index(label) + (i - (len(policies) - 1) / 2) * width, curve.cost())
             for (label, of), curve in curves.items()
             if of == policy
         ]
-        bars = [(x, cost) for x, cost in found if cost is not None]
+        bars = [(x, cost) for x, cost in costs if cost is not None]
         drawn = axes.bar(
             [x for x, _ in bars],
             [cost - 1 for _, cost in bars],
@@ -104,12 +104,12 @@ def _panel(axes: Axes, curve: Curve, column: str) -> None:
         label="contiguous",
     )
     axes.axhline(curve.flat[column], color=ANYWHERE, linewidth=2, label="not contiguous")
-    found = curve.threshold()
-    if column == TOTAL and found is not None and found > 0:
-        axes.axvline(found, color=drawing.INK, linewidth=0.8, linestyle=":")
+    threshold = curve.threshold()
+    if column == TOTAL and threshold is not None and threshold > 0:
+        axes.axvline(threshold, color=drawing.INK, linewidth=0.8, linestyle=":")
         axes.annotate(
-            f"pays from {found:.2f}",
-            (found, 1),
+            f"pays from {threshold:.2f}",
+            (threshold, 1),
             xycoords=("data", "axes fraction"),
             xytext=(4, -12),
             textcoords="offset points",

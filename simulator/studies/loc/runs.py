@@ -117,8 +117,8 @@ def _judged(curves: Curves) -> Iterator[Claim]:
             text, cost = "wait without speed-up, times that of first fit", exactly(ratio)
             yield Claim(text, cost, PAPER_RATIO, by_range(cost, *COST), "LOC figure 2", where)
         if label in THRESHOLDS and len(curve.points) > 1:
-            found = curve.threshold()
-            ours = exactly(inf if found is None else found)
+            threshold = curve.threshold()
+            ours = exactly(inf if threshold is None else threshold)
             low, high, paper = THRESHOLDS[label]
             part = HPC2N_FIGURES if label == "HPC2N" else "LOC figure 5"
             yield Claim("threshold", ours, paper, by_range(ours, low, high), part, where)

@@ -28,20 +28,20 @@ ALIKE = 2.0  #: improvements at most so far apart are "almost identical", points
 
 def claims(mixes: Mixes) -> list[Claim]:
     """All claims whose cases were run, with their verdicts."""
-    found: list[Claim] = []
+    judged: list[Claim] = []
     if all(name in mixes for name in ("static", *RESIZED)):
-        found += of_part("PRIO table 1", _table_1(mixes, "completion", COMPLETION, 2))
-        found += of_part("PRIO table 1", _table_1(mixes, "execution", EXECUTION, 4))
-        found += of_part("PRIO table 1", _utilization(mixes))
-        found += of_part("PRIO table 2", _spread_of_waits(mixes))
-        found += of_part("PRIO figures 5, 7, 8", [*_waits(mixes), *_of_sizes(mixes)])
+        judged += of_part("PRIO table 1", _table_1(mixes, "completion", COMPLETION, 2))
+        judged += of_part("PRIO table 1", _table_1(mixes, "execution", EXECUTION, 4))
+        judged += of_part("PRIO table 1", _utilization(mixes))
+        judged += of_part("PRIO table 2", _spread_of_waits(mixes))
+        judged += of_part("PRIO figures 5, 7, 8", [*_waits(mixes), *_of_sizes(mixes)])
     if all(f"pba-pr {share} %" in mixes for share in (25, 50, 75)) and "static" in mixes:
-        found += of_part("PRIO figures 9 to 11", [*_shares(mixes), *_of_shares(mixes)])
-        found += of_part("PRIO table 4", _of_spreads(mixes))
+        judged += of_part("PRIO figures 9 to 11", [*_shares(mixes), *_of_shares(mixes)])
+        judged += of_part("PRIO table 4", _of_spreads(mixes))
     if "pba-pr with priority" in mixes and "static with priority" in mixes:
-        found += of_part("PRIO figures 12 to 14", [*_classes(mixes), *_of_classes(mixes)])
-        found += of_part("PRIO table 5", _of_priorities(mixes))
-    return found
+        judged += of_part("PRIO figures 12 to 14", [*_classes(mixes), *_of_classes(mixes)])
+        judged += of_part("PRIO table 5", _of_priorities(mixes))
+    return judged
 
 
 def _table_1(mixes: Mixes, what: str, pick: Pick, column: int) -> Iterator[Claim]:

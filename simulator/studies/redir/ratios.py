@@ -89,20 +89,20 @@ def ratios(name: str, rows: Sequence[Row]) -> TraceRatios:
         for row in rows
         if row.parameters["theta"] is None
     }
-    found = TraceRatios(name, len({week for week, _ in without}), {MEAN: {}, MAX: {}}, {})
+    compared = TraceRatios(name, len({week for week, _ in without}), {MEAN: {}, MAX: {}}, {})
     for row in rows:
         week, alpha, theta = (row.parameters[key] for key in ("week", "alpha", "theta"))
         if theta is None or (week, alpha) not in without:
             continue
         easy, point = without[week, alpha], (alpha, theta)
-        for metric, points in found.ratios.items():
+        for metric, points in compared.ratios.items():
             points.setdefault(point, []).append(row.result[metric] / easy[metric])
-        found.prices.setdefault(point, []).append(_price(row, easy))
-    if not found.prices:
+        compared.prices.setdefault(point, []).append(_price(row, easy))
+    if not compared.prices:
         raise ReshapeError(
             f"{name}: redirection is compared with EASY; give theta null and at least one number"
         )
-    return found
+    return compared
 
 
 def price(trace: TraceRatios, point: GridPoint) -> dict[str, float | None]:

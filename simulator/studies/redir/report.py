@@ -49,11 +49,11 @@ def as_report(rows: Sequence[Row]) -> Report:
         pictures,
     )  # imported here: matplotlib is slow to load
 
-    found = [ratios(name, part) for name, part in _by_trace(rows).items()]
-    claims = [claim for trace in found for claim in judged(trace)]
-    parts = [text for trace in found for text in tables(trace)]
-    data = {"traces": [_as_data(trace) for trace in found]}
-    return reported(parts, data, claims, pictures(found), "The paper's claims")
+    traces = [ratios(name, part) for name, part in _by_trace(rows).items()]
+    claims = [claim for trace in traces for claim in judged(trace)]
+    parts = [text for trace in traces for text in tables(trace)]
+    data = {"traces": [_as_data(trace) for trace in traces]}
+    return reported(parts, data, claims, pictures(traces), "The paper's claims")
 
 
 def tables(trace: TraceRatios) -> list[str]:

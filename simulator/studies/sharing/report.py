@@ -57,14 +57,14 @@ def _key(parameters: Parameters) -> Key:
 
 def _distance(results: StudyResults, trace: str) -> float:
     """Mean absolute logarithm of our slowdowns and waits over the paper's; nan without runs."""
-    found = []
+    distances = []
     for _, table, metrics in TABLES:
         for (of, *key), numbers in table.items():
             for metric, value in zip(metrics[:2], numbers[:2], strict=True):
                 ours = mean(results.values((trace, *key), metric))
                 if of == centre(trace) and ours > 0:
-                    found.append(abs(log(ours / value)))
-    return mean(found)
+                    distances.append(abs(log(ours / value)))
+    return mean(distances)
 
 
 def _data(results: StudyResults) -> list[dict[str, Any]]:

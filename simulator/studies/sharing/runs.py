@@ -79,15 +79,15 @@ def numbers(ran: sim.Simulation) -> dict[str, float]:
     jobs = ran.jobs
     over = jobs["state"] == "completed"
     share = jobs.get("penalised_pct", np.zeros(jobs.rows))
-    found = {"killed": float((jobs["state"] == "killed").sum())}
+    metrics = {"killed": float((jobs["state"] == "killed").sum())}
     for name, unit, values in (
         ("bsld", "", jobs["bounded_slowdown"]),
         ("wait", "_s", jobs["wait_s"]),
         ("penalised", "_pct", share),
     ):
-        found[f"{name}_p95{unit}"] = float(np.percentile(values[over], 95))
-        found[f"{name}_mean{unit}"] = float(values[over].mean())
-    return found
+        metrics[f"{name}_p95{unit}"] = float(np.percentile(values[over], 95))
+        metrics[f"{name}_mean{unit}"] = float(values[over].mean())
+    return metrics
 
 
 @lru_cache(maxsize=1)

@@ -66,12 +66,12 @@ def ratio_of_means(
 ) -> Estimate | None:
     """Ratio of the means of a metric over the jobs of two runs, by their batches."""
     sums = [np.array([run[metric], run["jobs"]]) for run in (first, second)]
-    if any(not (each.sum(axis=1) > 0).all() for each in sums):
+    if any(not (run_sums.sum(axis=1) > 0).all() for run_sums in sums):
         return None
     full = log(_mean(sums[0]) / _mean(sums[1]))
     left_out = []
-    for batch in range(min(each.shape[1] for each in sums)):
-        parts = [np.delete(each, batch, axis=1) for each in sums]
+    for batch in range(min(run_sums.shape[1] for run_sums in sums)):
+        parts = [np.delete(run_sums, batch, axis=1) for run_sums in sums]
         if parts[0].shape[1] > 1 and all((part.sum(axis=1) > 0).all() for part in parts):
             left_out.append(log(_mean(parts[0]) / _mean(parts[1])))
     if len(left_out) < 2:
@@ -87,7 +87,7 @@ def share(sums: Mapping[str, Any], part: str, whole: str) -> Estimate | None:
         return None
     full = 100.0 * _mean(values)
     rest = [np.delete(values, batch, axis=1) for batch in range(values.shape[1])]
-    left_out = [100.0 * _mean(each) for each in rest if each[1].sum() > 0]
+    left_out = [100.0 * _mean(part_sums) for part_sums in rest if part_sums[1].sum() > 0]
     if len(left_out) < 3:
         return full, None, None
     half = _half_width(left_out)
@@ -104,11 +104,11 @@ def ratio_of_percentiles(
     value : the ratio itself, which the histograms have to 2.3 % only.
     """
     counts = [_matrix(run["histograms"][name]) for run in (first, second)]
-    rows = min(len(each) for each in counts)
+    rows = min(len(bins) for bins in counts)
     if rows < 3:
         return value, None, None
     drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1.0 / rows), SAMPLES)
-    logs = [_log_percentile(drawn.astype(np.float64) @ each[:rows]) for each in counts]
+    logs = [_log_percentile(drawn.astype(np.float64) @ bins[:rows]) for bins in counts]
     both = np.isfinite(logs[0]) & np.isfinite(logs[1])
     if not both.any():
         return value, None, None
@@ -117,7 +117,7 @@ def ratio_of_percentiles(
 
 
 def _half_width(left_out: list[float]) -> float:
-    """Half of the interval of 95 % from the values of which one batch each is left out."""
+    """Half of the interval of 95 % from values that each leave one batch out."""
     n, spread = len(left_out), np.array(left_out) - np.mean(left_out)
     return NORMAL * sqrt((n - 1) / n * float((spread**2).sum()))
 
@@ -138,10 +138,12 @@ def _histogram(batch: NDArray[np.int64], values: Floats) -> list[list[int]]:
 
 def _matrix(histograms: list[list[int]]) -> Floats:
     """Histograms as rows of equal length, (batches, bins) float64."""
-    found = np.zeros((len(histograms), max((len(each) for each in histograms), default=0)))
-    for row, counts in zip(found, histograms, strict=True):
+    matrix = np.zeros(
+        (len(histograms), max((len(row_counts) for row_counts in histograms), default=0))
+    )
+    for row, counts in zip(matrix, histograms, strict=True):
         row[: len(counts)] = counts
-    return found
+    return matrix
 
 
 def _log_percentile(counts: Floats) -> Floats:

@@ -240,8 +240,8 @@ def _by_origin(results: StudyResults) -> Iterator[Claim]:
 def _limits(results: StudyResults) -> Iterator[Claim]:
     """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
     for name in PREDICTED:
-        found = results.get((name, "less-cost-sld"))
-        within = None if found is None else share(found["batches"], "within_limit", "limited")
+        run = results.get((name, "less-cost-sld"))
+        within = None if run is None else share(run["batches"], "within_limit", "limited")
         yield _judged(
             f"{name}/within_cost_limit_pct",
             f"{name}: percentage of jobs within their cost limits under less-cost-sld above 90",

@@ -188,16 +188,16 @@ def _queues_csv(found: Numbers) -> bytes:
     return of_rows(("scenario", "policy", "centre", "time_s", "queued"), lines).csv()
 
 
-def _picture(found: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:
+def _picture(numbers: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:
     """Draw queued jobs by centre, a line for each policy (figures 8.8 and 8.9), by file name.
 
     If the scenario was not run, the first one that was is drawn.
     """
     from scheduler.pictures import encode_all, new_figure, reduce_frame  # late: loads matplotlib
 
-    names = [name for name, _ in found]
+    names = [name for name, _ in numbers]
     chosen = scenario if scenario in names else names[0]
-    policies = {policy: run["queues"] for (name, policy), run in found.items() if name == chosen}
+    policies = {policy: run["queues"] for (name, policy), run in numbers.items() if name == chosen}
     centres = [*next(iter(policies.values()))]
     figure = new_figure(0.8 + ROW * len(centres), f"Queued jobs, {chosen}")
     grid = figure.subplots(len(centres), 1, squeeze=False, sharex=True)
