@@ -22,54 +22,28 @@ log = logging.getLogger(__name__)
 
 _PEOPLE: frozenset[AccessRole] = frozenset(("administrator", "user"))
 _JOB: frozenset[AccessRole] = frozenset(("job",))
+_AGENT: frozenset[AccessRole] = frozenset(("agent",))
+_ADMINISTRATOR: frozenset[AccessRole] = frozenset(("administrator",))
 
-#: The roles that may send each message; messages that are missing here are refused.
-MAY_SEND: dict[type, frozenset[AccessRole]] = {
-    m.Hello: _JOB,
-    m.AtResizePoint: _JOB,
-    m.JoinPort: _JOB,
-    m.ResizeReport: _JOB,
-    m.Facts: _JOB,
-    m.GroupReady: _JOB,
-    m.ProgramFault: _JOB,
-    m.RunStep: _JOB,  # the script of the job, by its token
-    m.WaitStep: _JOB,
-    m.EndStep: _JOB,
-    m.AgentHello: frozenset(("agent",)),
-    m.AgentArrival: frozenset(("agent",)),
-    m.Submit: _PEOPLE,
-    m.CheckSubmission: _PEOPLE,
-    m.RequestQuote: _PEOPLE,
-    m.ForecastStarts: _PEOPLE,
-    m.ForecastJob: _PEOPLE,  # users: their own jobs
-    m.Cancel: _PEOPLE,  # users: their own jobs
-    m.Withdraw: _PEOPLE,  # users: their own jobs
-    m.HoldJob: _PEOPLE,  # users: their own jobs
-    m.RequeueJob: _PEOPLE,  # users: their own jobs
-    m.SignalJob: _PEOPLE,  # users: their own jobs
-    m.UpdateJob: _PEOPLE,  # users: their own jobs
-    m.ReadArray: _PEOPLE,
-    m.ReadSubmission: _PEOPLE,  # the user of the job alone
-    m.Explain: _PEOPLE,  # users: their own jobs
-    m.ListJobs: _PEOPLE,
-    m.Wait: _PEOPLE,
-    m.ServerInfo: _PEOPLE | {"agent"},
-    m.ListNodes: _PEOPLE,
-    m.ChangeNode: frozenset(("administrator",)),
-    m.RemoveNode: frozenset(("administrator",)),
-    m.AddPool: frozenset(("administrator",)),
-    m.ChangePool: frozenset(("administrator",)),
-    m.ListPools: _PEOPLE,
-    m.CreateReservation: frozenset(("administrator",)),
-    m.CancelReservation: frozenset(("administrator",)),
-    m.ListReservations: _PEOPLE,
-    m.Stop: frozenset(("administrator",)),
-}
 #: Messages about a job that only its user and administrators may send.
 OF_OWN_JOB = (
     *(m.Cancel, m.Withdraw, m.HoldJob, m.RequeueJob, m.SignalJob, m.UpdateJob),
     *(m.ReadSubmission, m.Explain, m.ForecastJob),
 )
+#: Roles, and the messages that each of them may send; a job and its script prove theirs by a token.
+_BY_ROLES: tuple[tuple[frozenset[AccessRole], tuple[type, ...]], ...] = (
+    (_JOB, (m.Hello, m.AtResizePoint, m.JoinPort, m.ResizeReport, m.Facts, m.GroupReady)),
+    (_JOB, (m.ProgramFault, m.RunStep, m.WaitStep, m.EndStep)),
+    (_AGENT, (m.AgentHello, m.AgentArrival)),
+    (_PEOPLE, OF_OWN_JOB),
+    (_PEOPLE, (m.Submit, m.CheckSubmission, m.RequestQuote, m.ForecastStarts, m.ReadArray)),
+    (_PEOPLE, (m.ListJobs, m.Wait, m.ListNodes, m.ListPools, m.ListReservations)),
+    (_PEOPLE | _AGENT, (m.ServerInfo,)),
+    (_ADMINISTRATOR, (m.ChangeNode, m.RemoveNode, m.AddPool, m.ChangePool, m.Stop)),
+    (_ADMINISTRATOR, (m.CreateReservation, m.CancelReservation)),
+)
+#: The roles that may send each message; messages that are missing here are refused.
+MAY_SEND = {message: roles for roles, messages in _BY_ROLES for message in messages}
 
 
 @dataclass(frozen=True)

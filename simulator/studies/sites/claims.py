@@ -24,7 +24,8 @@ from simulator.studies.sites.runs import PAPER
 StudyResults: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
 CTC_SCENARIOS = ("ALL-SJBF", "CTC/4", "CTC-FCFS")
 PREDICTED = ("Scenario-1", "Scenario-2")  #: scenarios of the final proposal
-WAIT = "less-waittime"
+WAIT, PREDICTING, SLOWDOWN = "less-waittime", "less-waittime-pred", "less-slowdown"
+COST_SLD = "less-cost-sld"
 
 
 class RunComparison(NamedTuple):
@@ -60,47 +61,41 @@ def judge(results: StudyResults) -> list[Claim]:
     ]
 
 
+def _in(
+    scenario: str, metric: str, rest: str, text: str, runs: tuple[str, str], paper: str = ""
+) -> RunComparison:
+    """Comparison of two policies in one scenario.
+
+    Parameters
+    ----------
+    rest : what the subject names besides scenario and metric.
+    text : of the claim, without the scenario.
+    runs : policy with the smaller number, and with the larger one.
+    """
+    subject = "/".join(filter(None, (scenario, metric, rest)))
+    smaller, larger = ((scenario, policy) for policy in runs)
+    return RunComparison(subject, f"{scenario}: {text}", paper, smaller, larger, metric)
+
+
 def _of_first_proposal() -> Iterator[RunComparison]:
     """Section 8.5.2: Less-WaitTime and the policies before it."""
     paper = {"less-jobsinqueue": "1.7 / 3.9", "less-workleft": "about 2 / 10"}
+    queue, work, bsld = "less-jobsinqueue", "less-workleft", "bounded_slowdown"
     for scenario in CTC_SCENARIOS:
-        for other in ("less-jobsinqueue", "less-workleft", "less-submittedjobs"):
-            for metric, words in (("bounded_slowdown", "mean BSLD"), ("wait_s", "mean wait")):
-                value = (
-                    paper.get(other, "") if (scenario, words) == ("ALL-SJBF", "mean BSLD") else ""
-                )
-                yield RunComparison(
-                    f"{scenario}/{metric}/{WAIT}/{other}",
-                    f"{scenario}: {words} of Less-WaitTime below that of {other}",
-                    value,
-                    (scenario, WAIT),
-                    (scenario, other),
-                    metric,
-                )
-        yield RunComparison(
-            f"{scenario}/bounded_slowdown/less-jobsinqueue/less-workleft",
-            f"{scenario}: mean BSLD of less-jobsinqueue below that of less-workleft",
-            "about 3.9 / 10" if scenario == "ALL-SJBF" else "",
-            (scenario, "less-jobsinqueue"),
-            (scenario, "less-workleft"),
-            "bounded_slowdown",
-        )
-    yield RunComparison(
-        "CTC/4-CTC-FCFS/bounded_slowdown",
-        "mean BSLD of Less-WaitTime: a slower CTC costs less than FCFS at CTC",
-        "",
-        ("CTC/4", WAIT),
-        ("CTC-FCFS", WAIT),
-        "bounded_slowdown",
-    )
-    yield RunComparison(
-        "ALL-SJBF/jobs_by_centre.SDSC",
-        "ALL-SJBF: less-jobsinqueue sends fewer jobs to SDSC than less-workleft (table 8.3)",
-        "1953 / 2560",
-        ("ALL-SJBF", "less-jobsinqueue"),
-        ("ALL-SJBF", "less-workleft"),
-        "jobs_by_centre.SDSC",
-    )
+        is_all = scenario == "ALL-SJBF"
+        for other in (queue, work, "less-submittedjobs"):
+            for metric, words in ((bsld, "mean BSLD"), ("wait_s", "mean wait")):
+                value = paper.get(other, "") if is_all and metric == bsld else ""
+                text = f"{words} of Less-WaitTime below that of {other}"
+                yield _in(scenario, metric, f"{WAIT}/{other}", text, (WAIT, other), value)
+        value = "about 3.9 / 10" if is_all else ""
+        text = "mean BSLD of less-jobsinqueue below that of less-workleft"
+        yield _in(scenario, bsld, f"{queue}/{work}", text, (queue, work), value)
+    text = "mean BSLD of Less-WaitTime: a slower CTC costs less than FCFS at CTC"
+    runs = ("CTC/4", WAIT), ("CTC-FCFS", WAIT)
+    yield RunComparison(f"CTC/4-CTC-FCFS/{bsld}", text, "", *runs, bsld)
+    text = "less-jobsinqueue sends fewer jobs to SDSC than less-workleft (table 8.3)"
+    yield _in("ALL-SJBF", "jobs_by_centre.SDSC", "", text, (queue, work), "1953 / 2560")
     yield RunComparison(
         "ALL-SJBF/wait_s/grid-backfilling",
         "chapter 9: mean wait of Grid-Backfilling below that of the separate centres",
@@ -114,102 +109,45 @@ def _of_first_proposal() -> Iterator[RunComparison]:
 def _of_final_proposal() -> Iterator[RunComparison]:
     """Section 8.6.7: predictions, slowdown and cost."""
     costs = {
-        "Scenario-1": (("less-waittime", "1 / 1.14"), ("less-waittime-pred", "1 / 1.05")),
-        "Scenario-2": (("less-waittime", "1 / 1.18"), ("less-waittime-pred", "1 / 1.07")),
+        "Scenario-1": ((WAIT, "1 / 1.14"), (PREDICTING, "1 / 1.05")),
+        "Scenario-2": ((WAIT, "1 / 1.18"), (PREDICTING, "1 / 1.07")),
     }
+    slowdowns = {WAIT: "0.92", PREDICTING: "0.90"}
     for name, pairs in costs.items():
-        yield RunComparison(
-            f"{name}/bounded_slowdown/less-waittime-pred",
-            f"{name}: mean BSLD of less-waittime-pred below that of less-waittime",
-            "",
-            (name, "less-waittime-pred"),
-            (name, WAIT),
-            "bounded_slowdown",
-        )
+        text = "mean BSLD of less-waittime-pred below that of less-waittime"
+        yield _in(name, "bounded_slowdown", PREDICTING, text, (PREDICTING, WAIT))
         for other, value in pairs:
-            yield RunComparison(
-                f"{name}/p95_bounded_slowdown/less-slowdown/{other}",
-                f"{name}: 95th percentile of the BSLD of less-slowdown below that of {other}",
-                {"less-waittime": "0.92", "less-waittime-pred": "0.90"}[other]
-                if name == "Scenario-2"
-                else "",
-                (name, "less-slowdown"),
-                (name, other),
-                "p95_bounded_slowdown",
-            )
-            yield RunComparison(
-                f"{name}/cost/{other}/less-slowdown",
-                f"{name}: all jobs cost less under {other} than under less-slowdown",
-                value,
-                (name, other),
-                (name, "less-slowdown"),
-                "cost",
-            )
-        for other in ("less-waittime", "less-waittime-pred", "less-slowdown"):
-            yield RunComparison(
-                f"{name}/cost/less-cost-sld/{other}",
-                f"{name}: all jobs cost less under less-cost-sld than under {other}",
-                "about 0.5" if name == "Scenario-1" else "",
-                (name, "less-cost-sld"),
-                (name, other),
-                "cost",
-            )
-        yield RunComparison(
-            f"{name}/p95_bounded_slowdown/less-cost-sld",
-            f"{name}: 95th percentile of the BSLD of less-cost-sld above that of less-waittime",
-            "1 / 1.2",
-            (name, WAIT),
-            (name, "less-cost-sld"),
-            "p95_bounded_slowdown",
-        )
+            text = f"95th percentile of the BSLD of less-slowdown below that of {other}"
+            paper = slowdowns[other] if name == "Scenario-2" else ""
+            rest = f"{SLOWDOWN}/{other}"
+            yield _in(name, "p95_bounded_slowdown", rest, text, (SLOWDOWN, other), paper)
+            text = f"all jobs cost less under {other} than under less-slowdown"
+            yield _in(name, "cost", f"{other}/{SLOWDOWN}", text, (other, SLOWDOWN), value)
+        for other in (WAIT, PREDICTING, SLOWDOWN):
+            text = f"all jobs cost less under less-cost-sld than under {other}"
+            paper = "about 0.5" if name == "Scenario-1" else ""
+            yield _in(name, "cost", f"{COST_SLD}/{other}", text, (COST_SLD, other), paper)
+        text = "95th percentile of the BSLD of less-cost-sld above that of less-waittime"
+        yield _in(name, "p95_bounded_slowdown", COST_SLD, text, (WAIT, COST_SLD), "1 / 1.2")
         yield from _of_waits(name)
-        yield from _of_cost_sld(name)
-
-
-def _of_cost_sld(name: str) -> Iterator[RunComparison]:
-    """Section 8.6.7: costs of single jobs and processors in use under less-cost-sld."""
-    yield RunComparison(
-        f"{name}/p95_job_cost/less-cost-sld",
-        f"{name}: 95th percentile of a job's cost under less-cost-sld below less-waittime's",
-        "5000 euros less",
-        (name, "less-cost-sld"),
-        (name, WAIT),
-        "p95_job_cost",
-    )
-    yield RunComparison(
-        f"{name}/p95_processors/less-cost-sld",
-        f"{name}: less-cost-sld uses fewer processors than less-waittime (P95)",
-        "",
-        (name, "less-cost-sld"),
-        (name, WAIT),
-        "p95_processors",
-    )
+        text = "95th percentile of a job's cost under less-cost-sld below less-waittime's"
+        yield _in(name, "p95_job_cost", COST_SLD, text, (COST_SLD, WAIT), "5000 euros less")
+        text = "less-cost-sld uses fewer processors than less-waittime (P95)"
+        yield _in(name, "p95_processors", COST_SLD, text, (COST_SLD, WAIT))
 
 
 def _of_waits(name: str) -> Iterator[RunComparison]:
     """Section 8.6.7: 95th percentiles of the wait, and processors in use."""
     gains = {"Scenario-1": "200 s less", "Scenario-2": "1000 s less"}
     for smaller, larger, value in (
-        ("less-waittime", "less-waittime-pred", "slightly less"),
-        ("less-slowdown", "less-waittime-pred", gains[name]),
-        ("less-waittime", "less-cost-sld", "1 / 1.2"),
+        (WAIT, PREDICTING, "slightly less"),
+        (SLOWDOWN, PREDICTING, gains[name]),
+        (WAIT, COST_SLD, "1 / 1.2"),
     ):
-        yield RunComparison(
-            f"{name}/p95_wait_s/{smaller}/{larger}",
-            f"{name}: 95th percentile of the wait of {smaller} below that of {larger}",
-            value,
-            (name, smaller),
-            (name, larger),
-            "p95_wait_s",
-        )
-    yield RunComparison(
-        f"{name}/p95_processors/less-slowdown",
-        f"{name}: less-slowdown uses more processors than less-waittime-pred (P95)",
-        "",
-        (name, "less-waittime-pred"),
-        (name, "less-slowdown"),
-        "p95_processors",
-    )
+        text = f"95th percentile of the wait of {smaller} below that of {larger}"
+        yield _in(name, "p95_wait_s", f"{smaller}/{larger}", text, (smaller, larger), value)
+    text = "less-slowdown uses more processors than less-waittime-pred (P95)"
+    yield _in(name, "p95_processors", SLOWDOWN, text, (PREDICTING, SLOWDOWN))
 
 
 def _compared(claim: RunComparison, results: StudyResults) -> Claim:
