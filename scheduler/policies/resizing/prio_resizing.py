@@ -76,7 +76,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settle : iterations on a size before its benefit is evaluated and the job may expand again; more
         than 1 makes decisions on noisy iteration times more stable.
     earn_back : keep the size if the expected pause of a resize is not earned back before the
-        expected end of the job (`earned_back`). False, as in the paper, ignores the pause.
+        expected end of the job (`if_earned_back`). False, as in the paper, ignores the pause.
 
     Raises
     ------
