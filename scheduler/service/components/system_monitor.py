@@ -122,7 +122,6 @@ class SystemMonitor:
         self._check(identity, hello, is_remote=is_remote)
         events: list[Event] = []
         known, name = self.reports.agents.get(hello.node), agent_name(hello)
-        served_before = False
         if known is not None:
             replaced, served_before = known.name != name, known.served_before
             if replaced:
@@ -140,11 +139,7 @@ class SystemMonitor:
             self.reports.agents.pop(hello.node, None)
             known, served_before = None, False
         if known is None:
-            for status in unwanted:
-                kill = m.KillGroup(
-                    job=status.job, group=status.group, grace_s=0, why="its node was lost"
-                )
-                self._send(identity, kill)
+            self._end_groups(identity, unwanted)
             self._journal.note_agent(hello.node, name)
             if unwanted:
                 return events
@@ -156,6 +151,14 @@ class SystemMonitor:
             # The next agent reports the restart points, if it comes in time.
             events.append(self._lose(hello.node, now, None if hello.keeps_memory else ()))
         return events
+
+    def _end_groups(self, agent: bytes, groups: Sequence[m.GroupStatus]) -> None:
+        """Let an agent end groups that the core does not have any more."""
+        for status in groups:
+            kill = m.KillGroup(
+                job=status.job, group=status.group, grace_s=0, why="its node was lost"
+            )
+            self._send(agent, kill)
 
     def _check_host(self, known: AgentState, hello: m.AgentHello) -> None:
         """Refuse an agent while that of another host serves its node."""
