@@ -38,7 +38,7 @@ def run(seed: int, folder: Path, faults: list[Fault]) -> Outcome:
         )
     service = Service(around, outcome)
     service.start()
-    if service.wait_up(30.0, first=True) is None:
+    if service.wait_up(90.0, first=True) is None:
         outcome.hung.append("the service does not start")
         return outcome
     idle = descriptors(folder)

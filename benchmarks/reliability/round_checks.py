@@ -19,9 +19,9 @@ from scheduler.partition.requeueing import HOLD_S
 from scheduler.protocol import messages as m
 
 #: Seconds for processes and shared memory to be removed after the last job.
-CLEAN_S = 15.0
+CLEAN_S = 45.0
 #: Seconds within which a further submission ends.
-NEXT_S = 15.0
+NEXT_S = 45.0
 #: Descriptors that a service or an agent may have more than when it was idle at first.
 MORE_DESCRIPTORS = 6
 
@@ -31,7 +31,7 @@ def check_jobs(
 ) -> None:
     """Every acknowledged job has exactly one end, which is true."""
     outcome = service.outcome
-    service.wait_up(10.0)
+    service.wait_up(30.0)
     found = service.jobs()
     if found is None:
         outcome.hung.append("the service does not answer")
@@ -92,7 +92,7 @@ def check_left(service: Service, idle: dict[str, int], work: Path) -> None:
         time.sleep(0.1)
     outcome.leaked += left
     time.sleep(0.5)  # the service notices an agent that a fault has just ended
-    service.wait_up(10.0)
+    service.wait_up(30.0)
     number = submit(service, work, ["true"], PROCESSORS)
     outcome.jobs += 1
     end = time.monotonic() + within_s

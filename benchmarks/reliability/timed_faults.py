@@ -20,7 +20,7 @@ from round_service import FINAL, Service
 from scheduler.protocol import messages as m
 
 #: Seconds after which a job that has not ended counts as hung.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def follow(service: Service, jobs: dict[int, str]) -> set[int]:
@@ -119,7 +119,7 @@ def check_second(
     If another fault ended the first one meanwhile, the second one may have taken its place.
     """
     try:
-        code = other.wait(10)
+        code = other.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         other.kill()
         code = 0

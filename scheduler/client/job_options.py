@@ -13,6 +13,7 @@ from reshape.speedup import FORMS
 from scheduler.client.options import (
     LaterMoment,
     ResourceAmounts,
+    is_given,
     per_process_option,
     request_options,
 )
@@ -23,6 +24,15 @@ from scheduler.model.requests.signals import FORM as SIGNALS
 from scheduler.model.requests.task_array import FORM as ARRAYS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _not_empty(context: click.Context, option: click.Parameter, value: str) -> str:
+    """Refuse the empty text of a variable that is not set."""
+    if not value and is_given(context, str(option.name)):
+        raise click.BadParameter("it is empty: name the indices, or leave it out", context, option)
+    return value
+
+
 _OPTIONS = (
     click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with."),
     per_process_option,
@@ -92,6 +102,7 @@ _OPTIONS = (
         "--array",
         default="",
         metavar="INDICES",
+        callback=_not_empty,
         help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
     ),
     click.option(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,25 +120,58 @@ class Moment(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Parse the text of an option."""
+        return self._date(value, "", param, ctx)
+
+    def _date(
+        self, value: Any, others: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse a date; `others` are other forms that an error is to name."""
         if isinstance(value, int | float):
             return float(value)
         try:
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a date: write 2026-05-01 or 2026-05-01T12:00", param, ctx)
+            what = "moment" if others else "date"
+            self.fail(
+                f"{value!r} is not a {what}: write {others}2026-05-01 or 2026-05-01T12:00",
+                param,
+                ctx,
+            )
+
+
+_TIMES_OF_DAY = {"midnight": "00:00", "noon": "12:00"}
+_TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
+_LATER = re.compile(r"(\d+)(second|minute|hour|day|week|)s?")
+_UNITS_S = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
 
 class LaterMoment(Moment):
-    """A local date and time, `now`, or a time after now as in ``now+1:00:00``, in Unix seconds."""
+    """A local date and time, or another moment as sbatch(1) writes it, in Unix seconds.
+
+    The others are `now`, a time after now (``now+1:00:00``, ``now+2h``, ``now+3days``; a number
+    alone has seconds) and the next time of day (``16:00``, ``noon``, ``midnight``).
+    """
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Parse the text of an option."""
-        if not isinstance(value, str) or not value.startswith("now"):
+        if not isinstance(value, str):
             return super().convert(value, param, ctx)
-        _, plus, after = value.partition("+")
-        return time.time() + (Walltime().convert(after, param, ctx) if plus else 0.0)
+        if value == "now":
+            return time.time()
+        if value.startswith("now+"):
+            after = value.removeprefix("now+")
+            if (counted := _LATER.fullmatch(after)) is not None:
+                return time.time() + int(counted[1]) * _UNITS_S[counted[2]]
+            return time.time() + Walltime().convert(after, param, ctx)
+        clock = _TIME_OF_DAY.fullmatch(_TIMES_OF_DAY.get(value, value))
+        if clock is None:
+            return self._date(value, "now+2h, 16:00, ", param, ctx)
+        now = datetime.now()
+        hour, minute, second = (int(part or 0) for part in clock.groups())
+        moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+        return (moment if moment > now else moment + timedelta(days=1)).timestamp()
 
 
 class JobNumber(click.ParamType[int]):

@@ -15,6 +15,7 @@ from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
+from scheduler.launchers.script_copy import interpreter_of
 from scheduler.model.requests.conditions import Dependency
 from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
@@ -102,7 +103,8 @@ def _check_parts(submission: Submission) -> None:
     check_arguments([*argv, output, error, submission.hook_end, cwd], environment)
     check_output_name(output)
     check_output_name(error, "error output")
-    _check_program(argv[0], Path(cwd), environment)
+    program, *_ = interpreter_of(submission.text) or argv
+    _check_program(program, Path(cwd), environment)
 
 
 def _check_forms(submission: Submission) -> None:

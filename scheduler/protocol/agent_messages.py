@@ -124,6 +124,8 @@ class StartGroup(MessageBase):
     script : whether `argv` runs once, without an mpiexec, and `size` is 1. It runs on the first of
         `hosts`.
     error : file for the standard error; "": that of the output.
+    text : contents of a script that the agent copies, for which `argv` has the name and arguments;
+        "": it runs `argv`.
     """
 
     job: int
@@ -141,6 +143,7 @@ class StartGroup(MessageBase):
     own_folders: list[str] = []
     script: bool = False
     error: str = ""
+    text: str = ""
 
 
 class StartProxy(MessageBase):

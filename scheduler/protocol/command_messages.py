@@ -47,6 +47,9 @@ class Submission(msgspec.Struct, omit_defaults=True):
         `scheduler.model.requests.conditions` reads it; "": nothing.
     kill_on_invalid : whether it ends when its dependency can never be met.
     script : whether the program runs once, on the first processor, in place of on each processor.
+    text : contents of a job script, which are copied; `argv` has its name and its arguments then.
+        "": `argv` is run. In the journal it is the digest of the contents
+        (`scheduler.service.record.scripts`).
     signal : signal before the end of the walltime, as `scheduler.model.requests.signals` reads it;
         "": none.
     ignored : options of the job script that have no effect; "": none.
@@ -86,6 +89,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     dependency: str = ""
     kill_on_invalid: bool = False
     script: bool = False
+    text: str = ""
     array: str = ""
     error: str = ""
     signal: str = ""

@@ -35,6 +35,7 @@ from scheduler.service.record.clock import Clock, noted_anchor
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.opening import refusing_damage
 from scheduler.service.record.policy_errors import PolicyErrors
+from scheduler.service.record.scripts import Scripts
 from scheduler.service.recovery import go_on_without, recover
 from scheduler.service.step_requests import StepRequests
 
@@ -137,7 +138,10 @@ def _assemble(
     monitor = SystemMonitor(
         directory, config.nodes, send, config.shares(), journal, config.deadlines, config.ssh
     )
-    startup = JobStartup(core, monitor, directory, launches, config.binding, config.kill_wait_s)
+    scripts = Scripts(journal, {job: each.submission for job, each in launches.items()})
+    startup = JobStartup(
+        core, monitor, directory, launches, scripts, config.binding, config.kill_wait_s
+    )
     transactions = Transactions(journal, clock)
     ports = RestartPorts(journal, send, clock)
     remap = RemapScheduler(
@@ -145,7 +149,7 @@ def _assemble(
     )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     admission = Admission(config, errors.report, (directory.path, directory.memory))
-    applications = ApplicationScheduler(core, journal, remap, launches, clock, admission)
+    applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, scripts)
     systems = batch_systems(directory.path / "batch")
     pools = LivePools(core, monitor, journal, clock, admission, directory, systems)
     return Components(

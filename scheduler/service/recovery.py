@@ -69,6 +69,11 @@ def recover(
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
+    kept = journal.scripts()
+    for job, launch in launches.items():
+        if launch.submission.text and launch.submission.text not in kept:
+            journal.report_unreadable(f"the script of job {job}", KeyError(launch.submission.text))
+            launch.submission = lost_submission()
     _check_partitions(core, config)
     _report_changes(journal, core)
     journal.add_settings(settings_of(core))

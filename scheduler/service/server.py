@@ -49,6 +49,8 @@ TICK_S = 0.25
 #: transactions are written; with fewer, clients receive their answers earlier and continue while
 #: the service handles the next turn.
 TURN_MESSAGES = 128
+#: Bytes of messages in a turn, after which no further one is read.
+TURN_BYTES = 32 << 20
 #: Seconds that a forecast may take.
 FORECAST_S = 120.0
 #: Seconds between two checks of the connections of waiting peers.
@@ -271,11 +273,13 @@ class Service:
 
     def _read_messages(self, handle: Callable[[bytes, list[bytes], Sender], None]) -> bool:
         """Handle the messages that have arrived; return whether these were all."""
+        left = TURN_BYTES
         for _ in range(TURN_MESSAGES):
-            received = self._connections.receive()
+            received = self._connections.receive() if left > 0 else None
             if received is None:
-                return True
+                return left > 0
             peer, frames, sender = received
+            left -= sum(map(len, frames))
             if not (peer.startswith(IDENTITY) and self._is_of_reader(peer, frames)):
                 handle(peer, frames, sender)
         return False

@@ -62,7 +62,13 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 
 @click.command()
 @service_option
-@click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with.")
+@click.option(
+    "-n",
+    "--min",
+    "processors",
+    type=WholeRange(min=1),
+    help="Processors to start with; the job never has fewer.",
+)
 @click.option("--max", "max_processors", type=WholeRange(min=1), help="Largest number.")
 @click.option("--walltime", "walltime_s", type=Walltime(), help="Limit of the run time.")
 @click.option("--priority", type=Priority(), help="Priority: a name or a number.")

@@ -6,6 +6,7 @@ neither empty nor a comment. Those of ``#SBATCH`` are translated (`slurm_options
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,14 +14,9 @@ from typing import NamedTuple
 
 from reshape.errors import ReshapeError
 from scheduler.client.scripts.slurm_options import translated
-from scheduler.launchers.arguments import LONGEST_TEXT
+from scheduler.launchers.script_copy import MOST_BYTES, check_script, check_size
 
-#: Bytes of a script that is copied: it is an argument of its interpreter (execve(2)).
-MOST_BYTES = LONGEST_TEXT - 1
 OWN, SLURM = "#RESHAPE", "#SBATCH"
-#: Interpreters that take a program as an argument after this option, so that it is copied.
-_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
-_OPTION = "-c"
 
 
 class JobScript(NamedTuple):
@@ -28,12 +24,13 @@ class JobScript(NamedTuple):
 
     Attributes
     ----------
-    path : of the file; "" if the command line has the script.
-    text : its contents.
+    path : of the file; "" if there is none.
+    text : its contents, which are copied at the submission; "" if it is one command.
     words : options of its lines, those of Slurm translated, as on the command line of submit.
     ignored : options of Slurm without a meaning here.
     late : numbers of lines with options that have no effect, because a command precedes them.
     sizes : values of the options of Slurm that say how many processors the job has.
+    command : command of the shell that is run in place of a text.
     """
 
     path: str
@@ -42,36 +39,18 @@ class JobScript(NamedTuple):
     ignored: list[str]
     late: list[int]
     sizes: dict[str, int]
+    command: str = ""
 
-    def command(self, arguments: Sequence[str]) -> list[str]:
-        """Return the program and arguments that run the script.
+    @property
+    def name(self) -> str:
+        """Name of the file, or what stands for it."""
+        return Path(self.path).name if self.path else "wrap"
 
-        Scripts of a shell or of Python are copied into the command, so that the file may change
-        after the submission. Other interpreters read the file when the job starts.
-
-        Raises
-        ------
-        ReshapeError : a script that is copied is too large.
-        """
-        first = self.text.split("\n", 1)[0]
-        interpreter = first.removeprefix("#!").split(None, 1)
-        name = interpreter[-1] if Path(interpreter[0]).name == "env" else interpreter[0]
-        name = Path(name.split()[0]).name
-        if name in _SHELLS or name.startswith("python"):
-            self._check_size()
-        if name in _SHELLS:
-            return [*interpreter, _OPTION, self.text, self.path or "wrap", *arguments]
-        if name.startswith("python"):
-            return [*interpreter, _OPTION, self.text, *arguments]
-        return [*interpreter, str(Path(self.path).absolute()), *arguments]
-
-    def _check_size(self) -> None:
-        size = len(self.text.encode())
-        if size > MOST_BYTES:
-            raise ReshapeError(
-                f"{self.path or '--wrap'} has {size} bytes, and a script has at most {MOST_BYTES}:"
-                " put data and further programs into files of their own"
-            )
+    def argv(self, arguments: Sequence[str]) -> list[str]:
+        """Return the name of the script with its arguments, or the program that runs a command."""
+        if not self.text:
+            return ["/bin/sh", "-c", self.command, self.name, *arguments]
+        return [self.path or self.name, *arguments]
 
 
 def read_script(path: Path) -> JobScript:
@@ -82,7 +61,9 @@ def read_script(path: Path) -> JobScript:
     ReshapeError : the file cannot be read or is no script, or a line with options is invalid.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+            check_size(max(len(content), os.fstat(file.fileno()).st_size), str(path))
     except OSError as error:
         raise ReshapeError(f"cannot read the script {path}: {error.strerror}") from None
     try:
@@ -109,15 +90,13 @@ def script_of_text(path: str, text: str) -> JobScript:
             f"{path}:{line}: the line ends as in DOS, with a carriage return: convert the file, by"
             f" sed -i 's/\\r$//' {path}"
         )
-    if not text.startswith("#!") or not text.split("\n", 1)[0][2:].strip():
-        what = path or "the script"
-        raise ReshapeError(f"{what} does not begin with an interpreter: write #!/bin/bash first")
+    check_script(text, path or "the script")
     return _with_options(path, text)
 
 
 def wrapped(command: str) -> JobScript:
     """Make a script of one command for the shell."""
-    return JobScript("", f"#!/bin/sh\n{command}\n", [], [], [], {})
+    return JobScript("", "", [], [], [], {}, command)
 
 
 def _with_options(path: str, text: str) -> JobScript:

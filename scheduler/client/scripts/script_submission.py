@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -48,11 +47,11 @@ def script_submission(
     for name, option in _OF_RESIZABLE.items():
         if fields.get(name):
             raise ReshapeError(f"{option}: a job script runs once and is not resized: leave it out")
-    name = fields.get("name") or (Path(script.path).name if script.path else "wrap")
+    name = fields.get("name") or script.name
     count = fields.get("processors") or processors(script.sizes)
-    own = {"processors": count, "name": name, "script": True, "ignored": " ".join(script.ignored)}
+    own = {"processors": count, "name": name, "script": True, "text": script.text}
     own["per_process"] = fields.get("per_process") or script.sizes.get("cpus-per-task", 1)
-    return prepare(script.command(arguments), **fields | own)
+    return prepare(script.argv(arguments), **fields | own, ignored=" ".join(script.ignored))
 
 
 def options_of(script: JobScript) -> dict[str, Any]:

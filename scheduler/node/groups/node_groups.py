@@ -21,6 +21,7 @@ from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
 from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFiles
 from scheduler.launchers.rank_reports import RankReports
+from scheduler.launchers.script_copy import command_of_copy
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
@@ -173,9 +174,11 @@ class NodeGroups:
         environment, cwd = order.environment | marks, order.cwd
         output = OutputFiles(order.output, order.error, order.truncate)
         if order.script:
-            over_hosts = bool(order.hosts)
+            argv, over_hosts = order.argv, bool(order.hosts)
+            if order.text:
+                argv = command_of_copy(self._folders.shm(order.job), order.text, argv[1:])
             return launcher.start_script(
-                environment, order.argv, cwd=cwd, output=output, over_hosts=over_hosts
+                environment, argv, cwd=cwd, output=output, over_hosts=over_hosts
             )
         if not order.hosts:
             return launcher.start_mpiexec(

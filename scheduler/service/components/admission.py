@@ -25,6 +25,7 @@ from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_named, in_own_folder
+from scheduler.launchers.script_copy import check_script
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests.conditions import Conditions, Dependency, Term
@@ -38,7 +39,7 @@ from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.protocol.messages import Submission
 from scheduler.text.formats import format_time
 from scheduler.text.job_output import check_output_name
-from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text
+from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text, plain
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
@@ -406,6 +407,10 @@ def _check_text(submission: Submission) -> None:
     for field, most in _LONGEST.items():
         check_text(getattr(submission, field), field, most)
     check_arguments(submission.argv, submission.environment)
+    if submission.text:
+        if not submission.script:
+            raise ReshapeError("only a job script has a text: leave it out")
+        check_script(submission.text, plain(submission.argv[0]) if submission.argv else "it")
 
 
 def conditions_of(

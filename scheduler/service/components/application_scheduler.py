@@ -25,6 +25,7 @@ from scheduler.service.record.descriptions import describe, encode_summary, task
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because, told
 from scheduler.service.record.journal import Journal
+from scheduler.service.record.scripts import Scripts
 from scheduler.state.derived_jobs.arrays import last_number
 from scheduler.text.plain import (
     LONGEST_NAME,
@@ -51,10 +52,11 @@ class ApplicationScheduler:
         launches: dict[int, Launch],
         clock: Clock,
         admission: Admission,
+        scripts: Scripts,
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
         self._launches, self._clock = launches, clock
-        self._admission = admission
+        self._admission, self._scripts = admission, scripts
         self._next = journal.last_job() + 1
         self.last_submitted = self._last_submitted()
 
@@ -75,10 +77,10 @@ class ApplicationScheduler:
         ReshapeError : the job could never run, or may not, or the disk is full.
         """
         spec = self.request_of(submission)
-        self._journal.check_room()
+        self._journal.check_room(submission.text)
         number = self.last_submitted = self._next
         self._next += 1 if spec.array is None else 1 + spec.array.count
-        self._add_launch(number, submission)
+        self._add_launch(number, self._scripts.keep(number, submission))
         if spec.array is not None:  # its tasks have the numbers that follow
             self._journal.note_meta(LAST_JOB, str(self.last))
         if submission.key:
@@ -93,6 +95,7 @@ class ApplicationScheduler:
         tasks = self._core.jobs[own.array].spec.array
         assert tasks is not None
         submission = task_submission(self._launches[own.array].submission, own, tasks)
+        self._scripts.add(task.id, submission)
         self._add_launch(task.id, submission)
 
     def add_step(self, submission: m.Submission, spec: JobSpec) -> JobSubmitted:
@@ -128,9 +131,8 @@ class ApplicationScheduler:
         earlier = next((given for _, _, given in self._journal.jobs([number])), None)
         launch = self._launches.get(number)
         earlier = earlier if launch is None else launch.submission
-        if earlier is not None and _without_environment(earlier) != _without_environment(
-            submission
-        ):
+        given = _without_environment(self._scripts.named(submission))
+        if earlier is not None and _without_environment(earlier) != given:
             raise ReshapeError(
                 f"the submission key {submission.key!r} belongs to job {number}, which has another"
                 " request: use a new key"
@@ -212,7 +214,10 @@ class ApplicationScheduler:
         submission = self._launches[number].submission
         if submission.user != user:
             raise PermissionDenied(f"the submission of job {number} is for {submission.user} alone")
-        return submission
+        try:
+            return replace(submission, text=self._scripts.text(submission))
+        except LookupError as error:
+            raise ReshapeError(f"job {number}: {error}: cancel it and submit it anew") from None
 
     def submission_of(self, number: int) -> m.Submission:
         """Return the submission of a job that has not ended, as it was updated last."""
@@ -284,12 +289,13 @@ class ApplicationScheduler:
     # ------------------------------------------------------------------ ends
 
     def note_end(self, job: Job) -> None:
-        """Note the description of a job that has ended; its environment is not kept."""
+        """Note the description of an ended job; neither environment nor script is kept."""
         self._journal.note_summary(job.id, encode_summary(self._describe(job)))
         launch = self._launches.get(job.id)
         if launch is not None:
             kept = msgspec.structs.replace(launch.submission, environment={})
             self._journal.replace_submission(job.id, launch.token, kept)
+            self._scripts.drop(job.id, launch.submission)
 
     def forget(self, number: int) -> None:
         """Drop a job that has ended and left nothing: the journal holds it from now on."""

@@ -19,10 +19,12 @@ from scheduler.core.core import Core
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.replay.journal_reader import lost_submission
 from scheduler.service.components.agent_reports import SentCommands
 from scheduler.service.components.placements import Launch, Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path
+from scheduler.service.record.scripts import Scripts
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class JobStartup:
     Parameters
     ----------
     launches : job number -> how the job is started.
+    scripts : texts of job scripts.
     binding : nodes on which ranks are bound.
     kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
         walltime.
@@ -62,12 +65,13 @@ class JobStartup:
         monitor: SystemMonitor,
         directory: ServiceDirectory,
         launches: dict[int, Launch],
+        scripts: Scripts,
         binding: Binding = "none",
         kill_wait_s: float = GRACE_S,
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._reports = monitor.reports
-        self._launches = launches
+        self._launches, self._scripts = launches, scripts
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, launches, binding)
         self._sent = SentCommands(REPEAT_S)
@@ -377,11 +381,12 @@ class JobStartup:
         self._sent.forget(job.id, -1)  # what this start leaves is removed immediately, too
         submission, host = self._launches[job.id].submission, self.host_of(job)
         on_hosts = self.placements.hosts_of(job, group) if submission.script else hosts
+        argv, text = self._program(job.id)
         order = m.StartGroup(
             job=job.id,
             group=group,
             size=self.placements.size(job, group),
-            argv=submission.argv,
+            argv=argv,
             cwd=submission.cwd,
             environment=self._variables(job, group, role),
             output=output_path(submission.output, job.id, submission, host),
@@ -393,8 +398,18 @@ class JobStartup:
             cpus=self.placements.cpus(job, group).get(hosts[0], {}),
             own_folders=[str(self._directory.path)],
             script=submission.script,
+            text=text,
         )
         self._command(self.node_of(job, group), job.id, group, order)
+
+    def _program(self, job: int) -> tuple[list[str], str]:
+        """Program and arguments of a job, and the text of its script; without that it fails."""
+        submission = self._launches[job].submission
+        try:
+            return submission.argv, self._scripts.text(submission)
+        except LookupError as error:
+            log.error("job %d fails: %s", job, error)
+            return lost_submission().argv, ""
 
     def _variables(self, job: Job, group: int, role: str) -> dict[str, str]:
         """Return the environment of the processes of a group."""

@@ -147,7 +147,7 @@ def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Sub
 
 
 def submission_command(submission: m.Submission) -> str:
-    """Command that submits the same program, or the name of its script, with the main options."""
+    """Command that submits the same program or script with the main options."""
     options = {
         "-n": submission.processors,
         "--max": submission.max_processors,
@@ -158,9 +158,11 @@ def submission_command(submission: m.Submission) -> str:
         "--chdir": submission.cwd,
     }
     words = [text for name, value in options.items() if value for text in (name, str(value))]
-    if submission.script:  # its text is an argument, its path may be another one now
-        return f"reshape batch {shlex.join(words)} SCRIPT (of {plain(submission.name)})"
-    return plain(f"reshape submit {shlex.join([*words, '--', *submission.argv])}")
+    argv = submission.argv
+    if submission.script and not submission.text and argv[1:2] == ["-c"]:
+        return plain(f"reshape batch {shlex.join([*words, '--wrap', *argv[2:3]])}")
+    name = "batch" if submission.script else "submit"
+    return plain(f"reshape {name} {shlex.join([*words, '--', *argv])}")
 
 
 def label_of(job: Job) -> str:

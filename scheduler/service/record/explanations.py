@@ -41,6 +41,7 @@ from scheduler.protocol import messages as m
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
 from scheduler.text.formats import format_moment, noun
+from scheduler.text.plain import plain
 
 
 def because(reason: Reason, ahead_s: float) -> str:
@@ -132,7 +133,9 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
         case JobSubmitted():
             return f"submitted for {_request_text(what.spec, ahead_s)}"
         case JobUpdated():
-            return f"is updated to {_request_text(what.spec, ahead_s)}"
+            spec = what.spec
+            named = f"name {plain(spec.name)}, queue {spec.queue}, priority {spec.priority:g}"
+            return f"is updated to {_request_text(spec, ahead_s)}; {named}"
         case HoldChanged(hold=""):
             return "is released"
         case HoldChanged():

@@ -64,6 +64,8 @@ _POOLS = "SELECT name, record FROM pools ORDER BY rowid"
 _REMOVE_POOL = "DELETE FROM pools WHERE name=?"
 _SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
 _REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
+_SCRIPT = "INSERT OR REPLACE INTO scripts VALUES (?, ?)"
+_REMOVE_SCRIPT = "DELETE FROM scripts WHERE digest=?"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
 #: Free space below which submissions are refused.
@@ -216,6 +218,23 @@ class Journal(JournalReader):
         self._note(_JOB, job, token, _sealed_submission(job, token, submission))
         self._last_job = max(self._last_job, job)
 
+    def add_script(self, digest: str, text: str) -> None:
+        """Note the text of a job script; durable together with the submission that names it."""
+        self._note(_SCRIPT, digest, text.encode())
+
+    def remove_script(self, digest: str) -> None:
+        """Remove the text of a job script."""
+        self._note(_REMOVE_SCRIPT, digest)
+
+    def scripts(self) -> set[str]:
+        """Return the digests of the job scripts that the journal has."""
+        return {str(digest) for (digest,) in self.rows("SELECT digest FROM scripts")}
+
+    def script(self, digest: str) -> str | None:
+        """Return the text of a job script; None if the journal does not have it."""
+        row = next(self.rows("SELECT text FROM scripts WHERE digest=?", digest), None)
+        return None if row is None else bytes(row[0]).decode(errors="replace")
+
     def add_key(self, job: int, user: str, key: str) -> None:
         """Note the submission key of a job; durable together with its JobSubmitted."""
         self._note(_KEY, job, user, key)
@@ -260,17 +279,22 @@ class Journal(JournalReader):
         """Note the settings (JSON) that decisions follow from the next batch on."""
         self._note(_SETTINGS, self.batch + 1, settings)
 
-    def check_room(self) -> None:
+    def check_room(self, text: str = "") -> None:
         """Check that there is room for further jobs; it looks at the disk once in a turn.
+
+        Parameters
+        ----------
+        text : of the job script; with one it looks at the disk for each job.
 
         Raises
         ------
         JournalFullError : the disk is almost full.
         """
-        if self._has_room:
+        if self._has_room and not text:
             return
         free = free_bytes(self.path)
-        if free < RESERVE_BYTES:
+        # SQLite writes a text twice, and a character has up to 4 bytes.
+        if free < RESERVE_BYTES + 8 * len(text):
             raise JournalFullError(
                 f"the disk of {self.path} is full ({free:.0f} bytes are free): no job is accepted"
                 " until there is room"

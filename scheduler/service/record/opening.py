@@ -56,6 +56,7 @@ CREATE TABLE IF NOT EXISTS phases (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL
 CREATE TABLE IF NOT EXISTS facts (job INTEGER PRIMARY KEY, facts BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS keys (job INTEGER PRIMARY KEY, user TEXT NOT NULL,
                                  key TEXT NOT NULL, UNIQUE (user, key));
+CREATE TABLE IF NOT EXISTS scripts (digest TEXT PRIMARY KEY, text BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS memory (job INTEGER PRIMARY KEY, mib INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL,
                                     user TEXT NOT NULL, name TEXT NOT NULL,
@@ -232,8 +233,8 @@ def _make_private(path: Path) -> None:
 
 #: Tables in the order in which they are checked: those first on which the state depends.
 TABLES = (
-    *("meta", "site", "records", "jobs", "keys", "pools", "settings", "facts", "summaries"),
-    *("memory", "sums", "phases", "orders", "events"),
+    *("meta", "site", "records", "jobs", "keys", "scripts", "pools", "settings", "facts"),
+    *("summaries", "memory", "sums", "phases", "orders", "events"),
 )
 #: Records of ended jobs, which recovery does not read: table, what the seal covers, and a query.
 _SEALED = (

@@ -317,13 +317,15 @@ def test_the_hook_of_a_job_runs_before_its_remains_are_removed(desk: Desk, folde
 def test_a_job_that_has_ended_is_submitted_anew(desk: Desk) -> None:
     """Its record is complete and has no environment; the error names the command."""
     job = submit(desk, argv=["solve", "a b"], max_processors=2, hold=True, cwd="/tmp")
-    script = submit(desk, hold=True, script=True, name="job.sh")
+    script = submit(desk, hold=True, script=True, text="#!/bin/sh\n", argv=["job.sh", "a b"])
+    wrapped = submit(desk, hold=True, script=True, argv=["/bin/sh", "-c", "ls *", "wrap"])
     ask(desk, m.Cancel(job=job))
     ask(desk, m.Cancel(job=script))
+    ask(desk, m.Cancel(job=wrapped))
     command = "reshape submit -n 1 --max 2 --walltime 60s --chdir /tmp -- solve 'a b'"
     told = refusal(desk, m.RequeueJob(job=job))
     assert told.startswith(f"job {job} has ended already (CANCELLED)")
     assert told.endswith(f"submit it anew, as by {command}")
-    assert "reshape batch -n 1 --walltime 60s --chdir . SCRIPT (of job.sh)" in refusal(
-        desk, m.RequeueJob(job=script)
-    )
+    command = "reshape batch -n 1 --walltime 60s --chdir ."
+    assert refusal(desk, m.RequeueJob(job=script)).endswith(f"{command} -- job.sh 'a b'")
+    assert refusal(desk, m.RequeueJob(job=wrapped)).endswith(f"{command} --wrap 'ls *'")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from told import WAITS
 from waiting import wait_until
+
+from scheduler.launchers.script_copy import MOST_BYTES
+from scheduler.protocol import messages as m
+from scheduler.replay.journal_reader import reading
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=steps --mem=1G
@@ -88,3 +94,62 @@ def test_a_script_runs_once_on_the_processors_of_its_job(served: Any, command: A
         (served.work / "more").touch()
         assert following.stdout.read() == b"two\n"
     assert following.returncode == 0
+
+
+def kept_texts(served: Any) -> int:
+    """Number of texts of scripts in the journal."""
+    with reading(served.place.journal) as records:
+        return int(next(records.rows("SELECT count(*) FROM scripts"))[0])
+
+
+def test_a_large_script_is_kept_until_its_jobs_have_ended(served: Any, command: Any) -> None:
+    """The copy of the submission runs, also after a kill; one for all tasks of an array."""
+    path = served.work / "job.sh"
+    end = f'test -O "$0" && echo "last line $RESHAPE_ARRAY_TASK_ID $1"\n{WAITS[-1]}\n'
+    text = "#!/bin/bash\n" + "# text\n" * ((MOST_BYTES - len(end)) // 7 - 2) + end
+    path.write_text(text)
+    command("batch", "--hold", "job.sh", "one")
+    command("batch", "--hold", "--array", "3,5", "job.sh", "two")
+    path.write_text("#!/bin/false\n")
+    assert kept_texts(served) == 1
+    assert served.job(1).argv == ["job.sh", "one"]
+    path.write_text(f"{text}{'#' * 99}")
+    told = command("batch", "job.sh", code=1).stderr
+    assert f"job.sh has {path.stat().st_size} bytes, and a script has at most 4194304" in told
+    assert served.ask(m.ServerInfo()).queued == 2  # nothing of it is left
+
+    served.kill()
+    served.start(*served.options)
+    command("release", 1)
+    served.until(1, "RUNNING")
+    assert served.finish(1).state == "COMPLETED"
+    assert served.output(1) == "last line  one\n"
+    command("release", 2)
+    for task, index in ((3, 3), (4, 5)):
+        served.until(task, "RUNNING")
+        served.finish(task)
+        output = served.work / f"reshape-2_{index}.out"
+        assert output.read_text() == f"last line {index} two\n"
+    assert served.wait(2).state == "COMPLETED"
+    assert kept_texts(served) == 0
+    wait_until(lambda: not served.segments(), lambda: f"copies are left: {served.segments()}")
+
+
+def test_a_script_that_the_journal_has_lost_does_not_run(served: Any, command: Any) -> None:
+    (served.work / "job.py").write_text(f"#!{sys.executable}\nopen('ran', 'w')\n")
+    command("batch", "--hold", "job.py")
+    served.kill()
+    with closing(sqlite3.connect(served.place.journal)) as journal, journal:
+        journal.execute("UPDATE scripts SET text=x'2321'")
+    served.start(*served.options)
+    command("release", 1)
+    assert served.wait(1).state == "FAILED"
+    assert not (served.work / "ran").exists()
+
+
+def test_the_interpreter_of_a_script_must_be_there(served: Any, command: Any) -> None:
+    (served.work / "job").write_text("#!/usr/bin/no-such-shell\n")
+    assert "no program /usr/bin/no-such-shell" in command("batch", "job", code=1).stderr
+    (served.work / "job").write_text("#!/usr/bin/tail -n1\nthe last line\n")
+    command("batch", "--wait", "job")  # of any interpreter
+    assert served.output(1) == "the last line\n"

@@ -10,6 +10,7 @@ from command_line import invoke
 from reshape.errors import ReshapeError
 from scheduler.client.scripts.script_file import read_script, wrapped
 from scheduler.client.scripts.slurm_options import SBATCH, processors, tasks, translated
+from scheduler.launchers.script_copy import MOST_BYTES
 
 SCRIPT = """#!/bin/bash -e
 # A comment, and an empty line.
@@ -38,41 +39,24 @@ def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None
     assert script.ignored == ["--mem=4G"]
     assert script.sizes == {"cpus-per-task": 2}
     assert script.late == [9]
-    path = str(tmp_path / "job.sh")
-    assert script.command(["a"]) == ["/bin/bash", "-e", "-c", SCRIPT, path, "a"]
+    assert script.argv(["a"]) == [str(tmp_path / "job.sh"), "a"]
+    assert script.text == SCRIPT
 
 
-@pytest.mark.parametrize(
-    ("first", "command"),
-    [
-        ("#!/usr/bin/env python3", ["/usr/bin/env", "python3", "-c", "TEXT", "x"]),
-        ("#! /usr/bin/perl -w", ["/usr/bin/perl", "-w", "PATH", "x"]),
-        ("#!/bin/sh", ["/bin/sh", "-c", "TEXT", "PATH", "x"]),
-    ],
-)
-def test_scripts_of_other_interpreters(tmp_path: Path, first: str, command: list[str]) -> None:
-    path = write(tmp_path, f"{first}\n")
-    told = [
-        {f"{first}\n": "TEXT", str(path): "PATH"}.get(word, word)
-        for word in read_script(path).command(["x"])
-    ]
-    assert told == command
+def test_a_wrapped_command_is_run_by_the_shell() -> None:
+    assert wrapped("echo a").argv([]) == ["/bin/sh", "-c", "echo a", "wrap"]
 
 
-def test_a_wrapped_command_is_a_script_of_the_shell() -> None:
-    assert wrapped("echo a").command([]) == ["/bin/sh", "-c", "#!/bin/sh\necho a\n", "wrap"]
-
-
-def test_a_script_that_is_no_argument_is_refused(tmp_path: Path) -> None:
-    """The limit is that of the system, in bytes; what reads its file has none."""
-    text = "# " + "\u00e9" * 65_000
-    read_script(write(tmp_path, f"#!/bin/sh\n{text}")).command([])
-    longer = text + " " * 1100
-    with pytest.raises(
-        ReshapeError, match=r"job\.sh has 131112 bytes, and a script has at most 131"
-    ):
-        read_script(write(tmp_path, f"#!/bin/sh\n{longer}")).command([])
-    read_script(write(tmp_path, f"#!/usr/bin/perl\n{longer}")).command([])
+def test_a_script_is_as_large_as_slurm_permits(tmp_path: Path) -> None:
+    """The limit is in bytes, and no more than that is read."""
+    start, character = "#!/bin/sh\n", "\u00e9"
+    text = start + character * ((MOST_BYTES - len(start)) // 2)
+    assert read_script(write(tmp_path, text)).text == text
+    refused = r"job\.sh has 4194306 bytes, and a script has at most 4194304: put data"
+    with pytest.raises(ReshapeError, match=refused):
+        read_script(write(tmp_path, text + character))
+    with pytest.raises(ReshapeError, match=r"/dev/zero has 4194305 bytes"):
+        read_script(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +66,7 @@ def test_a_script_that_is_no_argument_is_refused(tmp_path: Path) -> None:
         ("echo a\n", "does not begin with an interpreter"),
         ("#!\n", "does not begin with an interpreter"),
         (b"#!/bin/sh\n\xff\n", "is not UTF-8 text"),
+        ("#!/bin/sh\necho\n\0", r"job\.sh:3: a script is a text without null characters"),
         ("#!/bin/sh\n\n#SBATCH --ntaks=3\n", r"job\.sh:3: sbatch has no option --ntaks.*ntasks"),
         ("#!/bin/sh\n#SBATCH --ntasks\n", r"job\.sh:2: --ntasks needs a value"),
         ("#!/bin/sh\n#SBATCH --nodes=0\n", r"job\.sh:2: --nodes: expected a number >= 1"),
