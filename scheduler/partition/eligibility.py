@@ -234,8 +234,7 @@ class Eligibility:
         others = sum(term.met is None for term in dependency.terms) - 1
         text = f"waits for job {{other}} {_WAITS[term.kind]}"
         if others:
-            more = "or for any of {others} more" if dependency.any_of else "and for {others} more"
-            text = f"{text}, {more}"
+            text += f", {'or' if dependency.any_of else 'and'} for {{others}} more"
         return Reason("Dependency", text, {**facts, "other": term.job, "others": others})
 
 
