@@ -7,6 +7,7 @@ neither empty nor a comment. Those of ``#SBATCH`` are translated (`slurm_options
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from scheduler.client.scripts.slurm_options import translated
 from scheduler.launchers.script_copy import MOST_BYTES, check_script, check_size
 
 OWN, SLURM = "#RESHAPE", "#SBATCH"
+_OPTIONS = re.compile(rf"^({OWN}|{SLURM}) (.*)$", re.MULTILINE)
+#: The begin of a line that is neither empty nor a comment.
+_COMMAND = re.compile(r"^[^\S\n]*[^\s#]", re.MULTILINE)
 
 
 class JobScript(NamedTuple):
@@ -122,10 +126,8 @@ def _with_options(path: str, text: str) -> JobScript:
 
 def _option_lines(text: str) -> Iterator[tuple[int, str, str, bool]]:
     """Yield number, prefix and rest of each line with options, and whether it is too late."""
-    has_begun = False
-    for number, line in enumerate(text.split("\n"), 1):
-        prefix = next((each for each in (OWN, SLURM) if line.startswith(f"{each} ")), None)
-        if prefix is not None:
-            yield number, prefix, line[len(prefix) :], has_begun
-        elif line.strip() and not line.lstrip().startswith("#"):
-            has_begun = True
+    command = _COMMAND.search(text)
+    begin = len(text) if command is None else command.start()
+    for line in _OPTIONS.finditer(text):
+        at = line.start()
+        yield text.count("\n", 0, at) + 1, line[1], line[2], at > begin
