@@ -126,6 +126,7 @@ class StartGroup(MessageBase):
     error : file for the standard error; "": that of the output.
     text : contents of a script that the agent copies, for which `argv` has the name and arguments;
         "": it runs `argv`.
+    wrapper : program and arguments that start a script, whose command follows; []: none.
     """
 
     job: int
@@ -144,6 +145,7 @@ class StartGroup(MessageBase):
     script: bool = False
     error: str = ""
     text: str = ""
+    wrapper: list[str] = []
 
 
 class StartProxy(MessageBase):

@@ -50,6 +50,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     text : contents of a job script, which are copied; `argv` has its name and its arguments then.
         "": `argv` is run. In the journal it is the digest of the contents
         (`scheduler.service.record.scripts`).
+    wrapper : program and arguments that start a job script, whose command follows; []: none.
     signal : signal before the end of the walltime, as `scheduler.model.requests.signals` reads it;
         "": none.
     ignored : options of the job script that have no effect; "": none.
@@ -90,6 +91,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     kill_on_invalid: bool = False
     script: bool = False
     text: str = ""
+    wrapper: list[str] = []
     array: str = ""
     error: str = ""
     signal: str = ""

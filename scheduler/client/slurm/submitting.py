@@ -72,8 +72,8 @@ def sbatch(words: Sequence[str]) -> int:
     fields |= _environment(named.get("export"))
     with Client() as service:
         submission = script_submission(script, rest[1:], _with_queue(service, fields))
-    submission.argv = variables.command(
-        submission.argv,
+    submission.wrapper = variables.command(
+        [],
         tasks(sizes),
         sizes.get("cpus-per-task", 0),
         submission.name,

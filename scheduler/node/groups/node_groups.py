@@ -177,6 +177,7 @@ class NodeGroups:
             argv, over_hosts = order.argv, bool(order.hosts)
             if order.text:
                 argv = command_of_copy(self._folders.shm(order.job), order.text, argv[1:])
+            argv = [*order.wrapper, *argv]
             return launcher.start_script(
                 environment, argv, cwd=cwd, output=output, over_hosts=over_hosts
             )

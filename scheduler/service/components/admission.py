@@ -406,10 +406,19 @@ def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
     for field, most in _LONGEST.items():
         check_text(getattr(submission, field), field, most)
-    check_arguments(submission.argv, submission.environment)
+    check_arguments([*submission.wrapper, *submission.argv], submission.environment)
+
+
+def check_job_script(submission: Submission) -> None:
+    """Check the text of a job script that is submitted.
+
+    Raises
+    ------
+    ReshapeError : it cannot be run, or the submission is not that of a job script.
+    """
+    if submission.text and not submission.script:
+        raise ReshapeError("only a job script has a text: leave it out")
     if submission.text:
-        if not submission.script:
-            raise ReshapeError("only a job script has a text: leave it out")
         check_script(submission.text, plain(submission.argv[0]) if submission.argv else "it")
 
 

@@ -16,7 +16,7 @@ from scheduler.model.job import FINAL, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_format import LAST_JOB
 from scheduler.replay.journal_reader import Facts, lost_submission
-from scheduler.service.components.admission import Admission, conditions_of
+from scheduler.service.components.admission import Admission, check_job_script, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.placements import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler
@@ -77,6 +77,7 @@ class ApplicationScheduler:
         ReshapeError : the job could never run, or may not, or the disk is full.
         """
         spec = self.request_of(submission)
+        check_job_script(submission)
         self._journal.check_room(submission.text)
         number = self.last_submitted = self._next
         self._next += 1 if spec.array is None else 1 + spec.array.count

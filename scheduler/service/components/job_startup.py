@@ -399,6 +399,7 @@ class JobStartup:
             own_folders=[str(self._directory.path)],
             script=submission.script,
             text=text,
+            wrapper=submission.wrapper,
         )
         self._command(self.node_of(job, group), job.id, group, order)
 
