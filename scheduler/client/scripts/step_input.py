@@ -101,7 +101,7 @@ def _feed(file: int, put: int) -> None:
     """Copy a file that grows into a pipe, until it is complete or the pipe has no reader."""
     os.dup2(file, 0)
     os.dup2(put, 1)
-    os.closerange(2, max(file, put) + 100)  # whoever reads the output of the program waits for them
+    os.closerange(2, max(file, put) + 100)  # readers of the output wait until they are closed
     poll = select.poll()
     poll.register(1, 0)
     with suppress(OSError):
