@@ -45,8 +45,8 @@ def application(
     verify : compare checksums of all registered arrays before and after each move; the setting of
         the service if None.
     spare_bytes : memory that a process may keep for the next resize beside its data; 0: none, and
-        resizes take several times longer. None: what its largest resize has needed, in which old
-        and new data exist at the same time.
+        resizes of large arrays take about twice as long. None: what its largest resize has
+        needed, in which old and new data exist at the same time.
 
     Raises
     ------
