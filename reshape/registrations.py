@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, DTypeLike
 from redistribution import Cuts
 from reshape.data.arrays import Array, Declaration, declare
 from reshape.data.job_context import JobContext
+from reshape.data.mapped_files import Order
 from reshape.data.ragged import Items
-from reshape.data.segments import Order
 from reshape.data.sparse import Csr, declare_csr
 from reshape.data.stencils import BlockArray, declare_blocks
 from reshape.errors import ReshapeError

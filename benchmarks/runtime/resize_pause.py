@@ -21,34 +21,31 @@ pause, because the job computes meanwhile.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
 
 import numpy as np
 
+from scheduler import Client, JobHandle
+from scheduler.protocol.command_messages import ResizeInfo
 
-def reshape_command(*arguments: str) -> Any:
-    """Run the command of this Python; return its output, decoded with --json."""
+
+def reshape_command(*arguments: str) -> None:
+    """Run the command of this Python."""
     command = [sys.executable, "-m", "reshape", *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout) if "--json" in arguments else done.stdout
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def resizes(place: tuple[str, ...], job: int) -> list[dict[str, Any]]:
-    """Return the resizes of a job that are done."""
-    info = reshape_command("info", *place, str(job), "--json")
-    return [resize for resize in info["resizes"] if resize["outcome"] == "done"]
+def wait_for(job: JobHandle, count: int) -> list[ResizeInfo]:
+    """Wait until this many resizes are done, and return them.
 
-
-def wait_for(place: tuple[str, ...], job: int, count: int) -> list[dict[str, Any]]:
-    """Wait until this many resizes are done."""
+    The request takes a millisecond: a command that asked every 0.2 s would occupy one core.
+    """
     deadline = time.monotonic() + 120
-    while len(done := resizes(place, job)) < count:
+    while len(done := [r for r in job.info().resizes if r.outcome == "done"]) < count:
         if time.monotonic() > deadline:
             raise SystemExit(f"only {len(done)} of {count} resizes within 120 s")
         time.sleep(0.2)
@@ -86,44 +83,46 @@ def memcpy_ms(size: int) -> float:
 def measure(mib: int, verify: bool, messages: bool, spares: bool) -> None:
     """Expand a job twice, contract it twice, expand it again, and print the table."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as outputs:
-        place = ("--dir", folder)
         serve = ("--processors", "6", "--scenario", "fcfs-pr", "--background")
-        reshape_command("serve", *place, *serve, *(["--verify"] if verify else []))
+        reshape_command("serve", "--dir", folder, *serve, *(["--verify"] if verify else []))
         try:
-            output = ("--output", f"{outputs}/out")
-            size = ("-n", "2", "--max", "6", "--topology", "arbitrary:step=2", "--walltime", "10")
             start = ("-c", BY_MESSAGES) if messages else ("-m", "apps.synthetic")
             if not spares:
                 start = ("-c", WITHOUT_SPARES)
             program = (sys.executable, *start, "--mib", str(mib), "--alpha", "0.95")
             length = ("--iterations", "200", "--seconds", "0.5")
-            submitted = reshape_command(
-                "submit", *place, *size, *output, "--json", "--", *program, *length
-            )
-            job = submitted["job"]
-            wait_for(place, job, 2)
-            rigid = (sys.executable, "-m", "apps.synthetic", "--mib", "0", "--seconds", "0.1")
-            reshape_command("submit", *place, "-n", "4", "--walltime", "1", *output, "--", *rigid)
+            with Client(folder) as service:
+                job = service.submit(
+                    [*program, *length],
+                    processors=2,
+                    max_processors=6,
+                    topology="arbitrary:step=2",
+                    walltime=600,
+                    output=f"{outputs}/resizable",
+                )
+                wait_for(job, 2)
+                rigid = (sys.executable, "-m", "apps.synthetic", "--mib", "0", "--seconds", "0.1")
+                service.submit(rigid, processors=4, walltime=60, output=f"{outputs}/rigid")
+                done = wait_for(job, 6)
             how = f"{'by messages' if messages else 'in memory'}, "
             how += f"{'with' if verify else 'no'} checksums, {'with' if spares else 'no'} spares"
-            table(wait_for(place, job, 6), mib, how)
+            table(done, mib, how)
         finally:
-            reshape_command("stop", *place, "--kill")
+            reshape_command("stop", "--dir", folder, "--kill")
 
 
-def table(rows: list[dict[str, Any]], mib: int, how: str) -> None:
+def table(rows: list[ResizeInfo], mib: int, how: str) -> None:
     """Print the phases in milliseconds."""
     print(f"pause of a resize, ms; {mib} MiB registered, {how}, {os.cpu_count()} cores")
-    names = ("join", "plan", "move", "resume")
-    headings = (*names, "sum", "memcpy")
+    headings = ("join", "plan", "move", "resume", "sum", "memcpy")
     print(f"{'resize':>8}", *(f"{n:>8}" for n in headings), f"{'MiB moved':>10} {'MiB spare':>10}")
     for row in rows:
-        phases = [1000 * row[f"{name}_s"] for name in names]
-        phases += [sum(phases), memcpy_ms(row["moved_bytes"])]
+        phases = [1000 * each for each in (row.join_s, row.plan_s, row.move_s, row.resume_s)]
+        phases += [sum(phases), memcpy_ms(row.moved_bytes)]
         print(
-            f"{row['old']:>4}->{row['new']:<2}",
+            f"{row.old:>4}->{row.new:<2}",
             *(f"{phase:8.1f}" for phase in phases),
-            f"{row['moved_bytes'] / 2**20:10.1f} {row['spare_bytes'] / 2**20:10.1f}",
+            f"{row.moved_bytes / 2**20:10.1f} {row.spare_bytes / 2**20:10.1f}",
         )
 
 

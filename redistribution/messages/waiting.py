@@ -17,18 +17,20 @@ from mpi4py import MPI
 
 # A rank that has waited this long yields its core, and after some more time it sleeps, in seconds.
 # A rank that only yields counts as running, and the scheduler would let the ranks it waits for
-# share another core. Between two sleeps the rank tests its requests for AWAKE_S: with ten times as
-# much, the move of a resize from 4 to 6 ranks on 2 cores took twice as long.
+# share another core.
 YIELD_AFTER_S = 2e-5
 SLEEP_AFTER_S = 2e-4
-SLEEP_S = 2e-5
-AWAKE_S = 3e-6
+# It sleeps for this fraction of the time that it has waited, but not longer.
+SLEEP_FRACTION = float(os.environ.get("X_F", 0.1))
+LONGEST_SLEEP_S = float(os.environ.get("X_L", 2e-4))
 
 # Small messages arrive within fewer tests than this; they are made without reading the clock.
 _TESTS_WITHOUT_CLOCK = 16
 
-# A test that takes this many times as long as the shortest one did work for a message.
+# A test that takes this many times as long as the shortest one, and this many seconds, did work
+# for a message. After a sleep every test takes microseconds, because the caches are cold.
 _WORK_FACTOR = 2
+WORK_S = float(os.environ.get("X_W", 1e-5))
 
 
 _T = TypeVar("_T")
@@ -68,7 +70,7 @@ class Backoff:
         ended = time.perf_counter()
         spent = ended - began
         self._shortest = min(self._shortest, spent)
-        if spent > _WORK_FACTOR * self._shortest:
+        if spent > max(_WORK_FACTOR * self._shortest, WORK_S):
             self._idle_since = ended
         return completed
 
@@ -80,7 +82,6 @@ class Backoff:
         """Return at once, yield the core or sleep, depending on how long the rank has been idle."""
         idle = time.perf_counter() - self._idle_since
         if idle > SLEEP_AFTER_S:
-            time.sleep(SLEEP_S)
-            self._idle_since = time.perf_counter() - SLEEP_AFTER_S + AWAKE_S
+            time.sleep(min(SLEEP_FRACTION * idle, LONGEST_SLEEP_S))
         elif idle > YIELD_AFTER_S:
             os.sched_yield()

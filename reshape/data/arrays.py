@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated, balanced_grid
-from reshape.data.segments import Order, RankMemory, Segment
+from reshape.data.mapped_files import Order
+from reshape.data.segments import RankMemory, Segment
 from reshape.data.whole import gather, save
 from reshape.errors import ReshapeError
 from reshape.topology import nearly_square

@@ -9,30 +9,24 @@ host that folder is.
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
-import mmap
 import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from reshape.data import mapped_files
+from reshape.data.mapped_files import Mapping, Order
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, remove_file
 
-Order = Literal["C", "F"]
-
 log = logging.getLogger(__name__)
-# MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 does not define. It takes three quarters of
-# the time of MAP_POPULATE.
-_POPULATE_WRITE = 23
-_PIECE = 1 << 20
 
 #: Suffix of a file without data, whose memory is kept for the next resize.
 SPARE = ".spare"
@@ -71,7 +65,7 @@ class Segment:
 
     array: NDArray[Any]
     path: Path | None
-    mapping: mmap.mmap | None = None
+    mapping: Mapping | None = None
 
     @property
     def outlives(self) -> bool:
@@ -132,7 +126,7 @@ def create(
     except OSError as error:
         _warn_once(folder, error.strerror or str(error))
         return Segment(np.zeros(shape, dtype, order), None)
-    return Segment(np.ndarray(shape, dtype, mapping, order=order), folder / file, mapping)
+    return Segment(mapping.array(shape, dtype, order), folder / file, mapping)
 
 
 def reopen(
@@ -151,8 +145,12 @@ def reopen(
         descriptor = _open_checked(memory.folder, memory.file_name(name), size, os.O_RDWR)
     except (ReshapeError, OSError) as error:
         raise ReshapeError(f"cannot restart: {error}; submit the job again") from None
-    mapping = _mapped(descriptor)
-    array = np.ndarray(shape, dtype, mapping, order=order)
+    try:
+        mapping = mapped_files.map_file(descriptor, os.fstat(descriptor).st_size, writable=True)
+    finally:
+        os.close(descriptor)
+    mapped_files.populate(mapping)
+    array = mapping.array(shape, dtype, order)
     return Segment(array, memory.folder / memory.file_name(name), mapping)
 
 
@@ -171,13 +169,13 @@ def view(
         return np.zeros(shape, dtype, order)
     descriptor = _open_checked(memory.folder, memory.file_name(name), size, os.O_RDONLY)
     try:
-        mapping = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        mapping = mapped_files.map_file(descriptor, size, writable=False)
     finally:
         os.close(descriptor)
-    return np.ndarray(shape, dtype, mapping, order=order)  # the array keeps the mapping alive
+    return mapping.array(shape, dtype, order)  # the array keeps the mapping alive
 
 
-def prepare(folder: Path, size: int) -> tuple[int, mmap.mmap]:
+def prepare(folder: Path, size: int) -> tuple[int, Mapping]:
     """Create a file without a name, all of whose pages are present and mapped.
 
     A thread may call this: the other threads of the process are not held up.
@@ -195,15 +193,10 @@ def prepare(folder: Path, size: int) -> tuple[int, mmap.mmap]:
         flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
         descriptor = os.open(".", flags, 0o600, dir_fd=directory)
     try:
-        _check_room(descriptor, size)
-        os.posix_fallocate(descriptor, 0, size)
-        mapping = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED)
-        for start in range(0, size, _PIECE):  # madvise holds the interpreter lock
-            mapping.madvise(_POPULATE_WRITE, start, min(_PIECE, size - start))
+        return descriptor, mapped_files.new_memory(descriptor, size)
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, mapping
 
 
 def sweep(folder: Path, keep_epoch: int | None = None, *, spares: bool = True) -> None:
@@ -245,42 +238,13 @@ def _open_checked(folder: Path, file: str, size: int, flags: int) -> int:
     return descriptor
 
 
-def _allocate(directory: int, file: str, size: int) -> mmap.mmap:
-    """Create a segment with all its pages.
-
-    A full file system must cause an error here, not a SIGBUS when the array is used.
-    """
+def _allocate(directory: int, file: str, size: int) -> Mapping:
+    """Create a segment with all its pages."""
     descriptor = open_file(directory, file, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        _check_room(descriptor, size)
-        os.posix_fallocate(descriptor, 0, size)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return _mapped(descriptor)
-
-
-def _mapped(descriptor: int) -> mmap.mmap:
-    """Map a file with all its pages, so that no page fault delays their first use; close it."""
-    try:
-        mapping = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED)
-        try:
-            mapping.madvise(_POPULATE_WRITE)
-        except OSError:  # the kernel is older than Linux 5.14
-            mapping = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        return mapping
+        return mapped_files.new_memory(descriptor, size)
     finally:
         os.close(descriptor)
-
-
-def _check_room(descriptor: int, size: int) -> None:
-    """Raise OSError at once if the file system has less room.
-
-    An allocation that fails later would take that room from all other processes for a while.
-    """
-    space = os.fstatvfs(descriptor)
-    if space.f_blocks and space.f_bavail * space.f_frsize < size:  # without blocks: no limit
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @lru_cache

@@ -19,7 +19,6 @@ resizes has needed for the old and the new local parts together.
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import sys
 import time
@@ -28,11 +27,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from reshape.data import segments
-from reshape.data.segments import Order, RankMemory, Segment, bytes_of
+from reshape.data.mapped_files import Mapping, Order
+from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
 
@@ -57,7 +56,7 @@ class _Spare:
     descriptor : of a prepared file, which has no name yet; -1 if there is none.
     """
 
-    mapping: mmap.mmap
+    mapping: Mapping
     kept: Segment | None = None
     descriptor: int = -1
 
@@ -101,7 +100,7 @@ class Spares:
     @property
     def nbytes(self) -> int:
         """Bytes of all spare segments."""
-        return sum(len(spare.mapping) for spare in self._spares)
+        return sum(spare.mapping.size for spare in self._spares)
 
     # ------------------------------------------------------------ before a resize
 
@@ -154,7 +153,7 @@ class Spares:
         for spare in sorted(fits, key=_length):
             self._spares.remove(spare)
             if self._give_name(spare, memory, name):
-                array = np.ndarray(shape, dtype, spare.mapping, order=order)
+                array = spare.mapping.array(shape, dtype, order)
                 assert memory.folder is not None
                 path = memory.folder / memory.file_name(name)
                 return Segment(array, path, spare.mapping)
@@ -267,7 +266,7 @@ class Spares:
 
 
 def _length(spare: _Spare) -> int:
-    return len(spare.mapping)
+    return spare.mapping.size
 
 
 def _fits(spare: _Spare, size: int) -> bool:
@@ -276,4 +275,4 @@ def _fits(spare: _Spare, size: int) -> bool:
 
 def _bytes_in(live: Sequence[Segment]) -> int:
     """Bytes of the files of segments."""
-    return sum(0 if s.mapping is None else len(s.mapping) for s in live)
+    return sum(0 if s.mapping is None else s.mapping.size for s in live)

@@ -18,7 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Blocks, Layout
 from reshape.data.arrays import Array, Declaration, declare
-from reshape.data.segments import Order, Segment
+from reshape.data.mapped_files import Order
+from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f8", "<c16", "i1"])
-def test_contents_outlive_the_process(folder: Path, order: segments.Order, dtype: str) -> None:
+def test_contents_outlive_the_process(folder: Path, order: Order, dtype: str) -> None:
     code = (
         "import os, signal, numpy as np; from pathlib import Path;"
         "from reshape.data import segments;"

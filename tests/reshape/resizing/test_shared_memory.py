@@ -54,7 +54,7 @@ def test_all_ranks_agree_which_of_them_share_memory(
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_view_of_a_segment_is_read_only_and_current(
-    tmp_path: Path, order: segments.Order
+    tmp_path: Path, order: Order
 ) -> None:
     own = segments.create(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
     view = segments.view(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
