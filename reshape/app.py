@@ -343,6 +343,8 @@ class Application(Reports):
 
             address, self._address = self._address, None
             join_job(job, address)
+            if self._link is not None:
+                self._link.close()
         return self._steps(job, loop, is_next)
 
     def _begin_iterations(self, job: JobContext) -> None:

@@ -8,20 +8,23 @@ those that it waits for by milliseconds. Therefore the ranks sleep while they wa
 from __future__ import annotations
 
 import pickle
+import struct
 import time
 from collections.abc import Callable
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 from mpi4py import MPI
 
 from redistribution.messages.waiting import wait
 from reshape.errors import ReshapeError
 
 _T = TypeVar("_T")
-_LATER_BYTES = 65536  # more than the name of a port or a reason takes
-_SLEEP_S = 0.005
+
+# Bytes of a value that travel with its length; what is longer follows in a second message.
+_AT_ONCE = 504
+_LENGTH = struct.Struct("q")
+_IDLE_SLEEP_S = 0.002
 
 
 class RolledBackError(ReshapeError):
@@ -39,24 +42,26 @@ def agree(comm: MPI.Intracomm, why: str) -> None:
     ------
     RolledBackError : on every rank, with the reason of the lowest rank that has one.
     """
-    for reason in _gathered(comm, why.encode()):
+    for reason in _gathered(comm, why.encode(), 0):
         if reason:
             raise RolledBackError(reason.decode())
 
 
 def all_values(comm: MPI.Intracomm, value: _T) -> list[_T]:
     """Collective over comm. Return the small value of each rank, in the order of the ranks."""
-    return [pickle.loads(data) for data in _gathered(comm, pickle.dumps(value))]
+    return [pickle.loads(data) for data in _gathered(comm, pickle.dumps(value), _AT_ONCE)]
 
 
 def value_of(comm: MPI.Intracomm, value: _T, root: int) -> _T:
     """Collective over comm. Return on all ranks the small value of the rank `root`."""
     data = pickle.dumps(value) if comm.rank == root else b""
-    size = np.array([len(data)], np.int64)
-    wait([comm.Ibcast(size, root)])
-    buffer = bytearray(data) if comm.rank == root else bytearray(size[0])
-    wait([comm.Ibcast([buffer, MPI.BYTE], root)])
-    answer: _T = pickle.loads(buffer)
+    first = _first(data, _AT_ONCE)
+    wait([comm.Ibcast([first, MPI.BYTE], root)])
+    (length,) = _LENGTH.unpack_from(first)
+    rest = bytearray(data[_AT_ONCE:] if comm.rank == root else max(length - _AT_ONCE, 0))
+    if length > _AT_ONCE:
+        wait([comm.Ibcast([rest, MPI.BYTE], root)])
+    answer: _T = pickle.loads(first[_LENGTH.size :][:length] + rest)
     return answer
 
 
@@ -65,29 +70,38 @@ def barrier(comm: MPI.Intracomm) -> None:
     wait([comm.Ibarrier()])
 
 
-def _gathered(comm: MPI.Intracomm, data: bytes) -> list[bytes]:
-    """Collective over comm. Return the bytes of each rank."""
-    sizes = np.empty(comm.size, np.int64)
-    wait([comm.Iallgather(np.array([len(data)], np.int64), sizes)])
-    ends = list(accumulate(sizes.tolist(), initial=0))
-    if not ends[-1]:  # no rank has a reason to roll back
-        return [b""] * comm.size
-    gathered = bytearray(ends[-1])
-    wait([comm.Iallgatherv([data, MPI.BYTE], [gathered, sizes.tolist(), ends[:-1], MPI.BYTE])])
-    return [bytes(gathered[a:b]) for a, b in pairwise(ends)]
-
-
 def wait_on_first_rank(comm: MPI.Intracomm, find: Callable[[], _T]) -> _T:
-    """Collective over comm. Return on all ranks what `find` returns on rank 0.
+    """Collective over comm. Return on all ranks what `find` returns on rank 0, perhaps in hours.
 
     The other ranks sleep meanwhile, because other processes use the same processors.
     """
-    buffer = bytearray(_LATER_BYTES)
-    if comm.rank == 0:
-        result = pickle.dumps(find())
-        buffer[: len(result)] = result
-    request = comm.Ibcast([buffer, MPI.BYTE], root=0)
-    while not request.Test():
-        time.sleep(_SLEEP_S)
-    answer: _T = pickle.loads(buffer)
+    result: Any = find() if comm.rank == 0 else None
+    found = comm.Ibcast([bytearray(1), MPI.BYTE], root=0)
+    while comm.rank != 0 and not found.Test():
+        time.sleep(_IDLE_SLEEP_S)
+    wait([found])
+    answer: _T = value_of(comm, result, root=0)
     return answer
+
+
+def _gathered(comm: MPI.Intracomm, data: bytes, at_once: int) -> list[bytes]:
+    """Collective over comm. Return the bytes of each rank; `at_once` of them need one call."""
+    size = _LENGTH.size + at_once
+    gathered = bytearray(comm.size * size)
+    wait([comm.Iallgather([_first(data, at_once), MPI.BYTE], [gathered, size, MPI.BYTE])])
+    firsts = [gathered[rank * size : (rank + 1) * size] for rank in range(comm.size)]
+    lengths = [_LENGTH.unpack_from(first)[0] for first in firsts]
+    parts = [bytes(first[_LENGTH.size :][:n]) for first, n in zip(firsts, lengths, strict=True)]
+    sizes = [max(n - at_once, 0) for n in lengths]
+    if not any(sizes):
+        return parts
+    ends = list(accumulate(sizes, initial=0))
+    rest = bytearray(ends[-1])
+    wait([comm.Iallgatherv([data[at_once:], MPI.BYTE], [rest, sizes, ends[:-1], MPI.BYTE])])
+    return [part + rest[a:b] for part, (a, b) in zip(parts, pairwise(ends), strict=True)]
+
+
+def _first(data: bytes, at_once: int) -> bytearray:
+    """Length of the data and its first bytes, filled up with zeros."""
+    first = _LENGTH.pack(len(data)) + data[:at_once]
+    return bytearray(first.ljust(_LENGTH.size + at_once, b"\0"))

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from redistribution import Layout, Plan, checksum
+from redistribution.messages.waiting import wait
 from reshape.data import segments
 from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
@@ -131,6 +132,8 @@ def relay(
 ) -> tuple[list[Move], tuple[int, ...]]:
     """Collective over comm. Move all arrays from the ranks `sources` to the ranks `targets`.
 
+    Also a barrier: all ranks have moved and verified their data when it returns.
+
     Returns
     -------
     the moves, and the ranks that continue, in their new order.
@@ -156,11 +159,12 @@ def relay(
                 for move in moves:
                     move.plan = plan_of(comm, move.plan.source, move.target, sources, order, reach)
         with timed(outcome, "move_s"):
-            allocate(job, comm, moves, outcome.serial)
-            exchange(job, comm, moves, reach)
+            allocate(job, comm, moves, outcome.serial, reach)
+            exchange(comm, moves, reach)
             if job.verify:
                 verify(comm, moves)
             receive(job, comm, moves)
+            barrier(comm)
     except RolledBackError:
         abandon(job, moves, comm.rank in sources)
         raise
@@ -202,12 +206,14 @@ def plan_of(
     return made
 
 
-def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
-    """Collective over comm. Allocate the new local parts that differ; the old ones stay.
+def allocate(
+    job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int, reach: Reach
+) -> None:
+    """Collective over comm. Allocate the new local parts that differ, and map the old ones.
 
     Raises
     ------
-    RolledBackError : a rank has no memory for them.
+    RolledBackError : a rank has no memory for them, or cannot map a segment of another one.
     """
     why = ""
     try:
@@ -219,6 +225,11 @@ def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch:
                 move.segment = new_segment(job, move.array.declaration, move.target, epoch, process)
     except (MemoryError, ReshapeError) as error:
         why = f"no memory for the new layout on rank {comm.rank}: {error}"
+    try:
+        for move in moves:
+            move.sources = map_sources(job, comm, move.array, move.plan, reach.epoch)
+    except (OSError, ReshapeError) as error:
+        why = why or f"rank {comm.rank} cannot map the data of other processes: {error}"
     agree(comm, why)
 
 
@@ -231,25 +242,10 @@ def new_segment(
     return job.spares.segment(memory, declaration.name, shape, declaration.dtype, declaration.order)
 
 
-def exchange(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], reach: Reach) -> None:
-    """Collective over comm. Transfer the data: by shared memory within a host, else in messages.
-
-    Raises
-    ------
-    RolledBackError : a rank cannot map a segment of another one.
-    """
-    if not moves:
-        return
-    why = ""
-    try:
-        for move in moves:
-            move.sources = map_sources(job, comm, move.array, move.plan, reach.epoch)
-    except (OSError, ReshapeError) as error:
-        why = f"rank {comm.rank} cannot map the data of other processes: {error}"
-    agree(comm, why)
+def exchange(comm: MPI.Intracomm, moves: Sequence[Move], reach: Reach) -> None:
+    """Collective over comm. Transfer the data: by shared memory within a host, else in messages."""
     for move in moves:
         run(comm, move, reach)
-    barrier(comm)  # leaves the core to ranks that still read
 
 
 def run(comm: MPI.Intracomm, move: Move, reach: Reach) -> None:
@@ -284,7 +280,7 @@ def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
         if target is not None and move.segment is not None:
             change -= checksum(move.target, target, move.segment.array)
         changes[k] = change % 2**64
-    comm.Allreduce(MPI.IN_PLACE, changes, MPI.SUM)
+    wait([comm.Iallreduce(MPI.IN_PLACE, changes, MPI.SUM)])
     wrong = [move.array.name for move, change in zip(moves, changes, strict=True) if change]
     if wrong:
         raise RolledBackError(f"the checksum of {', '.join(wrong)} has changed in the move")

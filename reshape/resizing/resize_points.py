@@ -112,7 +112,6 @@ def await_join(job: JobContext, link: Link) -> Address:
     job.spares.wait()
     barrier(job.comm)  # the group is ready when all of its ranks are
     answer = await_port(job.comm, link)
-    link.close()
     if isinstance(answer, Abandon):
         _end(job, answer.why)
     return Address.parse(answer.port)

@@ -25,9 +25,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import numpy as np
 from mpi4py import MPI
 from msgspec.structs import replace
 
+from redistribution.messages.waiting import wait
 from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
@@ -339,13 +341,12 @@ def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:
 def commit(
     job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: int
 ) -> list[Segment]:
-    """Collective over comm. Make the new segments the data of the job.
+    """Collective over comm. Make the new segments the data of the job, after `relay`.
 
     Returns
     -------
     the previous segments of this process, which `release` takes.
     """
-    barrier(comm)  # all ranks have moved and verified their data
     if comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)  # the commit
     barrier(comm)  # only now may the old segments be removed
@@ -393,8 +394,11 @@ def release(job: JobContext, previous: Sequence[Segment], outcome: ResizeOutcome
     for segment in previous:
         job.spares.keep(segment)
     job.spares.settle(job.live_segments)
-    spare_bytes = sum(all_values(job.comm, job.spares.nbytes))
-    outcome.times = replace(outcome.times, spare_bytes=spare_bytes)
+    spare_bytes = np.array([job.spares.nbytes])
+    total = np.empty_like(spare_bytes)  # only rank 0, which reports it, waits for it
+    wait([job.comm.Ireduce(spare_bytes, total, MPI.SUM, root=0)])
+    if job.comm.rank == 0:
+        outcome.times = replace(outcome.times, spare_bytes=int(total[0]))
 
 
 def roll_back(job: JobContext, *, spares: bool = False) -> None:
