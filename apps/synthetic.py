@@ -36,6 +36,7 @@ def run(app: Application, options: argparse.Namespace) -> bool:
     if app.is_fresh_start:
         data.local[:] = indices(data, app.comm.rank)
         app.state["start"] = options.start_size or app.comm.size
+        app.comm.Barrier()  # to fill the data may take some ranks longer
     for _ in app.iterations(options.iterations):
         faster = options.speedup.factor(app.state["start"], app.comm.size)
         time.sleep(options.seconds / faster)

@@ -9,7 +9,7 @@ again. The table has one line for each resize, with the times that rank 0 of the
     join     all ranks stop, restart point, port, accept, merge, introduction
     plan     layouts and transfers
     move     new segments, exchange, and with --verify the checksums before and after
-    resume   commit, release of old segments and communicators
+    resume   wait for the slowest rank, commit, release of old segments and communicators
     memcpy   copying the bytes that were moved on one core, in the same run
     spare    memory beside the data that the processes keep for the next resize
 

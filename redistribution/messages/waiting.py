@@ -21,8 +21,8 @@ from mpi4py import MPI
 YIELD_AFTER_S = 2e-5
 SLEEP_AFTER_S = 2e-4
 # It sleeps for this fraction of the time that it has waited, but not longer.
-SLEEP_FRACTION = float(os.environ.get("X_F", 0.1))
-LONGEST_SLEEP_S = float(os.environ.get("X_L", 2e-4))
+SLEEP_FRACTION = 0.1
+LONGEST_SLEEP_S = 5e-4
 
 # Small messages arrive within fewer tests than this; they are made without reading the clock.
 _TESTS_WITHOUT_CLOCK = 16
@@ -30,7 +30,7 @@ _TESTS_WITHOUT_CLOCK = 16
 # A test that takes this many times as long as the shortest one, and this many seconds, did work
 # for a message. After a sleep every test takes microseconds, because the caches are cold.
 _WORK_FACTOR = 2
-WORK_S = float(os.environ.get("X_W", 1e-5))
+WORK_S = 1e-5
 
 
 _T = TypeVar("_T")

@@ -26,7 +26,7 @@ from reshape.data.job_context import JobContext
 from reshape.data.ragged import Counts, cuts_at, cuts_of_sizes
 from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, agree, all_values, barrier
+from reshape.resizing.agree import RolledBackError, agree, all_values
 from reshape.resizing.rank_order import best_order
 from reshape.wire.messages import ResizeOutcome
 
@@ -132,8 +132,6 @@ def relay(
 ) -> tuple[list[Move], tuple[int, ...]]:
     """Collective over comm. Move all arrays from the ranks `sources` to the ranks `targets`.
 
-    Also a barrier: all ranks have moved and verified their data when it returns.
-
     Returns
     -------
     the moves, and the ranks that continue, in their new order.
@@ -164,7 +162,6 @@ def relay(
             if job.verify:
                 verify(comm, moves)
             receive(job, comm, moves)
-            barrier(comm)
     except RolledBackError:
         abandon(job, moves, comm.rank in sources)
         raise

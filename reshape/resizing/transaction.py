@@ -341,12 +341,13 @@ def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:
 def commit(
     job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: int
 ) -> list[Segment]:
-    """Collective over comm. Make the new segments the data of the job, after `relay`.
+    """Collective over comm. Make the new segments the data of the job.
 
     Returns
     -------
     the previous segments of this process, which `release` takes.
     """
+    barrier(comm)  # all ranks have moved and verified their data
     if comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)  # the commit
     barrier(comm)  # only now may the old segments be removed

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from reshape.data import segments
 from reshape.data.arrays import process_grid
+from reshape.data.mapped_files import Order
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 from reshape.files.restart_file import RESTART_FILE, has_restart_point
