@@ -20,13 +20,13 @@ from typing import Literal
 import msgspec
 
 from redistribution.copies import kernel
+from reshape.data.mapped_files import HUGE_PAGE, new_memory
 from reshape.doctor.launcher import Launcher
 from reshape.errors import ReshapeError
 from reshape.user_modules import hiding
 
 _SHARED = Path("/dev/shm")
 _SCARCE_BYTES = 1 << 30
-_HUGE_PAGE = 1 << 21
 _SCARCE_FILES = 4096
 _READER = "import sys; sys.stdout.write(open(sys.argv[1], 'rb').read(16).hex())"
 _READER_LIMIT_S = 10
@@ -137,21 +137,21 @@ def check_shared_memory(directory: Path = _SHARED) -> Check:
 
 
 def check_pages(directory: Path = _SHARED) -> Check:
-    """Map a file in /dev/shm, as new arrays are, and read the size of its pages."""
+    """Allocate a file in /dev/shm, as for new arrays, and read the size of its pages."""
     path = directory / f"reshape-doctor-{uuid.uuid4().hex}"
     try:
         with path.open("x+b") as file:
-            os.posix_fallocate(file.fileno(), 0, 2 * _HUGE_PAGE)
-            with mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE):
-                on_huge = _on_huge_pages(path)
+            memory = new_memory(file.fileno(), 2 * HUGE_PAGE)
+            on_huge = _on_huge_pages(path)
+            del memory
     except OSError as error:
         return Check("pages", "note", str(error), "the page size is unknown")
     finally:
         path.unlink(missing_ok=True)
     if on_huge:
         return Check("pages", "ok", f"of 2 MiB in {directory}", "new arrays are allocated quickly")
-    meaning = "most of the pause of a resize is spent on allocating the pages of new arrays"
-    fix = f"mount -o remount,huge=within_size {directory} (by root)"
+    meaning = "half of the pause of a resize is spent on mapping pages"
+    fix = f"Linux 6.1 or later; before: mount -o remount,huge=within_size {directory} (by root)"
     return Check("pages", "note", f"of {mmap.PAGESIZE} bytes in {directory}", meaning, fix)
 
 

@@ -14,6 +14,7 @@ it to end. Environment variables inject faults and change the runtime:
     RELABEL     the order of the ranks is optimized for any number of bytes
     REVERSE     the order of the ranks is reversed at each resize
     SMALLER     the first array has another shape
+    LARGE       the first array has parts of several huge pages
     CHECK_STALE the communicator and array of before a resize are used after it, and
                 MPI.COMM_WORLD at the begin of the block
     CHECKPOINT  every:directory of its checkpoints
@@ -37,7 +38,7 @@ from told import ENDLESS, may_end
 
 import reshape
 
-SHAPE, BLOCK = (61, 47), (5, 4)
+SHAPE, BLOCK = (1501, 1047) if "LARGE" in os.environ else (61, 47), (5, 4)
 LENGTH = 103
 GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 

@@ -119,6 +119,16 @@ def test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path: Path, victim:
         assert driver.segments == []
 
 
+@pytest.mark.parametrize(
+    "victim", ["1:1:after:run", pytest.param("0:0:before:commit", marks=pytest.mark.long)]
+)
+def test_a_death_costs_at_most_a_restart_on_huge_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
+    monkeypatch.setenv("LARGE", "yes")
+    test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path, victim)
+
+
 @pytest.mark.parametrize("victim", ["0:0:before:run", "1:0:after:run", "1:1:before:commit"])
 def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     """Three processes in two groups; the restarted job is one group of three."""
