@@ -3,7 +3,8 @@
     python benchmarks/runtime/many_resizes.py [--resizes 200] [--mib 64]
 
 A job with this amount of data is resized between 2 and 4 processors as often as it can be. Rank 0
-counts what it holds eight times, always on 4 processors. The last line is after the job has ended: what is left on the host. Nothing may grow.
+counts what it holds eight times, always on 4 processors. The last line says what is left on the host
+after the job has ended. Nothing may grow.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def program(mib: int, resizes: int) -> None:
             if app.comm.rank != 0 or app.comm.size == size:
                 continue
             size, done = app.comm.size, done + 1
-            if size == 4 and done // 2 % max(1, resizes // 16) == 1 % max(1, resizes // 16):
+            if size == 4 and (done // 2 - 1) % max(1, resizes // 16) == 0:
                 print(done, *of_process(), *of_host(), flush=True)
 
 
