@@ -3,8 +3,8 @@
     python benchmarks/runtime/many_resizes.py [--resizes 200] [--mib 64]
 
 A job with this amount of data is resized between 2 and 4 processors as often as it can be. Rank 0
-counts what it holds eight times, always on 4 processors. The last line says what is left on the host
-after the job has ended. Nothing may grow.
+counts what it holds eight times, always on 4 processors. The last line says what is left on the
+host after the job has ended. Nothing may grow.
 """
 
 from __future__ import annotations
