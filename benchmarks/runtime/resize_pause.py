@@ -1,6 +1,7 @@
 """The pause of a resize by phase, under a live service.
 
     python benchmarks/runtime/resize_pause.py [--mib 256,16] [--verify] [--messages] [--no-spares]
+        [--small-pages]
 
 A job with this amount of data starts on 2 of 6 processors and expands to 6 in steps of 2. Then a
 rigid job of 4 processors is submitted, for which it contracts to 2; when that has ended, it expands
@@ -13,9 +14,10 @@ again. The table has one line for each resize, with the times that rank 0 of the
     memcpy   copying the bytes that were moved on one core, in the same run
     spare    memory beside the data that the processes keep for the next resize
 
-With --no-spares the processes keep and prepare no memory. With --messages the data is sent, as
-between nodes, instead of being read from shared memory. The start of a group is not part of the
-pause, because the job computes meanwhile.
+With --no-spares the processes keep and prepare no memory. With --small-pages memory is on pages of
+4 KiB, as of a kernel before Linux 6.1. With --messages the data is sent, as between nodes, instead
+of being read from shared memory. The start of a group is not part of the pause, because the job
+computes meanwhile.
 """
 
 from __future__ import annotations
@@ -52,21 +54,23 @@ def wait_for(job: JobHandle, count: int) -> list[ResizeInfo]:
     return done
 
 
-# On one host the runtime sends messages only to ranks whose memory it cannot map.
-BY_MESSAGES = (
-    "import runpy, reshape.resizing.move as move; reach = move.reach_of_ranks; "
-    "move.reach_of_ranks = lambda job, comm, source: "
-    "reach(job, comm, source)._replace(hosts=tuple(range(comm.size))); "
-    "runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
-)
-
-
-# What a process keeps is an argument of the program, which `apps.synthetic` leaves to the runtime.
-WITHOUT_SPARES = (
-    "import runpy, reshape; application = reshape.application; "
-    "reshape.application = lambda *a, **k: application(*a, **k, spare_bytes=0); "
-    "runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
-)
+# What an option changes in the ranks before they run the program.
+CHANGES = {
+    # On one host the runtime sends messages only to ranks whose memory it cannot map.
+    "messages": (
+        "import reshape.resizing.move as move; reach = move.reach_of_ranks; "
+        "move.reach_of_ranks = lambda job, comm, source: "
+        "reach(job, comm, source)._replace(hosts=tuple(range(comm.size)))"
+    ),
+    # The application says what a process keeps; this program leaves that to the runtime.
+    "no_spares": (
+        "import reshape; application = reshape.application; "
+        "reshape.application = lambda *a, **k: application(*a, **k, spare_bytes=0)"
+    ),
+    # An advice that no kernel knows, as huge pages are for a kernel before Linux 6.1.
+    "small_pages": "import reshape.data.mapped_files as files; files._COLLAPSE = 9999",
+}
+RUN = "import runpy; runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
 
 
 def memcpy_ms(size: int) -> float:
@@ -80,16 +84,14 @@ def memcpy_ms(size: int) -> float:
     return 1000 * min(times)
 
 
-def measure(mib: int, verify: bool, messages: bool, spares: bool) -> None:
+def measure(mib: int, verify: bool, changes: list[str]) -> None:
     """Expand a job twice, contract it twice, expand it again, and print the table."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as outputs:
         serve = ("--processors", "6", "--scenario", "fcfs-pr", "--background")
         reshape_command("serve", "--dir", folder, *serve, *(["--verify"] if verify else []))
         try:
-            start = ("-c", BY_MESSAGES) if messages else ("-m", "apps.synthetic")
-            if not spares:
-                start = ("-c", WITHOUT_SPARES)
-            program = (sys.executable, *start, "--mib", str(mib), "--alpha", "0.95")
+            code = "; ".join([*(CHANGES[name] for name in changes), RUN])
+            program = (sys.executable, "-c", code, "--mib", str(mib), "--alpha", "0.95")
             length = ("--iterations", "200", "--seconds", "0.5")
             with Client(folder) as service:
                 job = service.submit(
@@ -104,8 +106,8 @@ def measure(mib: int, verify: bool, messages: bool, spares: bool) -> None:
                 rigid = (sys.executable, "-m", "apps.synthetic", "--mib", "0", "--seconds", "0.1")
                 service.submit(rigid, processors=4, walltime=60, output=f"{outputs}/rigid")
                 done = wait_for(job, 6)
-            how = f"{'by messages' if messages else 'in memory'}, "
-            how += f"{'with' if verify else 'no'} checksums, {'with' if spares else 'no'} spares"
+            names = [name.replace("_", " ") for name in changes]
+            how = ", ".join([*names, *(["verify"] if verify else [])]) or "default"
             table(done, mib, how)
         finally:
             reshape_command("stop", "--dir", folder, "--kill")
@@ -130,13 +132,13 @@ def main() -> None:
     """Read the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", default="256", help="several: separated by commas")
-    parser.add_argument("--verify", action="store_true")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument("--messages", action="store_true")
-    way.add_argument("--no-spares", action="store_true")
+    parser.add_argument("--verify", action="store_true", help="compare checksums")
+    for name in CHANGES:
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
     options = parser.parse_args()
+    changes = [name for name in CHANGES if getattr(options, name)]
     for mib in map(int, options.mib.split(",")):
-        measure(mib, options.verify, options.messages, not options.no_spares)
+        measure(mib, options.verify, changes)
 
 
 if __name__ == "__main__":
