@@ -9,19 +9,18 @@ import msgspec
 import numpy as np
 
 from reshape.collection import no_collection
-from reshape.errors import ConfigError, ReshapeError
+from reshape.errors import ConfigError
 from scheduler.core.core import Core
-from scheduler.model.events import REDIRECTION, Event, ResizePoint
+from scheduler.model.events import REDIRECTION, Event
 from scheduler.model.machine import Machine
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Network
 from scheduler.model.orders import Order
-from scheduler.policies.containment import description
-from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenarios import predicts
 from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
+from simulator.engine.policy_failures import simulated_core
 from simulator.experiment.jobs import Jobs
 from simulator.experiment.progress import SimulationProgress
 from simulator.experiment.run import SAMPLE_S, Simulation
@@ -175,34 +174,14 @@ def _core(settings: Settings, source: Source) -> Core:
         machines[REDIRECTION] = Machine(
             [(REDIRECTION, extra)], counted=source.counted, numbering=machine.numbering
         )
-    core: Core | None = None
-
-    def failed(kind: str, policy: object, method: str, error: Exception) -> str:
-        raise policy_failed(description(kind, policy, method, error), error, core) from error
-
-    def failed_to_resize(event: ResizePoint, policy: Resizing, error: Exception) -> str:
-        return failed("resizing", policy, "decide", error)
-
-    core = Core(
+    return simulated_core(
         chosen,
         machine,
         machines,
         kill_at_walltime=source.kill,
         order=settings.event_order,
         keep_ended=source.single,
-        on_policy_error=failed_to_resize,
-        report_error=failed,
     )
-    return core
-
-
-def policy_failed(sentence: str, error: Exception, core: Core | None) -> ReshapeError:
-    """Error of a simulation whose policy has raised an exception, with its time and place."""
-    import traceback  # late: a simulation without errors does not need it
-
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
-    return ReshapeError(f"{sentence}{at} ({place.filename}:{place.lineno}); correct the policy")
 
 
 def _external_loss(core: Core) -> ExternalLoss | None:

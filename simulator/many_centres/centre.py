@@ -9,13 +9,13 @@ from math import inf
 
 import msgspec
 
-from scheduler.core.core import Core
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.assignment.interface import SiteRequest
+from simulator.engine.policy_failures import simulated_core
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.expected_start import expected_start, expected_start_of
 
@@ -58,7 +58,7 @@ class Centre:
         self.price = description.price
         nodes = [(description.name, description.processors)]
         self._resizable = resizable
-        self.core = Core(
+        self.core = simulated_core(
             description.scenario,
             Machine(nodes, counted=not resizable),
             kill_at_walltime=False,

@@ -15,7 +15,6 @@ from math import inf
 
 import msgspec
 
-from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
@@ -26,6 +25,7 @@ from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
+from simulator.engine.policy_failures import simulated_core
 from simulator.many_centres.centres_file import CentreDescription
 
 
@@ -121,7 +121,7 @@ class GridBackfilling:
         self._firsts = (0, *accumulate(each.processors for each in descriptions))
         self._factors = [each.cpu_factor for each in descriptions]
         self.cpu_factors: dict[int, float] = {}
-        self.core = Core(
+        self.core = simulated_core(
             msgspec.structs.replace(
                 scenario,
                 selection=WithinCentre(self._firsts),

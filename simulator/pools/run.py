@@ -11,7 +11,6 @@ import numpy as np
 
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
-from scheduler.core.core import Core
 from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import predicts
@@ -20,6 +19,7 @@ from scheduler.pools.pool import Pool, PoolRecord
 from scheduler.text.formats import counted, format_time
 from scheduler.virtual_clock.loop import Tick
 from simulator.engine.engine import Engine
+from simulator.engine.policy_failures import simulated_core
 from simulator.pools.pooled_site import EndedAllocation, PooledSite
 from simulator.pools.waits import BatchWaits
 from simulator.results.schedule import Schedule
@@ -114,7 +114,7 @@ def run_pool(
         raise ReshapeError("a pool has no redirection group: choose another --policy")
     workload, too_long = _short_enough(workload, options)
     kill = isinstance(workload, Workload) and workload.kills
-    core = Core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
+    core = simulated_core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
     pool = Pool(PoolRecord(NAME, options))
     rng = np.random.default_rng(seed)
     jobs = workload.jobs if isinstance(workload, Workload) else workload

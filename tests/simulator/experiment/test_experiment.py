@@ -363,6 +363,16 @@ def test_a_policy_that_raises_gives_its_error_and_place() -> None:
         simulate(jobs, processors=16, queue_order=Failing())
 
 
+def test_a_policy_that_raises_in_a_pool_or_at_a_centre() -> None:
+    said = r"queue order .*:Failing failed in key with Zero.* s of the simulation \(.*:\d+\)"
+    with pytest.raises(ReshapeError, match=said):
+        simulate(COLUMNS, pool=POOL, queue_order=Failing())
+    order = {"order": f"{__name__}:Failing"}
+    centres = [{"name": n, "processors": 8, "set": order} for n in ("A", "B")]
+    with pytest.raises(ReshapeError, match=said):
+        simulate(COLUMNS, machine={"centres": centres})
+
+
 def test_replace(trace: Path) -> None:
     first = Experiment(trace, scenario="fcfs")
     assert first.replace(scenario="easy").run().metrics == simulate(trace).metrics

@@ -1,0 +1,59 @@
+"""A core whose user-defined policies end the simulation with one error if they raise an exception.
+
+A service contains such errors and goes on; a researcher wants to know of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reshape.errors import ReshapeError
+from scheduler.core.core import Core
+from scheduler.model.events import ResizePoint
+from scheduler.model.machine import Machine
+from scheduler.partition.partition import EventOrder
+from scheduler.policies.containment import description
+from scheduler.policies.resizing.interface import Resizing
+from scheduler.policies.scenario import Scenario
+
+
+def simulated_core(
+    scenario: Scenario,
+    machine: Machine,
+    others: Mapping[str, Machine] | None = None,
+    *,
+    kill_at_walltime: bool,
+    order: EventOrder = "batch",
+    keep_ended: bool,
+) -> Core:
+    """Return a core for a simulation; the arguments are those of `scheduler.core.core.Core`.
+
+    What drives the core raises ReshapeError if a policy raises an exception: it names the policy,
+    its method, the simulated time, and the file and line.
+    """
+    core: Core | None = None
+
+    def failed(kind: str, policy: object, method: str, error: Exception) -> str:
+        import traceback  # late: a simulation without errors does not need it
+
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
+        raise ReshapeError(
+            f"{description(kind, policy, method, error)}{at} "
+            f"({place.filename}:{place.lineno}); correct the policy"
+        ) from error
+
+    def failed_to_resize(event: ResizePoint, policy: Resizing, error: Exception) -> str:
+        return failed("resizing", policy, "decide", error)
+
+    core = Core(
+        scenario,
+        machine,
+        others,
+        kill_at_walltime=kill_at_walltime,
+        order=order,
+        keep_ended=keep_ended,
+        on_policy_error=failed_to_resize,
+        report_error=failed,
+    )
+    return core
