@@ -64,8 +64,8 @@ GROUP_VARIABLE = "RESHAPE_AGENT_GROUP"
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Fields of /proc/PID/stat after the name of the program (proc(5), fields 22 and 24).
-_STARTED, _RESIDENT = 19, 21
+#: Fields of /proc/PID/stat after the name of the program (proc(5), fields 4, 22 and 24).
+_PARENT, _STARTED, _RESIDENT = 1, 19, 21
 
 
 @dataclass
@@ -186,8 +186,7 @@ class ProcessTree:
 
         hydra does not wait for them, but for what they may still write to the output.
         """
-        below = descendants_of(self.pid) | {self.pid}
-        return self._kill([process for process in self._living() if process.pid not in below])
+        return self._kill([each for each in self._living() if not _is_below(each.pid, self.pid)])
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
         self.mpi_files |= mpi_memory.mapped_by(process.pid for process in processes)
@@ -300,6 +299,19 @@ def _is_running(pid: int) -> bool:
         return False
 
 
+def _is_below(pid: int, ancestor: int) -> bool:
+    """Whether a process descends from another one, or has ended meanwhile.
+
+    Each parent is read from its child: the lists of children may lack one.
+    """
+    while pid not in (ancestor, os.getpid(), 0):
+        stat = stat_of(pid)
+        if stat is None:
+            return True
+        pid = stat.parent
+    return pid == ancestor
+
+
 def wake_on_child() -> int:
     """Return a file descriptor that becomes readable when a child ends, for use in a poller."""
     read, write = os.pipe()
@@ -311,23 +323,26 @@ def wake_on_child() -> int:
 
 
 class ProcessStat(NamedTuple):
-    """What the kernel counts of a process.
+    """What the kernel says of a process.
 
     Attributes
     ----------
+    parent : process number of its parent.
     started : clock ticks from the boot to its start; it tells two processes of one number apart.
     resident : bytes of memory that are not swapped out.
     """
 
+    parent: int
     started: int
     resident: int
 
 
 def stat_of(pid: int) -> ProcessStat | None:
-    """Return the counts of a process, None if there is none of this number."""
+    """Return what the kernel says of a process, None if there is none of this number."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # the name may hold blanks and brackets
-    return ProcessStat(int(fields[_STARTED]), int(fields[_RESIDENT]) * _PAGE)
+    parent, started, pages = (int(fields[k]) for k in (_PARENT, _STARTED, _RESIDENT))
+    return ProcessStat(parent, started, pages * _PAGE)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
+import pytest
 
-from scheduler.node.groups.processes import children_of, descendants_of
+from scheduler.node.groups import processes
+from scheduler.node.groups.processes import ProcessTree, children_of, descendants_of, is_alive
 
 #: A shell with two children, one of which has a child; it reports when all of them run.
 TREE = "sleep 100 & sh -c 'sleep 100 & echo up; wait' & wait"
@@ -27,3 +31,28 @@ def test_descendants_are_those_of_a_search() -> None:
         assert process.pid in children_of(os.getpid())
         os.killpg(process.pid, 9)
     assert descendants_of(process.pid) == set()
+
+
+def test_only_processes_without_a_parent_are_strays(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(
+        ["sh", "-c", TREE], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        found = [psutil.Process(pid) for pid in descendants_of(process.pid)]
+        start: Any = SimpleNamespace(pid=process.pid)
+        tree = ProcessTree({}, start, seen={each.pid: each for each in found})
+        # The list of children lacks one if their parent waits for another one meanwhile.
+        monkeypatch.setattr(processes, "children_of", lambda pid: set())
+        assert not tree.kill_strays()
+        assert all(map(is_alive, found))
+        (between,) = (each for each in found if each.name() == "sh")
+        (stray,) = between.children()
+        between.kill()
+        psutil.wait_procs([between])
+        assert tree.kill_strays()
+        psutil.wait_procs([stray])
+        assert [is_alive(each) for each in found] == [
+            each not in (between, stray) for each in found
+        ]
+        os.killpg(process.pid, 9)
