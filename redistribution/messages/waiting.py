@@ -17,20 +17,23 @@ from mpi4py import MPI
 
 # A rank that has waited this long yields its core, and after some more time it sleeps, in seconds.
 # A rank that only yields counts as running, and the scheduler would let the ranks it waits for
-# share another core.
+# share another core. Between two sleeps the rank tests its requests for AWAKE_S: with ten times as
+# much, the move of a resize from 4 to 6 ranks on 2 cores took twice as long.
 YIELD_AFTER_S = 2e-5
 SLEEP_AFTER_S = 2e-4
-# It sleeps for this fraction of the time that it has waited, but not longer.
+SLEEP_S = 2e-5
+AWAKE_S = 3e-6
+
+# A rank that waits for a small message sleeps for this fraction of the time that it has waited, but
+# not longer.
 SLEEP_FRACTION = 0.1
 LONGEST_SLEEP_S = 5e-4
 
 # Small messages arrive within fewer tests than this; they are made without reading the clock.
 _TESTS_WITHOUT_CLOCK = 16
 
-# A test that takes this many times as long as the shortest one, and this many seconds, did work
-# for a message. After a sleep every test takes microseconds, because the caches are cold.
+# A test that takes this many times as long as the shortest one did work for a message.
 _WORK_FACTOR = 2
-WORK_S = 1e-5
 
 
 _T = TypeVar("_T")
@@ -42,13 +45,34 @@ def may_share_cores(comm: MPI.Intracomm) -> bool:
 
 
 def wait(requests: list[MPI.Request]) -> None:
-    """Return when all requests have completed; give up the core if this takes long."""
+    """Return when all requests have completed; give up the core if this takes long.
+
+    While a rank waits, MPI may need its calls for large messages; see `Backoff`.
+    """
     for _ in range(_TESTS_WITHOUT_CLOCK):
         if MPI.Request.Testall(requests):
             return
     backoff = Backoff()
     while not backoff.test(MPI.Request.Testall, requests):
         backoff.pause()
+
+
+def wait_idle(requests: list[MPI.Request]) -> None:
+    """Return when all requests, of small messages, have completed; sleep meanwhile.
+
+    MPI has no work for these, which would require frequent calls: a rank that waits for tens of
+    milliseconds takes a few hundredths of a core.
+    """
+    for _ in range(_TESTS_WITHOUT_CLOCK):
+        if MPI.Request.Testall(requests):
+            return
+    began = time.perf_counter()
+    while not MPI.Request.Testall(requests):
+        waited = time.perf_counter() - began
+        if waited > SLEEP_AFTER_S:
+            time.sleep(min(SLEEP_FRACTION * waited, LONGEST_SLEEP_S))
+        elif waited > YIELD_AFTER_S:
+            os.sched_yield()
 
 
 class Backoff:
@@ -70,7 +94,7 @@ class Backoff:
         ended = time.perf_counter()
         spent = ended - began
         self._shortest = min(self._shortest, spent)
-        if spent > max(_WORK_FACTOR * self._shortest, WORK_S):
+        if spent > _WORK_FACTOR * self._shortest:
             self._idle_since = ended
         return completed
 
@@ -82,6 +106,7 @@ class Backoff:
         """Return at once, yield the core or sleep, depending on how long the rank has been idle."""
         idle = time.perf_counter() - self._idle_since
         if idle > SLEEP_AFTER_S:
-            time.sleep(min(SLEEP_FRACTION * idle, LONGEST_SLEEP_S))
+            time.sleep(SLEEP_S)
+            self._idle_since = time.perf_counter() - SLEEP_AFTER_S + AWAKE_S
         elif idle > YIELD_AFTER_S:
             os.sched_yield()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from mpi4py import MPI
 
-from redistribution.messages.waiting import wait
+from redistribution.messages.waiting import wait_idle
 from reshape.errors import ReshapeError
 
 _T = TypeVar("_T")
@@ -56,18 +56,18 @@ def value_of(comm: MPI.Intracomm, value: _T, root: int) -> _T:
     """Collective over comm. Return on all ranks the small value of the rank `root`."""
     data = pickle.dumps(value) if comm.rank == root else b""
     first = _first(data, _AT_ONCE)
-    wait([comm.Ibcast([first, MPI.BYTE], root)])
+    wait_idle([comm.Ibcast([first, MPI.BYTE], root)])
     (length,) = _LENGTH.unpack_from(first)
     rest = bytearray(data[_AT_ONCE:] if comm.rank == root else max(length - _AT_ONCE, 0))
     if length > _AT_ONCE:
-        wait([comm.Ibcast([rest, MPI.BYTE], root)])
+        wait_idle([comm.Ibcast([rest, MPI.BYTE], root)])
     answer: _T = pickle.loads(first[_LENGTH.size :][:length] + rest)
     return answer
 
 
 def barrier(comm: MPI.Intracomm) -> None:
     """Collective over comm. Return when all ranks have called this."""
-    wait([comm.Ibarrier()])
+    wait_idle([comm.Ibarrier()])
 
 
 def wait_on_first_rank(comm: MPI.Intracomm, find: Callable[[], _T]) -> _T:
@@ -79,7 +79,7 @@ def wait_on_first_rank(comm: MPI.Intracomm, find: Callable[[], _T]) -> _T:
     found = comm.Ibcast([bytearray(1), MPI.BYTE], root=0)
     while comm.rank != 0 and not found.Test():
         time.sleep(_IDLE_SLEEP_S)
-    wait([found])
+    wait_idle([found])
     answer: _T = value_of(comm, result, root=0)
     return answer
 
@@ -88,7 +88,7 @@ def _gathered(comm: MPI.Intracomm, data: bytes, at_once: int) -> list[bytes]:
     """Collective over comm. Return the bytes of each rank; `at_once` of them need one call."""
     size = _LENGTH.size + at_once
     gathered = bytearray(comm.size * size)
-    wait([comm.Iallgather([_first(data, at_once), MPI.BYTE], [gathered, size, MPI.BYTE])])
+    wait_idle([comm.Iallgather([_first(data, at_once), MPI.BYTE], [gathered, size, MPI.BYTE])])
     firsts = [gathered[rank * size : (rank + 1) * size] for rank in range(comm.size)]
     lengths = [_LENGTH.unpack_from(first)[0] for first in firsts]
     parts = [bytes(first[_LENGTH.size :][:n]) for first, n in zip(firsts, lengths, strict=True)]
@@ -97,7 +97,7 @@ def _gathered(comm: MPI.Intracomm, data: bytes, at_once: int) -> list[bytes]:
         return parts
     ends = list(accumulate(sizes, initial=0))
     rest = bytearray(ends[-1])
-    wait([comm.Iallgatherv([data[at_once:], MPI.BYTE], [rest, sizes, ends[:-1], MPI.BYTE])])
+    wait_idle([comm.Iallgatherv([data[at_once:], MPI.BYTE], [rest, sizes, ends[:-1], MPI.BYTE])])
     return [part + rest[a:b] for part, (a, b) in zip(parts, pairwise(ends), strict=True)]
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from redistribution import Layout, Plan, checksum
-from redistribution.messages.waiting import wait
+from redistribution.messages.waiting import wait_idle
 from reshape.data import segments
 from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
@@ -277,7 +277,7 @@ def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
         if target is not None and move.segment is not None:
             change -= checksum(move.target, target, move.segment.array)
         changes[k] = change % 2**64
-    wait([comm.Iallreduce(MPI.IN_PLACE, changes, MPI.SUM)])
+    wait_idle([comm.Iallreduce(MPI.IN_PLACE, changes, MPI.SUM)])
     wrong = [move.array.name for move, change in zip(moves, changes, strict=True) if change]
     if wrong:
         raise RolledBackError(f"the checksum of {', '.join(wrong)} has changed in the move")

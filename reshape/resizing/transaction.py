@@ -29,7 +29,7 @@ import numpy as np
 from mpi4py import MPI
 from msgspec.structs import replace
 
-from redistribution.messages.waiting import wait
+from redistribution.messages.waiting import wait_idle
 from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
@@ -397,7 +397,7 @@ def release(job: JobContext, previous: Sequence[Segment], outcome: ResizeOutcome
     job.spares.settle(job.live_segments)
     spare_bytes = np.array([job.spares.nbytes])
     total = np.empty_like(spare_bytes)  # only rank 0, which reports it, waits for it
-    wait([job.comm.Ireduce(spare_bytes, total, MPI.SUM, root=0)])
+    wait_idle([job.comm.Ireduce(spare_bytes, total, MPI.SUM, root=0)])
     if job.comm.rank == 0:
         outcome.times = replace(outcome.times, spare_bytes=int(total[0]))
 

@@ -1,15 +1,17 @@
 """Backoff while waiting: a rank yields its core and then sleeps, unless MPI has work to do."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from redistribution.messages import waiting
 from redistribution.messages.waiting import (
+    AWAKE_S,
     LONGEST_SLEEP_S,
     SLEEP_AFTER_S,
-    SLEEP_FRACTION,
-    WORK_S,
     YIELD_AFTER_S,
     Backoff,
+    wait_idle,
 )
 
 
@@ -21,7 +23,7 @@ class Clock:
         self.pauses = []
 
     def pause(self, backoff):
-        """What ``backoff.pause()`` does: None, "yield" or the seconds that it sleeps."""
+        """What ``backoff.pause()`` does: None, "yield" or "sleep"."""
         self.pauses.clear()
         backoff.pause()
         return self.pauses[0] if self.pauses else None
@@ -40,7 +42,7 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(waiting.time, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(waiting.time, "sleep", lambda s: clock.pauses.append(s))
+    monkeypatch.setattr(waiting.time, "sleep", lambda _: clock.pauses.append("sleep"))
     monkeypatch.setattr(waiting.os, "sched_yield", lambda: clock.pauses.append("yield"))
     return clock
 
@@ -51,9 +53,11 @@ def test_pauses_depend_on_the_idle_time(clock):
     clock.now += (YIELD_AFTER_S + SLEEP_AFTER_S) / 2
     assert clock.pause(backoff) == "yield"
     clock.now += SLEEP_AFTER_S
-    assert clock.pause(backoff) == pytest.approx(SLEEP_FRACTION * clock.now)
-    clock.now += 100 * LONGEST_SLEEP_S
-    assert clock.pause(backoff) == LONGEST_SLEEP_S
+    assert clock.pause(backoff) == "sleep"
+    # After a sleep the rank stays awake for a while.
+    assert clock.pause(backoff) == "yield"
+    clock.now += 2 * AWAKE_S
+    assert clock.pause(backoff) == "sleep"
     backoff.reset()
     assert clock.pause(backoff) is None
 
@@ -62,9 +66,22 @@ def test_a_long_test_of_requests_counts_as_work(clock):
     backoff = Backoff()
     for _ in range(300):
         assert backoff.test(clock.test_taking(1e-6), ["request"]) == ["request"]
-    assert clock.pause(backoff) == pytest.approx(SLEEP_FRACTION * clock.now)
-    # After a sleep the caches are cold: that a test takes longer does not mean work.
-    backoff.test(clock.test_taking(WORK_S / 2), [])
-    assert clock.pause(backoff) == pytest.approx(SLEEP_FRACTION * clock.now)
-    backoff.test(clock.test_taking(2 * WORK_S), [])
+    assert clock.pause(backoff) == "sleep"
+    backoff.test(clock.test_taking(1e-5), [])
     assert clock.pause(backoff) is None
+
+
+def test_a_rank_that_waits_for_a_small_message_sleeps_longer_and_longer(clock, monkeypatch):
+    slept = []
+    monkeypatch.setattr(waiting.time, "sleep", slept.append)
+
+    def test_all(requests):
+        clock.now += 1e-5 + sum(slept[-1:])
+        return clock.now > 0.05
+
+    monkeypatch.setattr(waiting.MPI, "Request", SimpleNamespace(Testall=test_all))
+    wait_idle(["request"])
+    assert "yield" in clock.pauses
+    assert slept == sorted(slept)
+    assert (slept[0] < 2e-5 * 2, slept[-1]) == (True, LONGEST_SLEEP_S)
+    assert len(slept) < 200
