@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from redistribution.copies import kernel
 from redistribution.layout import Layout
+from redistribution.tuning import tuning
 
 Words: TypeAlias = NDArray[np.uint64]
 
@@ -109,9 +111,12 @@ def _hash(packed: NDArray[Any], keys: list[Words]) -> int:
     key = keys[0]
     for along in keys[1:]:
         key = key[..., np.newaxis] + along
+    key, words = np.ascontiguousarray(key).reshape(-1), _words(packed)
+    if kernel.compiled is not None and tuning.use_kernel:
+        return kernel.hash_sum(key, words)
     total = 0
-    for k, words in enumerate(_words(packed)):
-        mixed = key + words
+    for k in range(words.shape[1]):
+        mixed = key + words[:, k]
         if k:
             mixed += np.uint64(k * int(_MIX_1) & _MASK)
         shifted = np.empty_like(mixed)
@@ -125,14 +130,12 @@ def _hash(packed: NDArray[Any], keys: list[Words]) -> int:
     return total
 
 
-def _words(packed: NDArray[Any]) -> Iterator[Words]:
-    """The elements as 64-bit words, zero-padded: the first word of each, the second, and so on."""
+def _words(packed: NDArray[Any]) -> Words:
+    """The elements as 64-bit words, zero-padded: one row for each element."""
     itemsize = packed.dtype.itemsize
-    padded = packed.reshape(-1).view(np.uint8).reshape(*packed.shape, itemsize)
+    padded = packed.reshape(-1).view(np.uint8).reshape(-1, itemsize)
     if itemsize % 8:
-        room = np.zeros((*packed.shape, -(-itemsize // 8) * 8), dtype=np.uint8)
-        room[..., :itemsize] = padded
+        room = np.zeros((len(padded), -(-itemsize // 8) * 8), dtype=np.uint8)
+        room[:, :itemsize] = padded
         padded = room
-    words = padded.view(np.uint64)
-    for k in range(words.shape[-1]):
-        yield words[..., k]
+    return padded.view(np.uint64)

@@ -1,4 +1,5 @@
-/* The copy of products of runs, as compiled code: what strided.py does with views.
+/* The copy of products of runs, as compiled code: what strided.py does with views. At the end, the sum
+   of the hashes of a checksum.
 
    A product of runs is a list of families for each axis, the outermost axis first. Every combination
    of one index of each outer axis and one run of the last axis is a contiguous range of bytes to be
@@ -11,7 +12,7 @@
 #endif
 
 /* Version of the interface; Python does not load a library with another one. */
-#define INTERFACE 4
+#define INTERFACE 5
 
 #define LINE 64
 
@@ -380,4 +381,22 @@ void copy_products(const Copy *what)
             _mm_sfence();
 #endif
     }
+}
+
+/* Sum of the hashes of elements (redistribution/checksum.py): of each word of an element, the finaliser
+   of SplitMix64 of the word, plus the key of the element, plus a constant for the word. */
+FOR_EACH_PROCESSOR uint64_t hash_sum(
+    const uint64_t *keys, const char *words, int64_t elements, int64_t words_each)
+{
+    uint64_t sum = 0;
+    for (int64_t k = 0; k < words_each; k++)
+        for (int64_t i = 0; i < elements; i++) {
+            uint64_t mixed;
+            memcpy(&mixed, words + 8 * (i * words_each + k), 8); /* any alignment */
+            mixed += keys[i] + (uint64_t)k * 0xBF58476D1CE4E5B9u;
+            mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
+            mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu;
+            sum += mixed ^ mixed >> 31;
+        }
+    return sum;
 }

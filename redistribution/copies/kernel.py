@@ -1,9 +1,10 @@
-"""The compiled copy of products of runs (kernel.c), loaded by ctypes.
+"""The compiled copy of products of runs, and the hashes of a checksum (kernel.c), by ctypes.
 
-It does two things that NumPy does not: it writes large arrays past the caches, which saves reading
-the lines that are only written, a third of the memory traffic; and it prefetches across runs. The
-kernel is compiled when the project is installed. Without it, `redistribution.copies.strided` copies
-the same bytes.
+The copy does two things that NumPy does not: it writes large arrays past the caches, which saves
+reading the lines that are only written, a third of the memory traffic; and it prefetches across
+runs. The kernel is compiled when the project is installed. Without it,
+`redistribution.copies.strided` copies the same bytes, and `redistribution.checksum` hashes with
+NumPy.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _HEAD = 8
 MOST_AXES = 64
 
 # Version of the interface of kernel.c that this module uses.
-_INTERFACE = 4
+_INTERFACE = 5
 
 
 def load(path: Path) -> ctypes.CDLL | None:
@@ -44,6 +45,11 @@ def load(path: Path) -> ctypes.CDLL | None:
         return None
     library.copy_products.argtypes = (ctypes.c_void_p,)
     library.copy_products.restype = None
+    library.hash_sum.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_void_p),
+        *(ctypes.c_int64, ctypes.c_int64),
+    )
+    library.hash_sum.restype = ctypes.c_uint64
     return library
 
 
@@ -103,3 +109,17 @@ def bind(products: Sequence[Product]) -> Callable[[], None]:
         copy_products(first)
 
     return copy
+
+
+def hash_sum(keys: NDArray[np.uint64], words: NDArray[np.uint64]) -> int:
+    """Sum of the hashes of elements modulo 2**64; see `redistribution.checksum`.
+
+    Requires the `compiled` kernel.
+
+    Parameters
+    ----------
+    keys : (elements,), contiguous.
+    words : (elements, words of each), contiguous.
+    """
+    assert compiled is not None
+    return int(compiled.hash_sum(keys.ctypes.data, words.ctypes.data, *words.shape))
