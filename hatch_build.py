@@ -1,6 +1,6 @@
 """Build hook: what is compiled at installation if there is a C compiler.
 
-These are redistribution/copies/kernel.c, which copies blocks, and the modules that
+These are redistribution/copies/kernel.c, which copies and hashes, and the modules that
 scheduler/compiled.py names, by mypyc. Without a compiler the package is pure Python: NumPy copies,
 and simulations take longer.
 """
