@@ -12,7 +12,7 @@
 #endif
 
 /* Version of the interface; Python does not load a library with another one. */
-#define INTERFACE 5
+#define INTERFACE 6
 
 #define LINE 64
 
@@ -383,20 +383,24 @@ void copy_products(const Copy *what)
     }
 }
 
-/* Sum of the hashes of elements (redistribution/checksum.py): of each word of an element, the finaliser
-   of SplitMix64 of the word, plus the key of the element, plus a constant for the word. */
-FOR_EACH_PROCESSOR uint64_t hash_sum(
-    const uint64_t *keys, const char *words, int64_t elements, int64_t words_each)
+/* Sum of the hashes of the elements of a matrix (redistribution/checksum.py): of each word of an
+   element, the finaliser of SplitMix64 of the word, plus the keys of its row and its column, plus a
+   constant for the word. */
+FOR_EACH_PROCESSOR uint64_t hash_sum(const uint64_t *row_keys, int64_t rows,
+    const uint64_t *column_keys, int64_t columns, const char *words, int64_t words_each)
 {
     uint64_t sum = 0;
-    for (int64_t k = 0; k < words_each; k++)
-        for (int64_t i = 0; i < elements; i++) {
-            uint64_t mixed;
-            memcpy(&mixed, words + 8 * (i * words_each + k), 8); /* any alignment */
-            mixed += keys[i] + (uint64_t)k * 0xBF58476D1CE4E5B9u;
-            mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
-            mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu;
-            sum += mixed ^ mixed >> 31;
+    for (int64_t row = 0; row < rows; row++, words += 8 * columns * words_each)
+        for (int64_t k = 0; k < words_each; k++) {
+            const uint64_t key = row_keys[row] + (uint64_t)k * 0xBF58476D1CE4E5B9u;
+            for (int64_t column = 0; column < columns; column++) {
+                uint64_t mixed;
+                memcpy(&mixed, words + 8 * (column * words_each + k), 8); /* any alignment */
+                mixed += key + column_keys[column];
+                mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
+                mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu;
+                sum += mixed ^ mixed >> 31;
+            }
         }
     return sum;
 }

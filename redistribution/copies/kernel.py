@@ -25,7 +25,7 @@ _HEAD = 8
 MOST_AXES = 64
 
 # Version of the interface of kernel.c that this module uses.
-_INTERFACE = 5
+_INTERFACE = 6
 
 
 def load(path: Path) -> ctypes.CDLL | None:
@@ -46,8 +46,9 @@ def load(path: Path) -> ctypes.CDLL | None:
     library.copy_products.argtypes = (ctypes.c_void_p,)
     library.copy_products.restype = None
     library.hash_sum.argtypes = (
-        *(ctypes.c_void_p, ctypes.c_void_p),
-        *(ctypes.c_int64, ctypes.c_int64),
+        *(ctypes.c_void_p, ctypes.c_int64),
+        *(ctypes.c_void_p, ctypes.c_int64),
+        *(ctypes.c_void_p, ctypes.c_int64),
     )
     library.hash_sum.restype = ctypes.c_uint64
     return library
@@ -111,15 +112,18 @@ def bind(products: Sequence[Product]) -> Callable[[], None]:
     return copy
 
 
-def hash_sum(keys: NDArray[np.uint64], words: NDArray[np.uint64]) -> int:
-    """Sum of the hashes of elements modulo 2**64; see `redistribution.checksum`.
+def hash_sum(
+    rows: NDArray[np.uint64], columns: NDArray[np.uint64], words: NDArray[np.uint64]
+) -> int:
+    """Sum of the hashes of the elements of a matrix modulo 2**64; see `redistribution.checksum`.
 
     Requires the `compiled` kernel.
 
     Parameters
     ----------
-    keys : (elements,), contiguous.
-    words : (elements, words of each), contiguous.
+    rows, columns : their keys, contiguous.
+    words : (elements, words of each), row after row, contiguous.
     """
     assert compiled is not None
-    return int(compiled.hash_sum(keys.ctypes.data, words.ctypes.data, *words.shape))
+    along = (rows.ctypes.data, len(rows), columns.ctypes.data, len(columns))
+    return int(compiled.hash_sum(*along, words.ctypes.data, words.shape[1]))
