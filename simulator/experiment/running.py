@@ -129,7 +129,9 @@ def _on_machine(
     )
     with no_collection(), progress:
         result = engine.run()
-    schedule = Schedule.of(result, _submitted(source.jobs, engine.submitted), source.report)
+    submitted = _submitted(source.jobs, engine.submitted)
+    del engine  # its lists have the size of the results
+    schedule = Schedule.of(result, submitted, source.report)
     measured = _measured(settings, schedule, source, core, loss)
     made = Simulation(
         settings.name,
