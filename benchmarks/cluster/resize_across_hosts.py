@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -163,6 +164,7 @@ def measure(mib: int, gbit: float, count: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Print the table, or the same as JSON."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the service ends, too
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--gbit", type=float, default=1.0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -94,6 +95,7 @@ def measure(mib: int, resizes: int) -> None:
 
 def main() -> None:
     """Read the options; measure, or be a rank."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the service ends, too
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--resizes", type=int, default=200)
     parser.add_argument("--mib", type=int, default=64)

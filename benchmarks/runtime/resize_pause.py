@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,7 @@ def table(rows: list[ResizeInfo], mib: int, how: str) -> None:
 
 def main() -> None:
     """Read the options and measure."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the service ends, too
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", default="256", help="several: separated by commas")
     parser.add_argument("--verify", action="store_true", help="compare checksums")
