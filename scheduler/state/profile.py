@@ -11,6 +11,15 @@ from scheduler.model.resources import Quantity, highest
 from scheduler.state.expected_releases import ExpectedRelease
 
 
+def longest_until(end: float, now: float) -> float:
+    """Bound of the lengths of jobs that start now and end by a time; all in s.
+
+    It is for searches. Whether a job ends in time is decided by ``now + length <= end``, as the
+    rounded sum can be `end` when the length exceeds the rounded difference.
+    """
+    return nextafter(end, inf) - now
+
+
 class Availability:
     """Step function of time: the free processors, or the free amount of each resource.
 
@@ -71,12 +80,15 @@ class Availability:
                 return start
 
     def lasting(self) -> list[tuple[int, float]]:
-        """How long processors stay free from now on: (processors, s), ascending in processors."""
+        """How long processors stay free from now on: (processors, s), ascending in processors.
+
+        The lengths are bounds; see `longest_until`.
+        """
         times, frees = self.times, cast("list[int]", self.frees)
         low, limits = frees[0], list[tuple[int, float]]()
         for i, free in enumerate(frees):
             if free < low:
-                limits.append((low, times[i] - self.now))
+                limits.append((low, longest_until(times[i], self.now)))
                 low = free
         limits.append((low, inf))
         limits.reverse()

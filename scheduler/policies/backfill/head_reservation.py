@@ -14,6 +14,7 @@ from scheduler.model.orders import Facts
 from scheduler.model.resources import processors_of
 from scheduler.policies.backfill.balance import TEXT
 from scheduler.policies.backfill.scheduling_pass import Starter
+from scheduler.state.profile import longest_until
 from scheduler.state.scheduler_state import SchedulerState
 
 NO_FACTS: Facts = {}
@@ -82,19 +83,20 @@ class HeadReservation(PassReservations):
         state, demand = self.state, job.demand
         if demand > state.free:
             return False
-        return job.estimate_s <= self._at - state.now or demand <= self._extra
+        return state.now + job.estimate_s <= self._at or demand <= self._extra
 
     def next_candidate(self) -> Job | None:
-        """First job of the search trees that is admitted."""
+        """First job of the search trees that may be admitted."""
         state, free = self.state, self.state.machine.free_count
         extra = processors_of(self._extra)
-        limits = [(extra if extra < free else free, inf), (free, self._at - state.now)]
+        most_extra = extra if extra < free else free
+        limits = [(most_extra, inf), (free, longest_until(self._at, state.now))]
         return state.queue.candidate(limits)
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
         """Start a job that is admitted."""
         state = self.state
-        in_time = job.estimate_s <= self._at - state.now
+        in_time = state.now + job.estimate_s <= self._at
         job.backfilled = True
         facts = facts_before(self._head, self._at, job, state.format_quantity(job.demand))
         text = IN_TIME

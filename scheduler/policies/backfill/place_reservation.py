@@ -15,6 +15,7 @@ from scheduler.model.space import NONE, Space
 from scheduler.policies.backfill.head_reservation import NO_FACTS, PassReservations, facts_before
 from scheduler.policies.backfill.scheduling_pass import Starter
 from scheduler.state.earliest_place import EarliestPlace
+from scheduler.state.profile import longest_until
 from scheduler.state.scheduler_state import SchedulerState
 
 IN_TIME = (
@@ -48,20 +49,20 @@ class PlaceReservation(PassReservations):
         needed, state = job.processors, self.state
         if needed > state.machine.free_count or not self._fits(needed):
             return False
-        return job.estimate_s <= self.earliest.at - state.now or self._fits_outside(needed)
+        return state.now + job.estimate_s <= self.earliest.at or self._fits_outside(needed)
 
     def next_candidate(self) -> Job | None:
-        """First job of the search trees that is admitted."""
+        """First job of the search trees that may be admitted."""
         queue, free = self.state.queue, self.state.machine.free_count
         if not any(self._fits(size) for size in queue.sizes(free)):
             return None
-        within_s = self.earliest.at - self.state.now
+        within_s = longest_until(self.earliest.at, self.state.now)
         return queue.placeable(free, within_s, self._fits, self._fits_outside)
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
         """Start a job that is admitted."""
         earliest = self.earliest
-        in_time = job.estimate_s <= earliest.at - self.state.now
+        in_time = self.state.now + job.estimate_s <= earliest.at
         job.backfilled = True
         facts = facts_before(self._head, earliest.at, job, job.processors)
         text, kept = IN_TIME, NONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, isnan
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.core.core import Core
@@ -68,6 +68,8 @@ def run(
 
 @pytest.mark.parametrize("reservations", STRATEGIES)
 @given(jobs=JOBS)
+# The last job ends when the reservation of the fourth begins, in rounded times.
+@example(jobs=[(0, 2, 37, 0.2), (0, 7, 24, 0.7), (1, 2, 40, 0.2), (1, 7, 1, 0.2), (2, 2, 40, 0.2)])
 def test_an_exclusion_after_all_jobs_changes_no_start(
     reservations: int | None, jobs: list[tuple[int, int, int, float]]
 ) -> None:
