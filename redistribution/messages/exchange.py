@@ -53,15 +53,21 @@ def send_from_array(
 
 
 def receive_into_array(
-    transfer: Transfer, itemsize: int, target: Region, order: Order
+    transfer: Transfer, itemsize: int, target: Region, order: Order, from_host: bool = False
 ) -> list[Any] | None:
     """Arguments with which MPI receives a transfer directly into ``target``.
+
+    Parameters
+    ----------
+    from_host : whether the sender is on another host.
 
     Returns
     -------
     as `send_from_array`.
     """
     ranges = ByteRanges.of(transfer, itemsize, target, order)
+    if from_host and ranges.number > 1:
+        return None
     return _mpi_arguments(ranges, target, tuning.received_range_bytes)
 
 
@@ -159,7 +165,7 @@ class Exchange:
     def __init__(self, given: Arguments) -> None:
         routes, comm, a, b, order, max_extra_bytes, _ = given
         self.comm = comm
-        self.to_hosts = routes.hosts is not None
+        self.between_hosts = routes.hosts is not None
         self.backoff = Backoff()
         self.source, self.target = array_region(a, "source"), array_region(b, "target")
         self.itemsize = itemsize = given.itemsize
@@ -190,22 +196,31 @@ class Exchange:
         self.messages: list[tuple[_MessageWindow, _PieceMessage, Bytes | None]] = []
 
     def run(self) -> None:
-        """Send, receive and copy until all pieces have arrived."""
-        self.start_receives()
-        while (busy := self.start_sends()) or self.requests:
-            if self.complete_messages() or busy:
-                self.backoff.reset()
-            else:
-                self.backoff.pause()
+        """Send, receive and copy until all pieces have arrived. Call it once.
+
+        The windows refer to this object. It removes them at the end, so that it keeps neither array
+        until the garbage collector runs.
+        """
+        try:
+            self.start_receives()
+            while (busy := self.start_sends()) or self.requests:
+                if self.complete_messages() or busy:
+                    self.backoff.reset()
+                else:
+                    self.backoff.pause()
+        finally:
+            del self.outgoing, self.incoming
 
     def outgoing_message(self, piece: Transfer) -> _PieceMessage:
         """Message that sends a piece."""
-        direct = send_from_array(piece, self.itemsize, self.source, self.order, self.to_hosts)
+        direct = send_from_array(piece, self.itemsize, self.source, self.order, self.between_hosts)
         return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
 
     def incoming_message(self, piece: Transfer) -> _PieceMessage:
         """Message that receives a piece."""
-        direct = receive_into_array(piece, self.itemsize, self.target, self.order)
+        direct = receive_into_array(
+            piece, self.itemsize, self.target, self.order, self.between_hosts
+        )
         return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
 
     def buffer_size(self, piece: Transfer) -> int:

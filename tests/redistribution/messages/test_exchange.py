@@ -240,6 +240,26 @@ def test_the_plans_that_ran_last_keep_their_arrays(comm):
 
 
 @of_all_sizes
+@pytest.mark.parametrize("are_hosts", [False, True])
+def test_a_run_keeps_no_array_until_the_garbage_collector_runs(comm, are_hosts):
+    """A resize uses the memory of the old local parts for the next ones."""
+    tuning.change(small_move_bytes=0, kept_run_bytes=0)
+    shape = (37, 41)
+    plan = Plan(Cuts.even(shape, comm.size), BlockCyclic(shape, (3, 4), (1, comm.size)))
+    if are_hosts:
+        plan = on_hosts(plan, tuple(range(comm.size)))
+    a, b = (np.zeros(layout.local_shape(comm.rank)) for layout in (plan.source, plan.target))
+    arrays = [weakref.ref(a), weakref.ref(b)]
+    gc.disable()
+    try:
+        plan.run(comm, a, b)
+        del a, b
+        assert [array() for array in arrays] == [None, None]
+    finally:
+        gc.enable()
+
+
+@of_all_sizes
 @pytest.mark.parametrize("pool_bytes", [300, 1 << 25])
 def test_fast_ranks_run_ahead_of_slow_ones(comm, pool_bytes):
     """Moves there and back without synchronisation."""
