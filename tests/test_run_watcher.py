@@ -42,12 +42,18 @@ def folders() -> Iterator[list[str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "directory"),
+    [(signal.SIGINT, "{path}"), (signal.SIGTERM, "service"), (signal.SIGKILL, "service")],
+)
 def test_processes_and_folders_of_a_run_end_with_it(
-    number: signal.Signals, tmp_path: Path, folders: list[str]
+    number: signal.Signals, directory: str, tmp_path: Path, folders: list[str]
 ) -> None:
-    (tmp_path / "memory-folder").write_text(Path(folders[0]).name)
-    (tmp_path / "test_it.py").write_text(TESTS.format(folders=folders, directory=str(tmp_path)))
+    service = tmp_path / "service"
+    service.mkdir()
+    (service / "memory-folder").write_text(Path(folders[0]).name)
+    directory = directory.format(path=service)
+    (tmp_path / "test_it.py").write_text(TESTS.format(folders=folders, directory=directory))
     words = ["-c", os.devnull, "--rootdir", str(tmp_path), "-p", "left_behind", "test_it.py"]
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *words],

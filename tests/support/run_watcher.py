@@ -87,9 +87,10 @@ def folders_of(pids: list[int]) -> set[Path]:
             folders.update(map(Path, _DRIVER_FOLDER.findall(variables)))
             words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
             folders.update(map(Path, _FOLDER.findall("\0".join(words))))
+            current = Path(f"/proc/{pid}/cwd").readlink()
             for option, value in pairwise(words):
-                if option == "--dir" and value.startswith("/"):
-                    folders.update(_folders_of_service(Path(value)))
+                if option == "--dir":
+                    folders.update(_folders_of_service(current / value))
     return folders
 
 
