@@ -24,8 +24,7 @@ from scheduler.client.options import (
     request_options,
     service_option,
 )
-from scheduler.forecasts.forecast import JobForecast
-from scheduler.forecasts.quotes import Quote, Waiting
+from scheduler.forecasts.answers import JobForecast, Quote, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.text.formats import counted, format_moment, format_time

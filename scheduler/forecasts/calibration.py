@@ -13,13 +13,14 @@ count; I. Gibbs and E. Candès (NeurIPS 2021) discuss distributions that change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import ceil, inf
 from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.forecasts.futures import LEVELS, Spread, Spreads
+from scheduler.forecasts.answers import Spread
+from scheduler.forecasts.futures import LEVELS, Spreads
 
 #: Latest outcomes that a calibration uses.
 LATEST = 50
@@ -96,13 +97,9 @@ class Calibration:
             end if inf in (start, end) else end + (new - start)
             for start, new, end in zip(starts, later, ends, strict=True)
         ]
-        return Spreads(_spread(later), _spread(np.maximum.accumulate(ended).tolist()))
+        return Spreads(Spread.of(later), Spread.of(np.maximum.accumulate(ended).tolist()))
 
 
 def _times(spread: Spread) -> list[float]:
     """Times of a spread, s; inf beyond the horizon."""
     return [inf if at is None else at for at in (spread.p10, spread.p50, spread.p90)]
-
-
-def _spread(times: Iterable[float]) -> Spread:
-    return Spread(*(None if at == inf else at for at in times))

@@ -16,10 +16,9 @@ from functools import partial
 from math import inf, isnan
 from typing import TypeAlias
 
-import msgspec
-
 from reshape.collection import no_collection
 from scheduler.core.core import Core
+from scheduler.forecasts.answers import JobForecast
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.time_limit import TimeIsOverError
@@ -30,24 +29,6 @@ from scheduler.virtual_clock.loop import EventLoop
 
 #: Called as observe(core, time, events, orders) after each call of the core.
 Observe: TypeAlias = Callable[[Core, float, Sequence[Event], Sequence[Order]], None]
-
-
-class JobForecast(msgspec.Struct, frozen=True, gc=False):
-    """What a job is expected to do.
-
-    Parameters
-    ----------
-    job : its number; that of a job that is not submitted is the next one.
-    start, end : seconds on the clock of the core; None if it does not happen within the horizon.
-    processors : those of its start, such as ``0-3 7``; "" if it does not start.
-    sizes : (time in seconds, number of processors) of its start and of each change.
-    """
-
-    job: int
-    start: float | None
-    end: float | None
-    processors: str = ""
-    sizes: tuple[tuple[float, int], ...] = ()
 
 
 class Forecast:
@@ -115,9 +96,9 @@ class Forecast:
         end = self.end(job)
         return JobForecast(job, start, None if end == inf else end, processors, found.sizes)
 
-    def submitted(self, place: int = 0) -> JobForecast:
-        """Return what the job at this place among the submitted ones is expected to do."""
-        return self.of(self._last + 1 + place)
+    def submitted(self, index: int = 0) -> JobForecast:
+        """Return what the job at this index among the submitted ones is expected to do."""
+        return self.of(self._last + 1 + index)
 
 
 def forecast(

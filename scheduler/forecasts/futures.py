@@ -15,9 +15,9 @@ from math import inf
 from multiprocessing import get_all_start_methods, get_context
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
+from scheduler.forecasts.answers import Spread
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.run_times import RunTimes
@@ -28,20 +28,6 @@ LEVELS = (10, 50, 90)
 ARRIVALS_OF_WAIT = 2.0
 #: Seconds after which a process of a pool notices that its parent has died.
 PARENT_S = 0.5
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Quantiles of a time over all futures, in seconds; None if it is beyond the horizon."""
-
-    p10: float | None
-    p50: float | None
-    p90: float | None
-
-    @classmethod
-    def of(cls, times: Sequence[float]) -> Spread:
-        """Take the quantiles of times, each an observed one."""
-        quantiles = np.percentile(times, LEVELS, method="inverted_cdf").tolist()
-        return cls(*(None if at == inf else at for at in quantiles))
 
 
 class Spreads(NamedTuple):
@@ -105,7 +91,7 @@ class Futures:
         else:
             times = [self.one(draw) for draw in draws]
         starts, ends = zip(*times, strict=True)
-        return Spreads(Spread.of(starts), Spread.of(ends))
+        return Spreads(_quantiles(starts), _quantiles(ends))
 
     def one(self, draw: np.random.Generator) -> tuple[float, float]:
         """Start and end of the job in one future, s; inf beyond the horizon."""
@@ -136,6 +122,11 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_S)
     os._exit(1)
+
+
+def _quantiles(times: Sequence[float]) -> Spread:
+    """Quantiles of times (s), each an observed one."""
+    return Spread.of(np.percentile(times, LEVELS, method="inverted_cdf").tolist())
 
 
 def _one_of_inherited(draw: np.random.Generator) -> tuple[float, float]:

@@ -8,9 +8,10 @@ from math import inf
 
 import msgspec
 
+from scheduler.forecasts.answers import OtherRequest, Quote, Waiting
 from scheduler.forecasts.calibration import Calibration
-from scheduler.forecasts.forecast import Forecast, JobForecast, forecast
-from scheduler.forecasts.futures import Futures, Spread, Spreads, last_arrival
+from scheduler.forecasts.forecast import Forecast, forecast
+from scheduler.forecasts.futures import Futures, Spreads, last_arrival
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.run_times import run_ratio
 from scheduler.forecasts.trajectory import Trajectory
@@ -19,85 +20,6 @@ from scheduler.model.job import Job, JobState
 
 #: Queued jobs before a job that `waiting` lists.
 LISTED = 10
-
-
-class Quote(msgspec.Struct, frozen=True):
-    """What a request would get if it were submitted now.
-
-    Parameters
-    ----------
-    now : time of the quote, s.
-    start, end : expected times, s; None beyond the horizon.
-    wait_s : from now to the start.
-    slowdown : time from now to the end divided by the run time.
-    cost : None; services have no prices.
-    processors, sizes : see `JobForecast`.
-    start_quantiles, end_quantiles : over futures, calibrated; None if there are none.
-    futures : number of futures.
-    past_jobs : number of ended jobs whose run times the futures draw from.
-    predicted_jobs : number of jobs whose run times they draw from the quantiles of a predictor.
-    looked_ahead_s : seconds from now up to which the forecast has come, if the time that it may
-        take ended it; None otherwise.
-    outcomes : number of past forecasts whose outcomes calibrate the quantiles; 0: not calibrated.
-    """
-
-    now: float
-    start: float | None
-    end: float | None
-    wait_s: float | None
-    slowdown: float | None
-    processors: str
-    sizes: tuple[tuple[float, int], ...]
-    cost: float | None = None
-    start_quantiles: Spread | None = None
-    end_quantiles: Spread | None = None
-    futures: int = 0
-    past_jobs: int = 0
-    predicted_jobs: int = 0
-    looked_ahead_s: float | None = None
-    outcomes: int = 0
-
-
-class OtherRequest(msgspec.Struct, frozen=True):
-    """Another request for a queued job, and the start that it would have.
-
-    Parameters
-    ----------
-    processors, walltime_s : the request.
-    start : expected start, s; None beyond the horizon.
-    """
-
-    processors: int
-    walltime_s: float
-    start: float | None
-
-
-class Waiting(msgspec.Struct, frozen=True):
-    """Why a queued job waits, and for how long.
-
-    Parameters
-    ----------
-    job : its number.
-    now : time of the forecast, s.
-    reason : what it waits for.
-    before : numbers of the first queued jobs before it, in queue order.
-    before_count : number of all queued jobs before it; 0 if it is not eligible.
-    forecast : what it is expected to do.
-    start_quantiles : of its start over futures, calibrated; None if there are none.
-    changes : other requests that were tried, with their starts;
-        none for one that is not eligible.
-    outcomes : see `Quote`.
-    """
-
-    job: int
-    now: float
-    reason: str
-    before: list[int]
-    before_count: int
-    forecast: JobForecast
-    start_quantiles: Spread | None = None
-    changes: list[OtherRequest] = []
-    outcomes: int = 0
 
 
 class Outlook(msgspec.Struct, frozen=True):

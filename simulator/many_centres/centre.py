@@ -9,7 +9,8 @@ from math import inf
 
 import msgspec
 
-from scheduler.forecasts.forecast import JobForecast, forecast
+from scheduler.forecasts.answers import JobForecast
+from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec
 from scheduler.model.machine import Machine

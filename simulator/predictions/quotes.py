@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from scheduler.core.core import Core
+from scheduler.forecasts.answers import Spread
 from scheduler.forecasts.calibration import Calibration, ForecastOutcome
 from scheduler.forecasts.forecast import forecast
-from scheduler.forecasts.futures import Futures, Spread, last_arrival
+from scheduler.forecasts.futures import Futures, last_arrival
 from scheduler.forecasts.recorded_state import KEPT_JOBS, RecordedState
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted
 from scheduler.model.job import Job, JobState

@@ -21,8 +21,7 @@ from scheduler.client.api.keywords import Changes, JobOptions
 from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
 from scheduler.client.job_files import read_output
 from scheduler.client.submission import check_places
-from scheduler.forecasts.forecast import JobForecast
-from scheduler.forecasts.quotes import Quote
+from scheduler.forecasts.answers import JobForecast, Quote
 from scheduler.protocol import client as protocol
 from scheduler.protocol import messages as m
 

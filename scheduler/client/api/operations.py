@@ -20,8 +20,7 @@ from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
 from scheduler.client.job_names import LAST, StepNumber, TaskNumber
-from scheduler.forecasts.forecast import JobForecast
-from scheduler.forecasts.quotes import Quote
+from scheduler.forecasts.answers import JobForecast, Quote
 from scheduler.model.job import JobState
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol import messages as m

@@ -18,7 +18,7 @@ from reshape.errors import ReshapeError
 from scheduler.client.api.asking import list_jobs, service_info
 from scheduler.client.forecasting import quote_of
 from scheduler.client.sites.sites_file import SiteDescription
-from scheduler.forecasts.quotes import Quote
+from scheduler.forecasts.answers import Quote
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.interface import SiteRequest
 from scheduler.protocol import messages as m

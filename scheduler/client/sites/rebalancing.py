@@ -30,7 +30,7 @@ from scheduler.client.sites.moving import (
 from scheduler.client.sites.records import RecordError, SubmissionRecord
 from scheduler.client.sites.sites_file import SiteDescription, SitesFile
 from scheduler.client.sites.submitting import AcceptedJob, OutcomeUnknownError, ranked, request_of
-from scheduler.forecasts.forecast import JobForecast
+from scheduler.forecasts.answers import JobForecast
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.moves import Expectation, MoveRules
 from scheduler.protocol.messages import JobInfo, Submission

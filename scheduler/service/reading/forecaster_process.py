@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import encode
+from scheduler.forecasts.answers import JobForecast, Quote, Spread, Waiting
 from scheduler.forecasts.calibration import Calibration
-from scheduler.forecasts.forecast import JobForecast, forecast
-from scheduler.forecasts.futures import Spread
+from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.hindcasts import Hindcasts
-from scheduler.forecasts.quotes import Outlook, Quote, Waiting, nearest_feasible, quote, waiting
+from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec

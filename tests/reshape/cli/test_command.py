@@ -128,6 +128,16 @@ def test_only_the_chosen_subcommand_is_imported(sample: Path) -> None:
     assert "Do broken." in run(sys.executable, sample, "--help", cwd=sample.parent).stdout
 
 
+def test_commands_about_jobs_start_without_numpy() -> None:
+    """Its import takes as long as all other modules of such a command."""
+    modules = [
+        SUBCOMMANDS[name].target.partition(":")[0]
+        for name in ("agent", "cancel", "explain", "info", "queue", "serve", "submit")
+    ]
+    program = f"import sys, {', '.join(modules)}; print('numpy' in sys.modules)"
+    assert run(sys.executable, "-c", program).stdout == "False\n"
+
+
 def test_an_error_is_one_line_and_exit_code_1(sample: Path) -> None:
     done = run(sys.executable, sample, "wrong", cwd=sample.parent)
     assert done.returncode == 1

@@ -8,8 +8,9 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.forecasts.answers import Spread
 from scheduler.forecasts.calibration import ADDED_S, LATEST, LEAST, Calibration, ForecastOutcome
-from scheduler.forecasts.futures import Spread, Spreads
+from scheduler.forecasts.futures import Spreads
 
 NOW = 1000.0
 H = ADDED_S

@@ -15,8 +15,9 @@ from past_jobs import ended_job
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
+from scheduler.forecasts.answers import Spread
 from scheduler.forecasts.forecast import forecast
-from scheduler.forecasts.futures import Futures, Spread, drawn_arrivals
+from scheduler.forecasts.futures import Futures, drawn_arrivals
 from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import (

@@ -15,7 +15,7 @@ from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
 from scheduler.client.sites.records import LeftJob, SubmissionRecord
 from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.client.sites.submitting import ranked, request_of, retry
-from scheduler.forecasts.quotes import Quote
+from scheduler.forecasts.answers import Quote
 from scheduler.protocol import messages as m
 
 SUBMISSION = m.Submission(argv=["true"], processors=2, walltime_s=3600.0)
