@@ -135,20 +135,20 @@ def _check_partitions(tree: Located, config: ServeConfig, base: Scenario) -> Non
     """Check the nodes, limits and scenarios of the partitions."""
     shares(config.partitions, config.by_node, tree.fail)
     for name, own in config.partitions.items():
-        place = ("partitions", name)
+        above = ("partitions", name)
         chosen = base
         if own.scenario is not None:
-            chosen = _build_scenario(tree, place, own.scenario, {})
-        _check_kills(tree, config, _apply_parameters(tree, place, chosen, own.parameters), place)
+            chosen = _build_scenario(tree, above, own.scenario, {})
+        _check_kills(tree, config, _apply_parameters(tree, above, chosen, own.parameters), above)
 
 
 def _check_kills(
-    tree: Located, config: ServeConfig, chosen: Scenario, place: FieldPath = ()
+    tree: Located, config: ServeConfig, chosen: Scenario, above: FieldPath = ()
 ) -> None:
     """Check that jobs can be overdue if overdue jobs are ended at a reservation."""
     if chosen.backfill.kill_at_reservation and config.kill_at_walltime:
         tree.fail(
-            (*place, "parameters", "backfill.kill_at_reservation"),
+            (*above, "parameters", "backfill.kill_at_reservation"),
             "has no effect, because jobs are ended at their walltimes, so that none is overdue;"
             " leave it out, or set kill_at_walltime: false",
         )

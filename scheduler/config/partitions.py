@@ -97,8 +97,8 @@ def with_partitions(base: Scenario, rules: Mapping[str, Scenario]) -> Scenario:
     return made
 
 
-def _refuse(place: FieldPath, message: str) -> NoReturn:
-    raise ConfigError(message, field=".".join(map(str, place)))
+def _refuse(field: FieldPath, message: str) -> NoReturn:
+    raise ConfigError(message, field=".".join(map(str, field)))
 
 
 def shares(

@@ -17,14 +17,14 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
-def read_duration(tree: Located, place: FieldPath) -> None:
+def read_duration(tree: Located, field: FieldPath) -> None:
     """Convert a time that is written as 10:00 to seconds.
 
     Raises
     ------
     ConfigError : it is neither a time nor a number.
     """
-    value = tree.get(place)
+    value = tree.get(field)
     if isinstance(value, str):
         try:
             seconds = float(value)
@@ -32,8 +32,8 @@ def read_duration(tree: Located, place: FieldPath) -> None:
             try:
                 seconds = parse_duration(value)
             except ValueError as error:
-                tree.fail(place, f"{error}, or a number of seconds")
-        tree.override(place, seconds, tree.origin(place))
+                tree.fail(field, f"{error}, or a number of seconds")
+        tree.override(field, seconds, tree.origin(field))
 
 
 def check_parameters(tree: Located, above: FieldPath) -> None:
@@ -43,23 +43,23 @@ def check_parameters(tree: Located, above: FieldPath) -> None:
     ------
     ConfigError : they have not.
     """
-    place = (*above, "parameters")
+    parameters = (*above, "parameters")
     here = tree.get(above)
     if not isinstance(here, dict) or "parameters" not in here:
         return
     given = here["parameters"]
     if not isinstance(given, dict):
-        tree.fail(place, f"must be a mapping of fields to values, got {given!r}")
+        tree.fail(parameters, f"must be a mapping of fields to values, got {given!r}")
     for name, value in given.items():
         if isinstance(value, dict) and value:
             field, inner = next(iter(value.items()))
             tree.fail(
-                (*place, name, field),
+                (*parameters, name, field),
                 f"write the name of the field with dots, as in parameters: {{{name}.{field}:"
                 f" {inner}}}",
             )
         if not isinstance(value, Value):
-            tree.fail((*place, name), f"must be one value, got {value!r}")
+            tree.fail((*parameters, name), f"must be one value, got {value!r}")
 
 
 def read_named(tree: Located, kind: str) -> None:

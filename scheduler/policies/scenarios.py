@@ -92,27 +92,27 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
             continue
         if path == [] and last in _POLICIES and isinstance(value, str):
             path, last = [last], "policy"
-        place: Any = data
+        mapping: Any = data
         is_new = False  # inside a newly named policy, whose members are checked later
         for step in path:
-            place = _member(place, step, field, is_new)
-            is_new = is_new or any(place is each for each in named)
+            mapping = _member(mapping, step, field, is_new)
+            is_new = is_new or any(mapping is each for each in named)
             if is_new:
-                place.setdefault(step, {})
-            if place[step] is None and step in _PARTS:
-                place[step] = msgspec.to_builtins(_PARTS[step]())
-            elif place[step] is None:
+                mapping.setdefault(step, {})
+            if mapping[step] is None and step in _PARTS:
+                mapping[step] = msgspec.to_builtins(_PARTS[step]())
+            elif mapping[step] is None:
                 if last != "policy":
                     fix = f"choose one first, as in {step}={known(_POLICIES[step])[0]}"
                     raise ConfigError(f"there is no {step} policy; {fix}", field=field)
-                place[step] = {}
-            place = place[step]
-        if last == "policy" and place.get("policy") != value:
-            place.clear()  # the parameters are those of the policy that is replaced
-            named.append(place)
+                mapping[step] = {}
+            mapping = mapping[step]
+        if last == "policy" and mapping.get("policy") != value:
+            mapping.clear()  # the parameters are those of the policy that is replaced
+            named.append(mapping)
         elif last != "policy":
-            _member(place, last, field, is_new)
-        place[last] = value
+            _member(mapping, last, field, is_new)
+        mapping[last] = value
     return from_data(data)
 
 
@@ -230,10 +230,10 @@ def from_record(data: Mapping[str, Any]) -> Scenario:
             return from_data(kept)
         except UnusedFieldError as error:
             *path, last = error.path
-            place: Any = kept
+            mapping: Any = kept
             for step in path:
-                place = place[step]
-            del place[last]
+                mapping = mapping[step]
+            del mapping[last]
 
 
 def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,10 +305,10 @@ def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]
     return sorted(flat, key=lambda item: "." in item[0].removesuffix(".policy"))
 
 
-def _member(place: Any, name: str, field: str, is_new: bool = False) -> Any:
+def _member(mapping: Any, name: str, field: str, is_new: bool = False) -> Any:
     """Check that a member exists; those of a newly named policy or part are checked later."""
-    if not isinstance(place, dict):
-        raise ConfigError(f"{place!r} has no fields", field=field)
-    if name not in place and "policy" not in place and not is_new:
-        raise ConfigError(f"unknown field {name!r}{nearest(name, place)}", field=field)
-    return place
+    if not isinstance(mapping, dict):
+        raise ConfigError(f"{mapping!r} has no fields", field=field)
+    if name not in mapping and "policy" not in mapping and not is_new:
+        raise ConfigError(f"unknown field {name!r}{nearest(name, mapping)}", field=field)
+    return mapping

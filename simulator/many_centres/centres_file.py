@@ -112,22 +112,22 @@ def described_centres(tree: Located) -> list[CentreDescription]:
     fields = tree.convert(CentresFields).centres
     centres: list[CentreDescription] = []
     for i, each in enumerate(fields):
-        place = ("centres", i)
+        above = ("centres", i)
         if any(each.name == other.name for other in fields[:i]):
-            tree.fail((*place, "name"), f"two centres are named {each.name!r}; rename one")
+            tree.fail((*above, "name"), f"two centres are named {each.name!r}; rename one")
         try:
             chosen = scenario(each.scenario, each.set)
         except ConfigError as error:
             field = "scenario" if error.field == "scenario" else "set"
-            tree.fail((*place, field), error.message if field == "scenario" else str(error))
+            tree.fail((*above, field), error.message if field == "scenario" else str(error))
         if chosen.selection != FirstFit():
             tree.fail(
-                (*place, "set"),
+                (*above, "set"),
                 "selection has no effect, because the processors of a centre are only counted;"
                 " leave it out",
             )
         if chosen.redirection is not None:
-            tree.fail((*place, "scenario"), "a centre is one group; leave redirection out")
+            tree.fail((*above, "scenario"), "a centre is one group; leave redirection out")
         centres.append(
             CentreDescription(
                 each.name,

@@ -296,23 +296,23 @@ def _written_out(tree: Located, plan: StudyFile) -> StudyFile:
     for i, case in enumerate(plan.cases):
         rest, grid = dict(case), case.get("grid", {})
         rest.pop("grid", None)
-        place = ("cases", i, "grid")
+        above = ("cases", i, "grid")
         if not isinstance(grid, dict):
-            tree.fail(place, f"must be a mapping of parameters to lists, got {grid!r}")
-        _check_lists(tree, place, grid)
+            tree.fail(above, f"must be a mapping of parameters to lists, got {grid!r}")
+        _check_lists(tree, above, grid)
         for name in grid:
             if name in rest:
-                tree.fail((*place, name), "is given in the case itself too; keep one")
+                tree.fail((*above, name), "is given in the case itself too; keep one")
         cases += [rest | point for point in _points(grid)]
     return msgspec.structs.replace(plan, cases=cases)
 
 
-def _check_lists(tree: Located, place: FieldPath, grid: Mapping[str, Any]) -> None:
+def _check_lists(tree: Located, above: FieldPath, grid: Mapping[str, Any]) -> None:
     for name, values in grid.items():
         if not isinstance(values, list):
-            tree.fail((*place, name), f"must be a list, got {values!r}; or put it outside the grid")
+            tree.fail((*above, name), f"must be a list, got {values!r}; or put it outside the grid")
         if not values:
-            tree.fail((*place, name), "has no values; give at least one, or leave it out")
+            tree.fail((*above, name), "has no values; give at least one, or leave it out")
 
 
 def _check(tree: Located, plan: StudyFile) -> None:

@@ -119,25 +119,25 @@ def described(tree: Located) -> list[PlannedReservation]:
     found: list[PlannedReservation] = []
     owner: dict[int, str] = {}
     for i, each in enumerate(tree.convert(ReservationsFields).reservations):
-        place = ("reservations", i)
+        above = ("reservations", i)
         if any(each.name == other.name for other in found):
-            tree.fail((*place, "name"), f"two reservations are named {each.name!r}; rename one")
+            tree.fail((*above, "name"), f"two reservations are named {each.name!r}; rename one")
         for name in ("start", "requested"):
             value = getattr(each, name)
             if value is not None and not isfinite(value):
-                tree.fail((*place, name), f"must be a finite number, got {value}")
+                tree.fail((*above, name), f"must be a finite number, got {value}")
         try:
             duration_s = seconds_of(each.duration)
         except ValueError as error:
-            tree.fail((*place, "duration"), str(error))
+            tree.fail((*above, "duration"), str(error))
         try:
             jobs = ProcSet.parse(str(each.jobs))
         except ValueError as error:
-            tree.fail((*place, "jobs"), str(error))
+            tree.fail((*above, "jobs"), str(error))
         for job in jobs:
             other = owner.setdefault(job, each.name)
             if other != each.name:
-                tree.fail((*place, "jobs"), f"job {job} is in reservation {other}, too")
+                tree.fail((*above, "jobs"), f"job {job} is in reservation {other}, too")
         planned = PlannedReservation(
             each.name,
             each.start,
@@ -151,7 +151,7 @@ def described(tree: Located) -> list[PlannedReservation]:
         try:
             planned.request(each.start)
         except ValueError as error:
-            tree.fail(place, str(error))
+            tree.fail(above, str(error))
         found.append(planned)
     return found
 
@@ -183,8 +183,8 @@ class ReservedJobs:
     def specs(self) -> list[JobSpec]:
         """Request of each job, in order."""
         specs = self._jobs.specs()
-        for place, name in self._names.items():
-            specs[place] = msgspec.structs.replace(specs[place], reservation=name)
+        for index, name in self._names.items():
+            specs[index] = msgspec.structs.replace(specs[index], reservation=name)
         return specs
 
 
@@ -217,16 +217,16 @@ def in_list(
     names |= _by_user([job.at for job in jobs], specs, planned, per_node, names)
     return [
         msgspec.structs.replace(
-            job, spec=msgspec.structs.replace(job.spec, reservation=names.get(place, ""))
+            job, spec=msgspec.structs.replace(job.spec, reservation=names.get(index, ""))
         )
-        for place, job in enumerate(jobs)
+        for index, job in enumerate(jobs)
     ]
 
 
 def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dict[int, str]:
-    """Name of the reservation of each job that has one, by its place from 0."""
+    """Name of the reservation of each job that has one, by its index from 0."""
     owner = {job: each.name for each in planned for job in each.jobs}
-    found = {place: owner[number] for place, number in enumerate(numbers) if number in owner}
+    found = {index: owner[number] for index, number in enumerate(numbers) if number in owner}
     missing = owner.keys() - set(numbers)
     if missing:
         job = min(missing)
@@ -244,19 +244,19 @@ def _by_user(
     per_node: int,
     listed: Mapping[int, str],
 ) -> dict[int, str]:
-    """Name of the first reservation that takes a job by its user, by the job's place from 0.
+    """Name of the first reservation that takes a job by its user, by the job's index from 0.
 
     Parameters
     ----------
     listed : jobs that a reservation lists by number.
     """
     found: dict[int, str] = {}
-    for place, (at, spec) in enumerate(zip(times, specs, strict=True)):
-        if place in listed:
+    for index, (at, spec) in enumerate(zip(times, specs, strict=True)):
+        if index in listed:
             continue
         for each in planned:
             if each.takes(at, spec, per_node):
-                found[place] = each.name
+                found[index] = each.name
                 break
     return found
 

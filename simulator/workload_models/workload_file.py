@@ -182,25 +182,25 @@ def _line(job: SimJob) -> JobLine:
     )
 
 
-def _struct(tree: Located, place: FieldPath, kind: Any) -> Any:
-    """Make a struct of a mapping; errors name the field below `place`."""
-    values = tree.get(place)
+def _struct(tree: Located, above: FieldPath, kind: Any) -> Any:
+    """Make a struct of a mapping; errors name the field below `above`."""
+    values = tree.get(above)
     values = {} if values is None else values
     try:
         return converted(values, kind)  # YAML takes 1e9 for text
     except ConfigError as error:
         field = error.field or error.message.split(" ")[0]
         below = field.split(".") if error.field or field in values else ()
-        tree.fail((*place, *below), error.message)
+        tree.fail((*above, *below), error.message)
 
 
 def _numbered(tree: Located, jobs: list[SimJob]) -> list[SimJob]:
     """Add the tasks of arrays, and refuse dependencies on the job itself and on later ones."""
     number, made = 0, list[SimJob]()
-    for place in sorted(range(len(jobs)), key=lambda place: jobs[place].at):
-        job, number = jobs[place], number + 1
+    for index in sorted(range(len(jobs)), key=lambda index: jobs[index].at):
+        job, number = jobs[index], number + 1
         made.append(job)
-        _check_dependency(tree, place, number, job.spec.conditions)
+        _check_dependency(tree, index, number, job.spec.conditions)
         if job.spec.array is not None:
             made += [
                 msgspec.structs.replace(job, spec=task_spec(job.spec, TaskOf(number, index)))
@@ -211,14 +211,14 @@ def _numbered(tree: Located, jobs: list[SimJob]) -> list[SimJob]:
 
 
 def _check_dependency(
-    tree: Located, place: int, number: int, conditions: Conditions | None
+    tree: Located, index: int, number: int, conditions: Conditions | None
 ) -> None:
     if conditions is None or conditions.dependency is None:
         return
     wrong = next((other for other in conditions.dependency.jobs if other >= number), None)
     if wrong is not None:
         tree.fail(
-            ("jobs", place, "dependency"),
+            ("jobs", index, "dependency"),
             f"names job {wrong}, and this is job {number} in the order of submission: name"
             " earlier jobs",
         )
@@ -226,13 +226,13 @@ def _check_dependency(
 
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     """Check a job beyond its types."""
-    place: FieldPath = ("jobs", number)
+    above: FieldPath = ("jobs", number)
 
     def read_as(field: str, make: Any, text: Any) -> Any:
         try:
             return make(text)
         except ValueError as error:
-            tree.fail((*place, field), str(error))
+            tree.fail((*above, field), str(error))
 
     walltime_s = float(read_as("walltime", seconds_of, line.walltime))
     topology: Topology | None = None
@@ -247,15 +247,15 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     if line.dependency:
         dependency = read_as("dependency", Dependency.parse, line.dependency)
     elif line.kill_on_invalid_dep:
-        tree.fail((*place, "kill_on_invalid_dep"), "has no effect without dependency: leave it out")
+        tree.fail((*above, "kill_on_invalid_dep"), "has no effect without dependency: leave it out")
     conditions = Conditions("", line.begin_s, dependency, line.kill_on_invalid_dep)
     for name in ("at", "walltime", "iteration_s", "data_mib", "priority", "begin_s"):
         value = getattr(line, name)
         if isinstance(value, int | float) and not isfinite(value):
-            tree.fail((*place, name), f"must be a finite number, got {value}")
+            tree.fail((*above, name), f"must be a finite number, got {value}")
     for name in ("iteration_s", "data_mib"):
         if getattr(line, name) < 0:
-            tree.fail((*place, name), f"must be >= 0, got {getattr(line, name)}")
+            tree.fail((*above, name), f"must be >= 0, got {getattr(line, name)}")
     try:
         spec = JobSpec(
             line.processors,
@@ -278,4 +278,4 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         run_s = line.iterations * line.iteration_s
         return SimJob(line.at, spec, run_s, line.iterations, model, data_bytes, line.phases)
     except ValueError as error:
-        tree.fail(place, str(error))
+        tree.fail(above, str(error))

@@ -123,11 +123,11 @@ def _of_sizes(mixes: Mixes) -> Iterator[Claim]:
     for case, value in paper.wait_improvement.items():
         text = f"{name[case]} shortens the mean wait"
         yield from improves(text, value, mixes.improvement(case, wait))
-    for place, size in enumerate(SIZES[1:], 1):
+    for i, size in enumerate(SIZES[1:], 1):
         pick = of("mean_wait_s", size)
         for case, values in paper.wait_by_size.items():
             text = f"{name[case]} shortens the wait of {size} jobs"
-            yield above(text, values[place], mixes.improvement(case, pick))
+            yield above(text, values[i], mixes.improvement(case, pick))
     large, waits = of("mean_wait_s", "large"), paper.wait_by_size
     for better, worse in (("fcfs-pr", "pba-pr"), ("pba-pr", "max-b-pr")):
         value = waits[better][2] - waits[worse][2]
@@ -136,13 +136,13 @@ def _of_sizes(mixes: Mixes) -> Iterator[Claim]:
     value = waits["max-b-pr"][1] - waits["fcfs-pr"][1]
     text = "waits of medium jobs improve alike: Max-B-PR minus FCFS-PR (points)"
     yield Claim(text, ours, value, by_range(ours, -ALIKE, ALIKE))
-    for place, size in enumerate(SIZES):
+    for i, size in enumerate(SIZES):
         pick = of("mean_execution_s", size)
         for case, values in paper.execution_by_size.items():
             text = f"{name[case]} shortens the execution of {size} jobs"
-            yield above(text, values[place], mixes.improvement(case, pick))
+            yield above(text, values[i], mixes.improvement(case, pick))
         for better, worse in (("max-b-pr", "pba-pr"), ("pba-pr", "fcfs-pr")):
-            value = paper.execution_by_size[better][place] - paper.execution_by_size[worse][place]
+            value = paper.execution_by_size[better][i] - paper.execution_by_size[worse][i]
             yield improves_more(mixes, pick, better, worse, f"execution of {size} jobs", value)
 
 
@@ -178,15 +178,15 @@ def _of_spreads(mixes: Mixes) -> Iterator[Claim]:
 def _of_classes(mixes: Mixes) -> Iterator[Claim]:
     """4.4: gold jobs by size (figures 13 and 14)."""
     case, base = "pba-pr with priority", "static with priority"
-    for place, size in enumerate(SIZES):
-        if place:
+    for i, size in enumerate(SIZES):
+        if i:
             ours = mixes.improvement(case, of("mean_wait_s", size, "gold"), base)
             text = f"PBA-PR with priority shortens the wait of {size} gold jobs"
-            yield above(text, paper.gold_wait[place], ours)
-    for place, size in enumerate(SIZES):
+            yield above(text, paper.gold_wait[i], ours)
+    for i, size in enumerate(SIZES):
         ours = mixes.improvement(case, of("mean_execution_s", size, "gold"), base)
         text = f"PBA-PR with priority shortens the execution of {size} gold jobs"
-        yield above(text, paper.gold_execution[place], ours)
+        yield above(text, paper.gold_execution[i], ours)
 
 
 def _of_priorities(mixes: Mixes) -> Iterator[Claim]:
