@@ -52,17 +52,24 @@ class Eligibility:
     jobs : job number -> job, of all partitions.
     awaited : shared by all partitions.
     enqueue : adds a job that has become eligible to the queue of the partition.
+    dropped : ends what ends with a job whose dependency can never be met, such as its array.
 
     Attributes
     ----------
+    dropped : see above.
     waiting : the jobs that are not eligible, by number.
     has_entered : whether a job has become eligible since the last pass.
     """
 
     def __init__(
-        self, jobs: dict[int, Job], awaited: Awaited, enqueue: Callable[[Job], None]
+        self,
+        jobs: dict[int, Job],
+        awaited: Awaited,
+        enqueue: Callable[[Job], None],
+        dropped: Callable[[Job], None],
     ) -> None:
         self._jobs, self._awaited, self._enqueue = jobs, awaited, enqueue
+        self.dropped = dropped
         self.waiting: dict[int, Job] = {}
         self.has_entered = False
         self._begins: list[tuple[float, int]] = []  # heap
@@ -255,11 +262,15 @@ def note_change(awaited: Awaited, number: int, now: float, orders: list[Order]) 
     ----------
     number : of the job that has started or ended.
     """
-    changed = [number]
+    changed, dropped = [number], list[tuple[Eligibility, Job]]()
     while changed:
         waiting = awaited.jobs.get(changed.pop(), {})
         # In order of the numbers, so that a restored core decides in the same order.
         for dependent in sorted(waiting):
             where = waiting[dependent]
-            if where.reconsider(where.waiting[dependent], now, orders):
+            job = where.waiting[dependent]
+            if where.reconsider(job, now, orders):
                 changed.append(dependent)
+                dropped.append((where, job))
+    for where, job in dropped:
+        where.dropped(job)

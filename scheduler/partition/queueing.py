@@ -41,7 +41,7 @@ class Queueing:
         self, state: SchedulerState, alarms: Alarms, passes: Passes, awaited: Awaited
     ) -> None:
         self._state, self._alarms, self._passes, self._awaited = state, alarms, passes, awaited
-        self.eligibility = Eligibility(state.jobs, awaited, self._enqueue)
+        self.eligibility = Eligibility(state.jobs, awaited, self._enqueue, self._end_what_ends_with)
         self.arrays = Arrays(state.jobs, awaited.tasks)
         self.steps = StepStarts(state)
 
@@ -144,6 +144,11 @@ class Queueing:
         state = self._state
         if self._awaited.jobs:
             note_change(self._awaited, job.id, state.now, state.orders)
+        self._end_what_ends_with(job)
+
+    def _end_what_ends_with(self, job: Job) -> None:
+        """End the array of a task that was its last one; a step leaves its job."""
+        state = self._state
         if job.is_plain:
             return
         if job.spec.task_of is not None:

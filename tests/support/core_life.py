@@ -565,7 +565,9 @@ class AnyLife(RuleBasedStateMachine):
         if not hasattr(self, "core"):  # no machine was drawn
             return
         self.deliver()
-        while any(job.state not in FINAL for job in self.core.jobs.values()):
+        latest = self.time + 1000
+        while left := [job for job in self.core.jobs.values() if job.state not in FINAL]:
+            assert self.time < latest, [(job.id, job.state, job.spec) for job in left]
             self.time += 1
             queued = [job for job in self.core.jobs.values() if job.state is JobState.PENDING]
             self.waiting = [JobCancelled(self.time, job.id) for job in queued]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+import msgspec
 import pytest
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.core import Core
-from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
+from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, JobUpdated
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Drop, Start
 from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
 
 KINDS = ("after", "afterany", "afterok", "afternotok", "singleton")
@@ -125,3 +127,17 @@ def test_what_is_no_dependency_is_refused(text: str) -> None:
 def test_a_dependency_has_a_largest_number_of_jobs() -> None:
     with pytest.raises(ValueError, match="at most 1000 jobs, got 1001"):
         Dependency.parse("afterok:" + ":".join(map(str, range(1, 1002))))
+
+
+def test_an_array_ends_with_a_task_whose_dependency_cannot_be_met() -> None:
+    """The task got the dependency when it had come to the queue."""
+    core = Core(scenario("easy"), Machine([("n1", 2)]))
+    core.handle([JobSubmitted(0.0, 1, JobSpec(2, 100.0))])
+    core.handle([JobSubmitted(0.0, 2, JobSpec(2, 100.0, array=TaskArray.parse("0-0")))])
+    needs = Conditions(dependency=Dependency.parse("afterok:1"), kill_on_invalid=True)
+    spec = msgspec.structs.replace(core.jobs[3].spec, conditions=needs)
+    core.handle([JobUpdated(1.0, 3, spec)])
+    assert core.jobs[3].state is JobState.PENDING
+    core.handle([JobEnded(2.0, 1, 1)])
+    assert core.jobs[3].state is JobState.CANCELLED
+    assert core.jobs[2].state is JobState.FAILED
