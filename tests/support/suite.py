@@ -88,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A rank of MPICH that waits takes its core for itself. With eight ranks on two cores, an exchange
     is four times as fast if a waiting rank gives its core up. A process that imports NumPy starts
-    a thread of its BLAS for each core, which takes half of the time of the import.
+    a thread of its BLAS for each core, which takes a third of the processor time of the import.
     """
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -129,7 +129,7 @@ def test_only_the_chosen_subcommand_is_imported(sample: Path) -> None:
 
 
 def test_commands_about_jobs_start_without_numpy() -> None:
-    """Its import takes as long as all other modules of such a command."""
+    """Its import took a third of the time in which such a command starts."""
     modules = [
         SUBCOMMANDS[name].target.partition(":")[0]
         for name in ("agent", "cancel", "explain", "info", "queue", "serve", "submit")
