@@ -43,6 +43,7 @@ from scheduler.service.reading.questions import (
 from scheduler.service.reading.questions import answer as answer_question
 from scheduler.service.reading.reader_link import DirectReader, ReaderLink
 from scheduler.service.record.opening import JournalFullError
+from scheduler.service.room import QUESTIONS
 from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,8 @@ class RequestHandler:
     Parameters
     ----------
     refused : counts refused messages and connections, by kind.
-    relay : queues an encoded message for a peer; None: it is decoded, and sent like an answer.
+    relay : queues an encoded answer to a question, which need not wait for the journal; None: it is
+        decoded, and sent like other answers.
     reader, forecaster : answer questions that only read the journal, and those for forecasts. None:
         this process reads the journal itself, and computes no forecasts.
 
@@ -86,14 +88,17 @@ class RequestHandler:
         self._send, self._refused = components.send, refused
         self._waits = Waits()
         self._refusals = BoundedLog(log)
-        self.reads = Reads(components.send)
         self._relay = relay or self._decode_and_send
+        self.reads = Reads(self._answer_question)
         answer = partial(answer_question, components.journal)
         self._reader = reader or DirectReader(answer, self._relay)
         self._forecaster = forecaster or DirectReader(_no_forecast, self._relay)
         self.started_at = components.clock()
         self.halted = ""
         self.stop_request: tuple[bytes, int] | None = None
+
+    def _answer_question(self, peer: bytes, answer: m.Message) -> None:
+        self._relay(peer, encode(answer))
 
     def _decode_and_send(self, peer: bytes, frames: list[bytes]) -> None:
         self._send(peer, decode(frames, MAX_ANSWER_BYTES))
@@ -105,11 +110,13 @@ class RequestHandler:
         ----------
         sender : the identity of the peer, as its connection proves it.
         """
-        request = 0
+        request, send = 0, self._send
         answer: m.Message | None
         try:
             message = decode(frames)
             request = message.id
+            if isinstance(message, QUESTIONS):
+                send = self._answer_question
             answer = self._answer(peer, message, sender)
             log_change(message, sender, answer)
         except PermissionDenied as error:
@@ -128,7 +135,7 @@ class RequestHandler:
             answer = m.Failure(message=f"internal error of the service: {error!r}; see its log")
         if answer is not None:
             answer.id = request
-            self._send(peer, answer)
+            send(peer, answer)
 
     def answer_waiting(self, changed: set[int]) -> None:
         """Answer the peers that wait for those of the changed jobs that have ended."""

@@ -33,11 +33,14 @@ _HELD = (
     | m.AgentHello
     | m.RunStep
     | m.EndStep
+    | m.ProgramFault
 )
 
-
-_QUESTIONS = (
+#: Messages that change nothing, so that their answers need not wait for the journal.
+QUESTIONS = (
     m.ListJobs
+    | m.ReadArray
+    | m.CheckSubmission
     | m.Explain
     | m.Wait
     | m.WaitStep
@@ -94,7 +97,7 @@ class RoomForJournal:
     def is_question(self, frames: list[bytes]) -> bool:
         """Whether a message changes nothing, so that it can be answered meanwhile."""
         try:
-            return isinstance(decode(frames), _QUESTIONS)
+            return isinstance(decode(frames), QUESTIONS)
         except ProtocolError:
             return False
 

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
+from typing import TypeAlias
 
 import msgspec
 import zmq
@@ -51,6 +52,8 @@ TICK_S = 0.25
 TURN_MESSAGES = 128
 #: Bytes of messages in a turn, after which no further one is read.
 TURN_BYTES = 32 << 20
+#: Peers, and the frames of a message for each.
+_Outbox: TypeAlias = list[tuple[bytes, list[bytes]]]
 #: Seconds that a forecast may take.
 FORECAST_S = 120.0
 #: Seconds between two checks of the connections of waiting peers.
@@ -126,7 +129,8 @@ class Service:
         self, directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False
     ) -> None:
         self.directory, self.config = directory, config
-        self._outbox: list[tuple[bytes, list[bytes]]] = []
+        self._outbox: _Outbox = []  # leaves after the journal of the turn is written
+        self._answers: _Outbox = []  # to questions; leaves also if the journal cannot be written
         self._room = RoomForJournal()
         self.components = assemble(directory, config, self.send, accept_loss=accept_loss)
         self.core = self.components.core
@@ -139,7 +143,7 @@ class Service:
             self.components,
             self.driver,
             refused,
-            relay=self._relay,
+            relay=self._answer_question,
             reader=self.reader,
             forecaster=self.forecaster,
         )
@@ -159,18 +163,17 @@ class Service:
             self.directory.endpoint,
             self.directory.log(name),
             send=self._send_now,
-            relay=self._relay,
-            refuse=self.send,
+            relay=self._answer_question,
             patience_s=patience_s,
             is_lazy=is_lazy,
         )
 
     def send(self, identity: bytes, message: m.Message) -> None:
         """Queue a message for a peer; it leaves after the journal of this turn is written."""
-        self._relay(identity, encode(message))
+        self._outbox.append((identity, encode(message)))
 
-    def _relay(self, identity: bytes, frames: list[bytes]) -> None:
-        self._outbox.append((identity, frames))
+    def _answer_question(self, identity: bytes, frames: list[bytes]) -> None:
+        self._answers.append((identity, frames))
 
     def _send_now(self, identity: bytes, frames: list[bytes]) -> bool:
         """Send to a peer; return whether it is there."""
@@ -243,17 +246,15 @@ class Service:
     def _wait_for_room(self) -> None:
         """Decide nothing while the journal cannot be written; continue as soon as it can.
 
-        Answers to questions leave at once; those of the turn that was not written are kept back.
+        Answers to questions leave at once; all else of the turn that was not written is kept back.
         """
-        kept_back, self._outbox = self._outbox, []
         self.requests.halted = self._room.reason
         self._read_messages(self._hold)
         self.requests.reads.advance()
         for reader in (self.reader, self.forecaster):
             reader.on_tick()
             reader.forward()
-        self._send_outbox()
-        self._outbox = kept_back
+        self._send_answers()
         if self._is_ending:  # agents and jobs continue; the next service requests their reports
             self._stop = True
         if self._room.retry_is_due():
@@ -324,15 +325,19 @@ class Service:
             self.components.journal.commit()
         except JournalFullError as error:
             self._room.note_failure(str(error))
+            self._send_answers()
             return
         self._room.note_success()
         self.reader.forward()
         self.forecaster.forward()
-        self._send_outbox()
-
-    def _send_outbox(self) -> None:
         outbox, self._outbox = self._outbox, []
         for identity, frames in outbox:
+            self._send_now(identity, frames)
+        self._send_answers()
+
+    def _send_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        for identity, frames in answers:
             self._send_now(identity, frames)
 
     @property

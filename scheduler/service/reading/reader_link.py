@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from reshape.wire.codec import encode
 from scheduler.protocol import messages as m
 from scheduler.service.reading.questions import ForecastQuestion, Question
 from scheduler.service.reading.reader_process import ANSWER, READY
@@ -79,7 +80,6 @@ class ReaderLink:
     log_file : file for the messages of the reader.
     send : sends a message at once; False if there is no such peer.
     relay : queues the frames of an answer for a peer.
-    refuse : queues a message for a peer.
     patience_s : seconds after which a question that has no answer is refused.
     is_lazy : start the process with the first question.
     """
@@ -93,7 +93,6 @@ class ReaderLink:
         *,
         send: Callable[[bytes, list[bytes]], bool],
         relay: Callable[[bytes, list[bytes]], None],
-        refuse: Callable[[bytes, m.Message], None],
         patience_s: float = PATIENCE_S,
         is_lazy: bool = False,
     ) -> None:
@@ -101,7 +100,7 @@ class ReaderLink:
         module = f"scheduler.service.reading.{name}_process"
         self._command = [sys.executable, "-m", module, str(journal), endpoint]
         self._log_file = log_file
-        self._send, self._relay, self._refuse = send, relay, refuse
+        self._send, self._relay = send, relay
         self._asked: dict[int, _Asked] = {}
         self._number = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,7 +146,8 @@ class ReaderLink:
     def ask(self, peer: bytes, request: int, question: Question | ForecastQuestion) -> None:
         """Forward a question of a peer once the journal of this turn is written."""
         if len(self._asked) >= LIMIT:
-            self._refuse(peer, m.Failure(id=request, message="too many questions: ask again later"))
+            refusal = m.Failure(id=request, message="too many questions: ask again later")
+            self._relay(peer, encode(refusal))
             return
         self._number += 1
         blob = _encoder.encode(question)
@@ -203,4 +203,4 @@ class ReaderLink:
 
     def _fail(self, number: int, text: str) -> None:
         asked = self._asked.pop(number)
-        self._refuse(asked.peer, m.Failure(id=asked.request, message=text))
+        self._relay(asked.peer, encode(m.Failure(id=asked.request, message=text)))

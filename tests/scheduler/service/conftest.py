@@ -66,11 +66,13 @@ class Served:
 
     def kill_all(self) -> None:
         """Kill the service and all that it has started."""
-        for process in self.processes():
+        killed = self.processes()
+        for process in killed:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         if self.process is not None:
             self.kill()
+        psutil.wait_procs(killed, LIMIT_S)
 
     def ask(self, message: m.Message, timeout: float = LIMIT_S) -> m.Message:
         return ask(self.directory, message, timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 from told import WAITS
-from waiting import wait_until
+from waiting import LIMIT_S, wait_until
 
 from reshape.errors import ReshapeError
 from scheduler.protocol import messages as m
+from scheduler.protocol.client import connect
 
 
 @pytest.fixture
@@ -41,17 +43,44 @@ def accepted(served: Any) -> int:
         return 0
 
 
-def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk: Path) -> None:
-    served.start("--processors", "2")
-    running = served.submit(WAITS, 1)
-    served.until(running, "RUNNING")
-    filler = small_disk / "filler"
+def fill(filler: Path) -> None:
     with filler.open("wb", buffering=0) as file:
         try:
             while True:
                 file.write(b"x" * 4096)
         except OSError:
             pass
+
+
+def test_a_question_of_the_turn_that_cannot_be_written_is_answered(
+    served: Any, small_disk: Path
+) -> None:
+    served.start("--processors", "1")
+    running = served.submit(WAITS, 1)
+    served.until(running, "RUNNING")
+    fill(small_disk / "filler")
+    with connect(served.directory) as user, connect(served.directory) as administrator:
+        for connection in (user, administrator):
+            connection.request(m.ServerInfo(), LIMIT_S)
+        served.process.send_signal(signal.SIGSTOP)  # so that both messages arrive in one turn
+        try:
+            user.send(m.Cancel(job=running), LIMIT_S)
+            administrator.send(m.ServerInfo(), LIMIT_S)
+        finally:
+            served.process.send_signal(signal.SIGCONT)
+        assert isinstance(administrator.receive(LIMIT_S), m.Info)
+        assert user.receive(0) is None
+        (small_disk / "filler").unlink()
+        assert isinstance(user.receive(LIMIT_S), m.Done)
+    assert served.wait(running).state == "CANCELLED"
+
+
+def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk: Path) -> None:
+    served.start("--processors", "2")
+    running = served.submit(WAITS, 1)
+    served.until(running, "RUNNING")
+    filler = small_disk / "filler"
+    fill(filler)
     with pytest.raises(ReshapeError, match=r"is full .* no job is accepted until there is room"):
         served.submit(["true"], 1)
     served.let_end(running)
