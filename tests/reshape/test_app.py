@@ -32,6 +32,7 @@ def test_without_a_service_a_program_runs_on_its_mpi_world(
 ) -> None:
     set_world(monkeypatch, comm)
     monkeypatch.setattr("sys.argv", ["resizable.py", "5", "0"])
+    monkeypatch.setenv("SPARSE", "1")
     with pytest.raises(SystemExit) as end:
         resizable.main()
     assert end.value.code == 0

@@ -88,13 +88,20 @@ class Driver:
     argv : the program, without the interpreter.
     shm : folder for shared memory; below /dev/shm if None.
     patient : whether the job waits for answers at resize points as long as they take.
+    environment : variables of all groups.
     """
 
     def __init__(
-        self, folder: Path, argv: Sequence[str], shm: Path | None = None, patient: bool = True
+        self,
+        folder: Path,
+        argv: Sequence[str],
+        shm: Path | None = None,
+        patient: bool = True,
+        **environment: str,
     ) -> None:
         start = [sys.executable, str(SUPPORT / "patient.py")] if patient else [sys.executable]
         self.folder, self.argv = folder, [*start, *map(str, argv)]
+        self.environment = environment
         self.shm = shm or Path("/dev/shm") / f"reshape-test-{os.getpid()}-{time.monotonic_ns()}"
         self.groups: dict[int, Group] = {}
         self.welcome = m.Welcome()
@@ -159,6 +166,7 @@ class Driver:
             "RESHAPE_GROUPS": " ".join(
                 f"{n}:{g.size}" for n, g in self.groups.items() if role == "join"
             ),
+            **self.environment,
             "OMP_NUM_THREADS": "1",
             "RESHAPE_ASK_EVERY_S": "0",  # tests count resize points
         }

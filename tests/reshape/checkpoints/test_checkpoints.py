@@ -28,7 +28,7 @@ def start(
     size: int, folder: Path, iterations: int = 12, **environment: str
 ) -> CompletedProcess[str]:
     """Run the program that registers every kind of data, with a checkpoint each third iteration."""
-    own = {"CHECKPOINT": f"3:{folder}"} | environment
+    own = {"CHECKPOINT": f"3:{folder}", "SPARSE": "1"} | environment
     return run(size, str(PROGRAM), str(iterations), "0", **own)
 
 
@@ -299,7 +299,7 @@ def test_checkpoints_of_a_job_that_resizes(tmp_path: Path) -> None:
     """The job writes at sizes 2, 4 and 2, dies without warning, and restarts by itself on 3."""
     folder = tmp_path / "run"
     with Driver(tmp_path, [str(PROGRAM), "40", "0"]) as driver:
-        own = {"CHECKPOINT": f"1:{folder}"}
+        own = {"CHECKPOINT": f"1:{folder}", "SPARSE": "1"}
         driver.start(2, "first", **own)
         second = driver.ready(2, **own)
         assert driver.join(second).ok

@@ -19,8 +19,8 @@ from scheduler.protocol import messages as m
 PROGRAM = SUPPORT / "resizable.py"
 
 
-def job(folder: Path, iterations: int = 60, **options: bool) -> Driver:
-    return Driver(folder, [str(PROGRAM), str(iterations), "0"], **options)
+def job(folder: Path, iterations: int = 60, **environment: str) -> Driver:
+    return Driver(folder, [str(PROGRAM), str(iterations), "0"], **environment)
 
 
 def have_ended(processes: list[int]) -> bool:
@@ -41,7 +41,7 @@ def sizes(text: str) -> list[int]:
 )
 def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> None:
     """Sizes 2, 4, 6, 2; the first group has ended."""
-    with job(tmp_path) as driver:
+    with job(tmp_path, SPARSE="1") as driver:
         original = driver.start(2, "first", **options)
         second, third = driver.ready(2, **options), driver.ready(2, **options)
         leaving = original.processes() + second.processes()
@@ -62,7 +62,7 @@ def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> N
 
 def test_a_job_moves_from_one_host_to_another(tmp_path: Path) -> None:
     """In each move some data stays on its host, and some goes to another one."""
-    with job(tmp_path) as driver:
+    with job(tmp_path, SPARSE="1") as driver:
         driver.start(2, "first", HOSTS="1 1")
         assert driver.expand(3, HOSTS="1 2 2").ok
         assert driver.expand(2, HOSTS="2 3").ok
@@ -113,7 +113,7 @@ def test_the_memory_of_an_earlier_configuration_serves_a_later_one(tmp_path: Pat
 
 
 def test_requests_have_the_epoch_and_the_registered_bytes(tmp_path: Path) -> None:
-    with job(tmp_path) as driver:
+    with job(tmp_path, SPARSE="1") as driver:
         driver.start(1, "first")
         driver.serve(lambda: driver.latest is not None)
         assert driver.latest is not None
@@ -248,7 +248,7 @@ def test_an_unexpected_group_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_resize_that_is_rolled_back_loses_nothing(tmp_path: Path, fault: str, why: str) -> None:
-    with job(tmp_path) as driver:
+    with job(tmp_path, SPARSE="1") as driver:
         driver.start(2, "first", FAULT=fault)
         report = driver.expand(2, FAULT=fault)
         assert not report.ok
@@ -333,7 +333,7 @@ def resident(group: Group) -> float:
 @pytest.mark.parametrize("cycles", [10, pytest.param(30, marks=pytest.mark.long)])
 def test_many_resizes_leak_nothing(tmp_path: Path, cycles: int) -> None:
     """Expand and contract often; descriptors and memory of the first group stay constant."""
-    with job(tmp_path, 300) as driver:
+    with job(tmp_path, 300, SPARSE="1") as driver:
         first = driver.start(1, "first")
         following = driver.ready(1)
         history = []

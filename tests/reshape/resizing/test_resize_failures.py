@@ -16,8 +16,8 @@ PROGRAM = SUPPORT / "resizable.py"
 SETTLE_S = 0.1  # time in which the remaining processes could wrongly end the resize
 
 
-def job(folder: Path) -> Driver:
-    return Driver(folder, [str(PROGRAM), "60", "0"])
+def job(folder: Path, **environment: str) -> Driver:
+    return Driver(folder, [str(PROGRAM), "60", "0"], **environment)
 
 
 def await_failure(driver: Driver, group: Group, still: bool = True) -> None:
@@ -126,13 +126,14 @@ def test_a_death_costs_at_most_a_restart_on_huge_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
     monkeypatch.setenv("LARGE", "yes")
+    monkeypatch.setenv("SPARSE", "1")
     test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path, victim)
 
 
 @pytest.mark.parametrize("victim", ["0:0:before:run", "1:0:after:run", "1:1:before:commit"])
 def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     """Three processes in two groups; the restarted job is one group of three."""
-    with job(tmp_path) as driver:
+    with job(tmp_path, SPARSE="1") as driver:
         kill = str(tmp_path / "kill")
         driver.start(1, "first", KILL_FILE=kill)
         report = driver.expand(2, KILL_FILE=kill)
@@ -179,7 +180,7 @@ def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, vict
     """The order of the ranks is reversed at each resize, and another one after the restart."""
     kill = str(tmp_path / "kill")
     options = {"KILL_FILE": kill, "REVERSE": "1"}
-    with job(tmp_path) as driver:
+    with job(tmp_path, SPARSE="1") as driver:
         driver.start(2, "first", HOSTS="1 2", **options)
         assert driver.expand(2, HOSTS="1 1", **options).ok
         (tmp_path / "kill").write_text(victim)
@@ -269,7 +270,7 @@ def test_a_restart_on_another_size_or_of_another_program_is_refused(tmp_path: Pa
 
 def test_a_new_start_of_a_job_does_not_use_what_the_earlier_one_left(tmp_path: Path) -> None:
     """The node died within a resize; a restart point that stayed would be older than the data."""
-    with job(tmp_path) as driver:
+    with job(tmp_path, SPARSE="1") as driver:
         driver.start(2, "first", KILL="0:1:before:relay")
         group = driver.ready(1)
         driver.order_join(group)

@@ -44,7 +44,7 @@ def submit(
 
     It goes on until the test tells it to end.
     """
-    more = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **environment}
+    more = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "SPARSE": "1", **environment}
     program = [sys.executable, str(SUPPORT / "resizable.py"), str(ENDLESS), "0.1"]
     return cluster.submit(program, size, max_processors=6, environment=more, requeue=requeue)
 
