@@ -62,7 +62,8 @@ class _Supply:
     spare : processors of planned allocations to which no demand is assigned.
     needed : allocations to which demand is assigned, or that jobs hold.
     planned_to_grow : nodes planned for running jobs.
-    is_blocked : whether a job has waited for too long, and the pool may not ask for all it needs.
+    is_short : whether the pool may not ask for all that a job needs.
+    is_blocked : whether such a job has waited for too long.
     next_at : when idle processors become too short-lived for a job, seconds.
     """
 
@@ -72,6 +73,7 @@ class _Supply:
     spare: int = 0
     needed: set[int] = field(default_factory=set)
     planned_to_grow: int = 0
+    is_short: bool = False
     is_blocked: bool = False
     next_at: float = inf
 
@@ -177,6 +179,7 @@ class PoolPolicy:
             sum(supply.planned),
             min(next_at, supply.next_at),
             supply.planned_to_grow,
+            supply.is_short,
         )
 
     def _assign(self, view: PoolView) -> _Supply:
@@ -200,6 +203,7 @@ class PoolPolicy:
             if demand.processors > most or demand.estimate_s > options.longest_s:
                 continue  # it can never run in an allocation
             has_enough = self._assign_job(demand, view, supply, room)
+            supply.is_short |= not has_enough
             waited_s = view.now - demand.queued_at
             supply.is_blocked = not has_enough and waited_s > options.time_limit_s
             if supply.is_blocked or (supply.is_empty and sum(supply.planned) >= room):

@@ -124,6 +124,7 @@ class Pool:
     def __init__(self, record: PoolRecord) -> None:
         self.record = record
         self.wanted = 0
+        self._lacks_nodes = False  # whether queued jobs need more than there is, as of then
         self._policy = PoolPolicy(record.options)
 
     @property
@@ -172,6 +173,7 @@ class Pool:
             del idle_unused[job]
         answer = policy.decide(view)
         self.wanted = answer.wanted
+        self._lacks_nodes = answer.is_short or answer.wanted > answer.wanted_to_grow
         allocations = self.record.allocations
         for seen in view.allocations:
             allocation = allocations[seen.number]
@@ -193,9 +195,7 @@ class Pool:
                     cancelled.append(self._leave(number))
                 case ReleaseAllocation(number):
                     allocation = self._leave(number)
-                    allocation.useless = (
-                        not allocation.used and answer.wanted > answer.wanted_to_grow
-                    )
+                    allocation.useless = not allocation.used and self._lacks_nodes
                     self.record.idle_unused.update((job.job, job.size) for job in view.growing)
                     released.append(allocation)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
@@ -290,7 +290,9 @@ class Pool:
         by_itself = allocation.state is not S.LEAVING
         if by_itself and allocation.state is not S.RUNNING:
             self._failed(now, why or "an allocation ended before its agents had reported")
-        elif allocation.useless or (by_itself and allocation.demanded and not allocation.used):
+        elif allocation.useless or (
+            by_itself and not allocation.used and (allocation.demanded or self._lacks_nodes)
+        ):
             self._failed(now, "no job started in an allocation although jobs waited for its nodes")
         elif allocation.used:
             self.record.failures, self.record.fault = 0, ""
@@ -335,8 +337,10 @@ class Pool:
 
     def _failed(self, now: float, why: str) -> None:
         record = self.record
-        record.failures += 1
         record.fault = why
+        if now < record.not_before:
+            return  # it was submitted before the latest failure, and says the same
+        record.failures += 1
         if record.failures < len(BACK_OFF_S):
             record.not_before = now + BACK_OFF_S[record.failures]
         else:

@@ -70,12 +70,17 @@ def some_pools(draw: st.DrawFn) -> PoolOptions:
     )
 
 
+def has_no_end(now: float) -> None:
+    """Fail after the first `TICK_EVERY` instants, which are many times more than 12 jobs need."""
+    pytest.fail(f"the run still goes on at {now} s")
+
+
 def check_run(run: PoolRun, options: PoolOptions) -> None:
     """Check what holds for every run."""
     schedule, metrics = run.schedule, run.metrics
     granted = [each for each in run.allocations if each.granted_at is not None]
     assert metrics.most_nodes <= options.max_nodes
-    assert all(each.ended_at - each.granted_at <= options.time_limit_s for each in granted)
+    assert all(each.ended_at <= each.granted_at + options.time_limit_s for each in granted)
     if not metrics.paused:
         assert not np.isnan(schedule.ended).any()
     for place, held in (schedule.allocated or {}).items():
@@ -100,9 +105,40 @@ def test_no_job_is_lost_and_all_run_within_allocations(
     jobs: TraceJobs, options: PoolOptions, wait_s: float, reservations: int
 ) -> None:
     name = "easy" if reservations else "fcfs"
-    run = run_pool(jobs, scenario(name), options, BatchWaits.constant(wait_s))
+    run = run_pool(jobs, scenario(name), options, BatchWaits.constant(wait_s), tick=has_no_end)
     check_run(run, options)
     assert run.metrics.jobs_lost == 0
+
+
+@given(some_jobs(), some_pools(), st.lists(st.sampled_from([0, 30, 900, 5000]), min_size=1))
+@examples(60)
+def test_a_run_ends_whatever_the_waits_are(
+    jobs: TraceJobs, options: PoolOptions, waits_s: list[int]
+) -> None:
+    """Allocations last for less time than the longest waits, so that some never meet."""
+    waits = BatchWaits(np.array(waits_s, float))
+    check_run(run_pool(jobs, scenario("easy"), options, waits, tick=has_no_end), options)
+
+
+def test_allocations_that_never_last_together_are_not_submitted_without_end() -> None:
+    """The last job needs two, of 1000 s each, for 950 s; one is granted 238 s after the other.
+
+    Each was given back when it had become too short, and the next one submitted at that instant.
+    """
+    rows = [
+        (229.0, 237.0, 583.0, 7),
+        (325.0, 133.0, 229.0, 13),
+        (1008.0, 75.0, 999.0, 12),
+        (1297.0, 112.0, 270.0, 5),
+        (1829.0, 75.0, 145.0, 5),
+        (1924.0, 201.0, 202.0, 11),
+        (2024.0, 44.0, 950.0, 13),
+    ]
+    options = msgspec.structs.replace(OPTIONS, backlog=2, idle_timeout_s=0.0)
+    waits = BatchWaits.constant(400.0)
+    run = run_pool(jobs_of(rows), scenario("easy"), options, waits, tick=has_no_end)
+    check_run(run, options)
+    assert not run.metrics.paused
 
 
 @given(some_jobs(), some_pools(), st.integers(0, 3))

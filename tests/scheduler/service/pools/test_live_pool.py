@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+import msgspec
+
 from scheduler.batch_systems.interface import BatchState, BatchStatus
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted, NodeJoined, NodeLost
@@ -26,10 +28,11 @@ UNKNOWN = {"7": BatchStatus(BatchState.UNKNOWN)}
 OPTIONS = PoolOptions(max_nodes=2, time_limit_s=3600.0, processors=4)
 
 
-def waiting_pool() -> tuple[LivePool, PoolAllocation, Core]:
+def waiting_pool(backlog: int = 1) -> tuple[LivePool, PoolAllocation, Core]:
     """A pool with a queued allocation, Slurm job 7, for a job that waits from second 100 on."""
     core = Core(scenario("easy"))
-    live = LivePool(LivePoolRecord("slurm", (), PoolRecord("p", OPTIONS)), "service")
+    options = msgspec.structs.replace(OPTIONS, backlog=backlog)
+    live = LivePool(LivePoolRecord("slurm", (), PoolRecord("p", options)), "service")
     names = live.pool.node_names
     core.handle([*(NodeJoined(0.0, n, 4) for n in names), *(NodeLost(0.0, n) for n in names)])
     core.handle([JobSubmitted(100.0, 1, JobSpec(4, 600.0))])
@@ -114,6 +117,17 @@ def test_failures_in_a_row_delay_submissions_and_then_pause_the_pool() -> None:
     assert live.pool.consider(core.partitions[0], now + 1e6).submitted == ()
     live.pool.resume()
     (each,) = live.pool.consider(core.partitions[0], now + 1e6).submitted
+
+
+def test_what_fails_before_the_next_submission_is_the_same_failure() -> None:
+    live, each, core = waiting_pool(backlog=2)
+    core.handle([JobSubmitted(100.0, 2, JobSpec(4, 600.0))])
+    (other,) = live.pool.consider(core.partitions[0], 100.0).submitted
+    live.pool.refused(each.number, 100.0, "Invalid account")
+    live.pool.refused(other.number, 101.0, "Invalid partition")
+    assert live.record.pool.failures == 1
+    assert live.record.pool.not_before == 100.0 + BACK_OFF_S[1]
+    assert live.record.pool.fault == "Invalid partition"
 
 
 def test_an_allocation_in_which_no_job_starts_is_a_failure() -> None:
