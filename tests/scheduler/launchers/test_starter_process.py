@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import pytest
 from waiting import wait_until
 
 from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFiles
-
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-@pytest.fixture
-def launcher() -> Iterator[LocalLauncher]:
-    launcher = LocalLauncher()
-    yield launcher
-    launcher.close()
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def run(launcher: LocalLauncher, output: Path, *argv: str, **environment: str) -> MpiexecStart:

@@ -12,16 +12,13 @@ import pytest
 from waiting import wait_until
 
 from scheduler.launchers.local import LocalLauncher
-from scheduler.launchers.prctl import become_subreaper
 from scheduler.node.groups.hooks import Hooks
 from scheduler.protocol import messages as m
 
 
 def test_a_hook_is_ended_with_all_that_it_has_started(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    launcher: LocalLauncher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    become_subreaper()
-    launcher = LocalLauncher()
     hooks = Hooks(launcher, "test/node", limit_s=0.0)
     environment = {"PATH": os.environ["PATH"]}
     command = "sleep 1000 & echo $! > pid; sleep 1000"
@@ -42,7 +39,6 @@ def test_a_hook_is_ended_with_all_that_it_has_started(
 
     with caplog.at_level(logging.WARNING):
         wait_until(is_over)
-    launcher.close()
     sleeper = int(file.read_text())
     with contextlib.suppress(ChildProcessError):  # it was adopted, or reaped by then
         os.waitpid(sleeper, 0)

@@ -1,0 +1,24 @@
+"""Fixtures for several folders of the scheduler's tests."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+import pytest
+
+from scheduler.launchers.local import LocalLauncher
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+
+@pytest.fixture
+def launcher() -> Iterator[LocalLauncher]:
+    """A launcher in this process, which is its subreaper until the end of the test.
+
+    Otherwise it would adopt all processes that later tests orphan, and keep them as zombies.
+    """
+    launcher = LocalLauncher()
+    yield launcher
+    launcher.close()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
