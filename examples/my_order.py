@@ -48,27 +48,18 @@ def simulate(jobs: int = 1000) -> None:
     """Compare the order with others on a workload of rigid jobs, under EASY."""
     import numpy as np
 
-    from scheduler.core.core import Core
-    from scheduler.model.events import JobSpec
-    from scheduler.model.machine import Machine
-    from scheduler.policies.scenarios import scenario
-    from simulator.engine.engine import Engine
-    from simulator.engine.jobs import SimJob
+    import simulator as sim
 
     rng = np.random.default_rng(1)
     arrivals = np.cumsum(rng.exponential(220.0, jobs))
     sizes, run_s = 2 ** rng.integers(0, 6, jobs), rng.exponential(2400.0, jobs)
-    workload = [
-        SimJob(at, JobSpec(int(size), 1.5 * seconds), seconds)
-        for at, size, seconds in zip(arrivals.tolist(), sizes, run_s.tolist(), strict=True)
-    ]
+    workload = sim.Jobs(submit_s=arrivals, processors=sizes, run_s=run_s, walltime_s=1.5 * run_s)
     print("order                  mean wait s  longest wait s  mean bounded slowdown")
     for name in ("fcfs", "sjf", "my_order:SmallestArea"):
-        core = Core(scenario("easy", {"order": name}), Machine([("cluster", 128)]))
-        found = Engine(core, workload).run().metrics()
+        metrics = sim.simulate(workload, processors=128, scenario="easy", queue_order=name).metrics
         print(
-            f"{name:22} {found.mean_wait_s:11.0f} {found.max_wait_s:15.0f}"
-            f" {found.mean_bounded_slowdown:22.2f}"
+            f"{name:22} {metrics['mean_wait_s']:11.0f} {metrics['max_wait_s']:15.0f}"
+            f" {metrics['mean_bounded_slowdown']:22.2f}"
         )
 
 

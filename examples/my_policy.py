@@ -56,22 +56,15 @@ class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def simulate(jobs: int = 60) -> None:
     """Compare the policy with the static baseline on a mix of resizable jobs."""
-    import numpy as np
+    import simulator as sim
 
-    from scheduler.core.core import Core
-    from scheduler.model.machine import Machine
-    from scheduler.policies.scenarios import scenario
-    from simulator.engine.engine import Engine
-    from simulator.workload_models.prio import PrioWorkload
-
-    workload = PrioWorkload(jobs=jobs).generate(np.random.default_rng(1))
+    mix = sim.workloads.prio(jobs=jobs)
     print("scenario           completion s  execution s  utilisation")
     for name in ("static", "my_policy:Patient"):
-        core = Core(scenario(name), Machine([("cluster", 400)]))
-        found = Engine(core, workload).run().metrics()
+        metrics = sim.simulate(mix, processors=400, scenario=name, seed=1).metrics
         print(
-            f"{name:18} {found.mean_turnaround_s:12.1f} {found.mean_execution_s:12.1f}"
-            f" {found.utilization:12.3f}"
+            f"{name:18} {metrics['mean_turnaround_s']:12.1f} {metrics['mean_execution_s']:12.1f}"
+            f" {metrics['utilization']:12.3f}"
         )
 
 
