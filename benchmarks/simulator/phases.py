@@ -41,7 +41,6 @@ def main() -> None:
         from scheduler.model.machine import Machine
         from scheduler.policies.scenarios import scenario
         from simulator.engine.engine import Engine
-        from simulator.results.schedule import Schedule
         from simulator.traces import swf
         from simulator.traces.normalise import NEEDED, machine_size, normalise
 
@@ -63,9 +62,9 @@ def main() -> None:
     gc.disable()
     with phase("run"):
         engine = Engine(core(), jobs, allocations=not counted)
-        result = engine.run()
+        schedule = engine.run()
     with phase("results"):
-        Schedule.of(result, jobs).metrics()
+        schedule.metrics()
     instants: list[list[object]] = []
     Engine(core(), jobs, watch=lambda now, events, orders: instants.append(events)).run()
     with phase("of the run: core"):

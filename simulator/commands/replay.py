@@ -179,7 +179,7 @@ def replay(
             jobs = recorded.submitted(run, submissions, cost)
             simulated["predicted"] = recorded.simulate(run, chosen, jobs, cost, runs)
         result |= {"scenario": chosen.name, "left_out": run.left_out, "runs": runs}
-        result |= _outcomes(run.result().metrics(), simulated) | {"costs": _costs(cost)}
+        result |= _outcomes(run.metrics(), simulated) | {"costs": _costs(cost)}
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(comparison, result))
     if damage:
         click.echo(f"reshape: the journal's end is missing: {damage}", err=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.model.events import Event
+from scheduler.model.orders import Refuse, Reserve
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.driven import Recording
 from scheduler.virtual_clock.loop import EventLoop, Physics, Tick, Watch
@@ -18,7 +22,9 @@ from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_nodes import SharingJobs
 from simulator.engine.shared_programs import SharedIterations
 from simulator.engine.sharing import Sharing
-from simulator.results.outcomes import Result
+from simulator.results.metrics import Sizes
+from simulator.results.schedule import Schedule
+from simulator.traces.normalise import TraceJobs
 
 
 class Engine:
@@ -72,6 +78,7 @@ class Engine:
         feedback: tuple[Sequence[int], Sequence[float]] | None = None,
     ) -> None:
         submissions: Submissions = JobList(jobs) if isinstance(jobs, Iterable) else jobs
+        self._submissions = submissions
         agenda = Agenda()
         for event in requests:
             agenda.add(event)
@@ -110,29 +117,82 @@ class Engine:
         )
 
     @property
-    def submitted(self) -> list[float] | None:
-        """Times of submission with feedback, seconds, nan of jobs that were not submitted.
+    def answers(self) -> list[Reserve | Refuse]:
+        """Answers to the requests for advance reservations so far."""
+        return self._loop.answers
 
-        None without feedback: the jobs say themselves when they are submitted.
-        """
-        return None if self._following is None else self._following.submitted
-
-    def run(self) -> Result:
+    def run(self) -> Schedule:
         """Run to the end of the last job that can run."""
-        loop, programs = self._loop, self._programs
-        loop.run()
-        return Result(
-            outcomes=[] if programs is None else programs.outcomes,
-            processors=loop.site.machine.processors,
-            held_s=None if programs is None else programs.held_s,
-            unstarted=[*loop.site.jobs],
-            started=loop.started,
-            ended=loop.ended,
-            killed=loop.killed,
-            redirected=loop.redirected,
-            allocated=loop.allocated,
-            places=None if programs is None else programs.places,
-            computed=None if self._shared is None else self._shared.times,
-            first_estimates=loop.first_estimates,
-            answers=loop.answers,
-        )
+        self._loop.run()
+        jobs, following = self._submissions.columns(), self._following
+        if following is not None:
+            given = np.array(following.submitted)
+            submitted = np.where(np.isnan(given), jobs.submitted, given)
+            jobs = msgspec.structs.replace(jobs, submitted=submitted)
+        schedule = schedule_of(self._loop, jobs)
+        if self._programs is not None:
+            schedule = _with_programs(schedule, self._programs)
+        if self._shared is not None:
+            computed = _computed(schedule, self._shared.times)
+            schedule = msgspec.structs.replace(schedule, computed=computed)
+        return schedule
+
+
+def schedule_of(loop: EventLoop, jobs: TraceJobs) -> Schedule:
+    """Schedule of rigid jobs that a loop has run."""
+    started = np.array(loop.started)
+    killed = jobs.cut.copy()
+    killed[[number - 1 for number in loop.killed]] = True
+    estimates = np.where(np.isnan(started), np.nan, jobs.estimate)
+    return Schedule(
+        jobs,
+        loop.site.machine.processors,
+        started,
+        np.array(loop.ended),
+        killed,
+        loop.allocated,
+        loop.redirected,
+        _with_redirected(loop, jobs) if loop.redirected else None,
+        first_estimates=(
+            estimates if loop.first_estimates is None else np.array(loop.first_estimates)
+        ),
+    )
+
+
+def _with_redirected(loop: EventLoop, jobs: TraceJobs) -> Mapping[int, Sizes]:
+    """Sizes of rigid jobs over time, with the runs that were ended to start again."""
+    sizes: dict[int, list[tuple[float, int]]] = {}
+    processors = jobs.processors.tolist()
+    for number, start, end in loop.redirected:
+        sizes.setdefault(number, []).extend([(start, processors[number - 1]), (end, 0)])
+    for number, start in enumerate(loop.started, 1):
+        if not isnan(start):
+            sizes.setdefault(number, []).append((start, processors[number - 1]))
+    return sizes
+
+
+def _with_programs(schedule: Schedule, programs: Programs) -> Schedule:
+    """The same with what single jobs held over time."""
+    allocated = schedule.allocated
+    if programs.places is not None:  # at the last start of each job
+        started = schedule.started.tolist()
+        allocated = {
+            number: next(held for at, held in kept if held and at >= started[number - 1])
+            for number, kept in programs.places.items()
+        }
+    return msgspec.structs.replace(
+        schedule,
+        allocated=allocated,
+        sizes=programs.sizes,
+        held_s=programs.held_s,
+        places=programs.places,
+    )
+
+
+def _computed(schedule: Schedule, times: Mapping[int, tuple[float, float]]) -> NDArray[np.float64]:
+    """Times of the jobs that ran to their ends; see `Schedule`."""
+    table = np.full((len(schedule.killed), 2), np.nan)
+    for number, own in times.items():
+        if not schedule.killed[number - 1]:
+            table[number - 1] = own
+    return table

@@ -27,7 +27,7 @@ from simulator.engine.costs import Contiguity, Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_programs import IterationEnd, SharedIterations
-from simulator.results.outcomes import Outcome
+from simulator.results.metrics import Sizes
 
 
 class SteadyPart(msgspec.Struct):
@@ -102,7 +102,7 @@ class Programs(Physics):
 
     Attributes
     ----------
-    outcomes : jobs that ended, in the order of their ends.
+    sizes : job number -> sizes over time, of the jobs that ended, in the order of their ends.
     held_s : processor-seconds that jobs held.
     places : job number -> (time in seconds, processors on which it computes from then on); no
         processors between two runs. None if they are not kept.
@@ -122,7 +122,7 @@ class Programs(Physics):
         keep_places: bool = False,
     ) -> None:
         self.places: dict[int, list[tuple[float, ProcSet]]] | None = {} if keep_places else None
-        self.outcomes: list[Outcome] = []
+        self.sizes: dict[int, Sizes] = {}
         self.held_s = 0.0
         self._jobs = jobs
         self._site, self._agenda = site, agenda
@@ -137,7 +137,7 @@ class Programs(Physics):
         """Count what jobs held since the last instant, and continue with the processes now up."""
         if self._shared is not None:
             self._shared.finish(events)
-        if self.outcomes or self._site.live:
+        if self.sizes or self._site.live:
             machine = self._site.machine
             held = machine.processors - machine.free_count
             self.held_s += held * (self._agenda.now - before)
@@ -194,13 +194,13 @@ class Programs(Physics):
                 self._compute(event.job, state.resumed_at if resized else self._agenda.now)
 
     def _collect(self, number: int) -> None:
-        """Keep the outcome of a job that ended, and drop everything else about it."""
+        """Keep the sizes of a job that ended, and drop everything else about it."""
         job = self._site.jobs[number]
         if job.ended_at is None:  # it was redirected
             if self.places is not None and job.started_at is None:
                 self.places[number].append((self._agenda.now, ProcSet()))
             return
-        self.outcomes.append(Outcome.of(job))
+        self.sizes[number] = job.sizes
         self._site.forget(number)
         self._states.pop(number, None)
         self._agenda.forget(number)

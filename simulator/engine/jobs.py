@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from reshape.speedup import Speedup
 from scheduler.model.events import JobSpec
+from simulator.traces.normalise import TraceJobs
 
 
 class ProgramPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -98,12 +100,21 @@ class Submissions(Protocol):
     def run_times(self) -> list[float]:
         """Run times in order, seconds, without the times of starts and ends."""
 
+    def columns(self) -> TraceJobs:
+        """The jobs as columns, for the results; run times are those on the starting sizes."""
+
 
 class JobList:
-    """Submissions of single jobs, rigid or resizable."""
+    """Submissions of single jobs, rigid or resizable.
 
-    def __init__(self, jobs: Iterable[SimJob]) -> None:
+    Parameters
+    ----------
+    trace_jobs : the jobs of a trace of which these were made, in the order of submission.
+    """
+
+    def __init__(self, jobs: Iterable[SimJob], trace_jobs: TraceJobs | None = None) -> None:
         self.jobs = sorted(jobs, key=lambda job: job.at)
+        self._columns = trace_jobs
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -120,3 +131,32 @@ class JobList:
     def run_times(self) -> list[float]:
         """Run times in order, seconds."""
         return [job.run_s for job in self.jobs]
+
+    def columns(self) -> TraceJobs:
+        """The jobs as columns; see `Submissions`."""
+        if self._columns is None:
+            self._columns = self._as_columns()
+        return self._columns
+
+    def _as_columns(self) -> TraceJobs:
+        jobs, count = self.jobs, len(self.jobs)
+        names = sorted({job.spec.user for job in jobs})
+        users = {name: number for number, name in enumerate(names)}
+        partitions = list(dict.fromkeys(job.spec.partition for job in jobs))
+        if not any(partitions):
+            partitions = []
+        return TraceJobs(
+            lines=np.arange(count),
+            numbers=np.arange(1, count + 1),
+            submitted=np.array([job.at for job in jobs], float),
+            run=np.array([job.run_s for job in jobs], float),
+            estimate=np.array([job.spec.walltime_s for job in jobs], float),
+            processors=np.array([job.spec.processors for job in jobs], np.int64),
+            users=np.array([users[job.spec.user] for job in jobs], np.int64),
+            priorities=np.array([job.spec.priority for job in jobs], float),
+            cut=np.zeros(count, bool),
+            partition=np.array(
+                [partitions.index(job.spec.partition) for job in jobs if partitions], np.int64
+            ),
+            partitions=tuple(partitions),
+        )

@@ -104,9 +104,9 @@ def _on_machine(
     if isinstance(loaded, Trace):
         loaded = trace = with_load(settings, loaded, machine.processors)
     source = source_of(settings, loaded, machine)
-    follows = None
+    jobs, follows = source.submissions.columns(), None
     if settings.feedback and trace is not None:
-        follows = Feedback.of(trace, source.jobs)
+        follows = Feedback.of(trace, jobs)
     core = _core(settings, source)
     loss = _external_loss(core) if source.keeps_places else None
     quotes = _quotes(settings, core, source)
@@ -115,7 +115,7 @@ def _on_machine(
     engine = Engine(
         core,
         source.submissions,
-        requests=[each.request(float(source.jobs.submitted[0])) for each in settings.reservations],
+        requests=[each.request(float(jobs.submitted[0])) for each in settings.reservations],
         cost=source.cost,
         start_s=source.start_s,
         end_s=source.end_s,
@@ -128,16 +128,15 @@ def _on_machine(
         feedback=None if follows is None else (follows.after, follows.think_s),
     )
     with no_collection(), progress:
-        result = engine.run()
-    submitted = _submitted(source.jobs, engine.submitted)
+        schedule = engine.run()
+    advance = granted(engine.answers)
     del engine  # its lists have the size of the results
-    schedule = Schedule.of(result, submitted, source.report)
     measured = _measured(settings, schedule, source, core, loss)
     made = Simulation(
         settings.name,
         {"trace": settings.source, "policy": settings.title},
         settings.chosen,
-        msgspec.structs.replace(schedule, advance=granted(result.answers), **measured),
+        msgspec.structs.replace(schedule, advance=advance, report=source.report, **measured),
         machine.processors,
         settings.tau_s,
         source.rigid,
@@ -152,15 +151,6 @@ def _on_machine(
     )
     _ = made.metrics  # an error about the window comes with the run
     return made
-
-
-def _submitted(jobs: TraceJobs, times: Sequence[float] | None) -> TraceJobs:
-    """Jobs with the times at which feedback submitted them; as recorded if it did not."""
-    if times is None:
-        return jobs
-    given = np.array(times)
-    submitted = np.where(np.isnan(given), jobs.submitted, given)
-    return msgspec.structs.replace(jobs, submitted=submitted)
 
 
 def _core(settings: Settings, source: Source) -> Core:

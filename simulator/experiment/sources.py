@@ -33,8 +33,7 @@ class Source(NamedTuple):
 
     Parameters
     ----------
-    jobs : as columns.
-    submissions : the same jobs as an engine takes them.
+    submissions : the jobs.
     requested : (n,) int64, processors that users requested.
     resources : further ones, by the header of a trace.
     counted : count processors instead of numbering them.
@@ -43,7 +42,6 @@ class Source(NamedTuple):
     start_s, end_s : see `Workload`.
     """
 
-    jobs: TraceJobs
     submissions: Submissions
     machine: Platform
     requested: NDArray[np.int64]
@@ -98,8 +96,9 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
         return source
     per_node, given = machine.processors_per_node, source.submissions
     if isinstance(given, JobList):
-        return source._replace(submissions=JobList(in_list(given.jobs, planned, per_node)))
-    return source._replace(submissions=in_trace(source.jobs, planned, per_node))
+        reserved = JobList(in_list(given.jobs, planned, per_node), given.columns())
+        return source._replace(submissions=reserved)
+    return source._replace(submissions=in_trace(given.columns(), planned, per_node))
 
 
 def _columns(
@@ -114,9 +113,7 @@ def _columns(
         machine = msgspec.structs.replace(machine, shared_per_node=shared)
     amounts, counted = trace.capacities(), settings.counted
     _check_resources(machine, amounts)
-    return Source(
-        jobs, jobs, machine, requested, sharing, amounts, counted, not counted, report=report
-    )
+    return Source(jobs, machine, requested, sharing, amounts, counted, not counted, report=report)
 
 
 def _single_jobs(
@@ -124,12 +121,11 @@ def _single_jobs(
 ) -> Source:
     """Jobs that may be resizable, each with a program."""
     workload = _in_partitions(workload, machine)
-    columns = workload.columns()
+    submissions = workload.submissions()
     return Source(
-        columns,
-        JobList(workload.jobs),
+        submissions,
         machine,
-        columns.processors,
+        submissions.columns().processors,
         sharing,
         keeps_places=settings.individual,
         kill=workload.kills or (sharing is not None and sharing.overtime == "kill"),

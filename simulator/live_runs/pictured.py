@@ -13,7 +13,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader
 from simulator.results.jobs_csv import JobTable
-from simulator.results.outcomes import Places
+from simulator.results.schedule import Places
 
 
 class PicturedRun(NamedTuple):

@@ -31,7 +31,7 @@ from scheduler.model.events import (
     ResizePoint,
     SizesRequested,
 )
-from scheduler.model.job import FINAL, Job
+from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Contract, Expand, Resize
 from scheduler.model.requests.conditions import Dependency
 from scheduler.policies.scenario import Scenario
@@ -41,8 +41,7 @@ from scheduler.replay.journal_reader import Batch
 from simulator.engine.costs import Costs, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import ProgramPhase, SimJob
-from simulator.results.metrics import Metrics
-from simulator.results.outcomes import Outcome, Result
+from simulator.results.metrics import Metrics, metrics_of
 
 #: Model for sizes on which a job never ran.
 UNKNOWN: Formula = Prio()
@@ -160,11 +159,20 @@ class RecordedRun(msgspec.Struct):
         there = {job.id for job in self.jobs}
         return sorted({job.id for job in self._own_jobs} - there)
 
-    def result(self) -> Result:
-        """Result of the live run."""
-        outcomes = sorted(map(Outcome.of, self.jobs), key=lambda outcome: outcome.ended_at)
-        held_s = sum(self.held_s[job.id] for job in self.jobs)
-        return Result(outcomes, self.core.machine.installed, held_s, self.left_out)
+    def metrics(self, tau: float = 60.0) -> Metrics:
+        """Metrics of the jobs that started and ended; see `Schedule.metrics`."""
+        jobs = self.jobs
+        return metrics_of(
+            np.array([job.submitted_at for job in jobs]),
+            np.array([job.started_at for job in jobs], float),
+            np.array([job.ended_at for job in jobs], float),
+            processors=self.core.machine.installed,
+            held_s=sum(self.held_s[job.id] for job in jobs),
+            tau=tau,
+            unstarted=len(self.left_out),
+            killed=sum(job.state is JobState.TIMEOUT for job in jobs),
+            sizes=[job.sizes for job in jobs],
+        )
 
 
 def costs(*runs: RecordedRun) -> Costs:

@@ -16,14 +16,13 @@ from scheduler.policies.assignment.interface import Assignment
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop, Tick
 from simulator.engine.centre_jobs import CentreJobs
-from simulator.engine.engine import Engine
+from simulator.engine.engine import Engine, schedule_of
 from simulator.many_centres.centres import Centres
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.cutoffs import fitted
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import GRID_BACKFILLING, CentresRules
 from simulator.many_centres.schedule import CentresSchedule
-from simulator.results.outcomes import Result
 from simulator.results.schedule import Schedule
 from simulator.traces.merge import origins as origins_of
 from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
@@ -85,12 +84,12 @@ def simulate_jobs(
     max_costs = cost_limits(jobs, origins, centres)
     assignment = rules.assignment
     site: Centres | GridBackfilling
-    result: Result
+    schedule: Schedule
     if assignment is None:
         if resizability is not None:
             raise ConfigError("runs rigid jobs; leave --resizable out", field=GRID_BACKFILLING)
         site = GridBackfilling(centres, rules.grid)
-        result = _run_rigid(site, jobs, tick)
+        schedule = _run_rigid(site, jobs, tick)
     else:
         if isinstance(assignment, Sita) and not assignment.cutoffs_s:
             assignment = _fitted(assignment, jobs, origins, centres, rules)
@@ -105,14 +104,14 @@ def simulate_jobs(
             keep_quotes=rules.keep_quotes,
         )
         if resizability is None:
-            result = _run_rigid(site, jobs, tick)
+            schedule = _run_rigid(site, jobs, tick)
         else:
-            result = _run_resizable(site, jobs, resizability, tick)
+            schedule = _run_resizable(site, jobs, resizability, tick)
     ran_at = np.full(len(jobs), -1)
     for number, place in site.ran_at.items():
         ran_at[number - 1] = place
     return CentresSchedule(
-        Schedule.of(result, jobs, report),
+        msgspec.structs.replace(schedule, report=report),
         list(centres),
         ran_at,
         origins,
@@ -122,22 +121,24 @@ def simulate_jobs(
     )
 
 
-def _run_rigid(site: Centres | GridBackfilling, jobs: TraceJobs, tick: Tick | None) -> Result:
+def _run_rigid(site: Centres | GridBackfilling, jobs: TraceJobs, tick: Tick | None) -> Schedule:
     """Run rigid jobs, as columns."""
     agenda = Agenda()
     physics = CentreJobs(agenda, jobs.run_times(), site.cpu_factors)
     loop = EventLoop(site, jobs.submit_times(), jobs.specs(), agenda, physics, tick=tick)
     with no_collection():
         loop.run()
-    return Result([], site.machine.processors, None, [], loop.started, loop.ended, loop.killed)
+    return schedule_of(loop, jobs)
 
 
-def _run_resizable(site: Centres, jobs: TraceJobs, how: Resizability, tick: Tick | None) -> Result:
+def _run_resizable(
+    site: Centres, jobs: TraceJobs, how: Resizability, tick: Tick | None
+) -> Schedule:
     """Run jobs of which a share is resizable, each with a program of its own."""
     largest = max(centre.processors for centre in site.centres)
     workload = of_trace(jobs, largest, how)
     engine = Engine(
-        site, workload.jobs, cost=workload.cost, cpu_factors=site.cpu_factors, tick=tick
+        site, workload.submissions(), cost=workload.cost, cpu_factors=site.cpu_factors, tick=tick
     )
     with no_collection():
         return engine.run()

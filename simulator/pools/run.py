@@ -122,22 +122,19 @@ def run_pool(
     if isinstance(workload, Workload):
         engine = Engine(
             site,
-            workload.jobs,
+            workload.submissions(),
             cost=workload.cost,
             start_s=workload.start_s,
             end_s=workload.end_s,
             estimates=predicts(scenario),
             tick=tick,
         )
-        columns = workload.columns()
     else:
         engine = Engine(site, workload, allocations=True, estimates=predicts(scenario), tick=tick)
-        columns = workload
     with no_collection():
-        result = engine.run()
-    schedule = msgspec.structs.replace(
-        Schedule.of(result, columns), processors=options.max_nodes * options.processors
-    )
+        schedule = engine.run()
+    size = options.max_nodes * options.processors
+    schedule = msgspec.structs.replace(schedule, processors=size)
     metrics = pool_metrics(schedule, site.ended, options, too_long, pool.record.paused)
     return PoolRun(schedule, metrics, site.ended)
 
@@ -186,7 +183,7 @@ def _short_enough(
     workload: TraceJobs | Workload, options: PoolOptions
 ) -> tuple[TraceJobs | Workload, int]:
     """Leave out jobs that request more time than an allocation has, and count them."""
-    columns = workload.columns() if isinstance(workload, Workload) else workload
+    columns = workload.submissions().columns() if isinstance(workload, Workload) else workload
     fits = columns.estimate <= options.longest_s
     most = options.max_nodes * options.processors
     if (columns.processors > most).any():

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.model.procset import ProcSet
-from simulator.results.outcomes import Places, Sizes
-from simulator.results.schedule import Schedule
+from simulator.results.metrics import Sizes
+from simulator.results.schedule import Places, Schedule
 
 NAME = "jobs.csv"
 #: Columns in the order of Batsim 4.

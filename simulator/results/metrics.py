@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import nan
 from typing import TypeAlias
 
@@ -10,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
+#: Sizes of a job over time: (time in seconds, processors from then on); 0 between two runs.
+Sizes: TypeAlias = Sequence[tuple[float, int]]
 #: Metrics of jobs that can be resized; a run of rigid jobs does not report them.
 OF_RESIZABLE = ("mean_execution_s", "expansions", "contractions")
 
@@ -63,6 +67,12 @@ def utilization(held_s: float, processors: int, makespan_s: float) -> float:
     return held_s / (processors * makespan_s) if makespan_s else nan
 
 
+def _steps(sizes: Sizes) -> list[int]:
+    """Changes of size, in processors; a redirection (size 0 in between) is none."""
+    numbers = [size for _, size in sizes]
+    return [new - old for old, new in pairwise(numbers) if old and new]
+
+
 def metrics_of(
     submitted: Floats,
     started: Floats,
@@ -75,7 +85,7 @@ def metrics_of(
     killed: int,
     redirected: int = 0,
     lost_processor_s: float = 0.0,
-    steps: list[int] | None = None,
+    sizes: Iterable[Sizes] = (),
 ) -> Metrics:
     """Compute the metrics of a run.
 
@@ -86,11 +96,11 @@ def metrics_of(
     held_s : processor-seconds that jobs held.
     tau : run times below this bound count as the bound in the bounded slowdown, seconds.
     unstarted, killed, redirected, lost_processor_s : as in `Metrics`.
-    steps : changes of size, in processors.
+    sizes : of jobs that were resized or redirected, over time.
     """
     if not len(ended):
         return Metrics(0, unstarted, 0, nan, nan, nan, nan, tau, nan, 0.0)
-    steps = steps or []
+    steps = [step for each in sizes for step in _steps(each)]
     wait, run = started - submitted, ended - started
     turnaround = wait + run
     slowdown = bounded_slowdown(wait, run, tau)

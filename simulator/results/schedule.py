@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan
 from typing import TypeAlias
 
 import msgspec
@@ -13,13 +12,14 @@ from numpy.typing import NDArray
 from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
 from simulator.results.dispersal import Dispersal
-from simulator.results.metrics import Metrics, metrics_of
-from simulator.results.outcomes import Places, Result, Sizes, steps
+from simulator.results.metrics import Metrics, Sizes, metrics_of
 from simulator.traces.normalise import CleaningReport, TraceJobs
 from simulator.traces.plain_lines import Column, whole
 from simulator.traces.swf import Trace
 
 Floats: TypeAlias = NDArray[np.float64]
+#: Processors of a job over time: (time in seconds, processors from then on).
+Places: TypeAlias = Sequence[tuple[float, ProcSet]]
 
 
 class Fragmentation(msgspec.Struct, frozen=True):
@@ -93,33 +93,6 @@ class Schedule(msgspec.Struct, frozen=True):
     advance: tuple[Reserve, ...] = ()
     places: Mapping[int, Places] | None = None
 
-    @classmethod
-    def of(cls, result: Result, jobs: TraceJobs, report: CleaningReport | None = None) -> Schedule:
-        """Schedule of a run of these jobs."""
-        started = np.array(result.started)
-        killed = jobs.cut.copy()
-        killed[[number - 1 for number in result.killed]] = True
-        sizes: Mapping[int, Sizes] | None = None
-        if result.held_s is not None:
-            sizes = {outcome.job: outcome.sizes for outcome in result.outcomes}
-        elif result.redirected:
-            sizes = _of_redirected(result, jobs)
-        return cls(
-            jobs,
-            result.processors,
-            started,
-            np.array(result.ended),
-            killed,
-            _allocated(result),
-            result.redirected,
-            sizes,
-            result.held_s,
-            computed=_computed(result, killed),
-            first_estimates=_estimates(result, started, jobs),
-            report=report,
-            places=result.places,
-        )
-
     @property
     def wait(self) -> Floats:
         """From submission to start, (n,) float64, seconds."""
@@ -164,7 +137,7 @@ class Schedule(msgspec.Struct, frozen=True):
             killed=int(self.killed[ran].sum()),
             redirected=len(self.redirected),
             lost_processor_s=self.lost_processor_s,
-            steps=[step for each in (self.sizes or {}).values() for step in steps(each)],
+            sizes=(self.sizes or {}).values(),
         )
 
     def trace(self, original: Trace) -> Trace:
@@ -183,42 +156,3 @@ class Schedule(msgspec.Struct, frozen=True):
         in_order = np.argsort(self.jobs.submitted, kind="stable")  # feedback may change it
         columns = {name: column[in_order] for name, column in columns.items()}
         return Trace(original.path, original.header, columns, original.oddities)
-
-
-def _of_redirected(result: Result, jobs: TraceJobs) -> Mapping[int, Sizes]:
-    """Sizes of rigid jobs over time, with the runs that were ended to start again."""
-    sizes: dict[int, list[tuple[float, int]]] = {}
-    processors = jobs.processors.tolist()
-    for number, start, end in result.redirected:
-        sizes.setdefault(number, []).extend([(start, processors[number - 1]), (end, 0)])
-    for number, start in enumerate(result.started, 1):
-        if not isnan(start):
-            sizes.setdefault(number, []).append((start, processors[number - 1]))
-    return sizes
-
-
-def _allocated(result: Result) -> Mapping[int, ProcSet] | None:
-    """Processors of each job at its last start."""
-    if result.places is None:
-        return result.allocated
-    return {
-        number: next(held for at, held in kept if held and at >= result.started[number - 1])
-        for number, kept in result.places.items()
-    }
-
-
-def _computed(result: Result, killed: NDArray[np.bool_]) -> Floats | None:
-    """Times of the jobs that ran to their ends, see `Schedule`."""
-    if result.computed is None:
-        return None
-    table = np.full((len(killed), 2), np.nan)
-    for number, times in result.computed.items():
-        if not killed[number - 1]:
-            table[number - 1] = times
-    return table
-
-
-def _estimates(result: Result, started: Floats, jobs: TraceJobs) -> Floats:
-    if result.first_estimates is not None:
-        return np.array(result.first_estimates)
-    return np.where(np.isnan(started), np.nan, jobs.estimate)

@@ -14,7 +14,6 @@ import numpy as np
 from reshape.errors import ConfigError
 from simulator.results.jobs_csv import JobTable
 from simulator.results.metrics import Metrics, metrics_of
-from simulator.results.outcomes import steps
 from simulator.results.schedule import Schedule
 
 
@@ -76,7 +75,7 @@ class Window(msgspec.Struct, frozen=True):
                 int(schedule.jobs.processors[job - 1]) * (end - start)
                 for job, start, end in redirected
             ),
-            steps=[step for job, held in sizes.items() if counted[job - 1] for step in steps(held)],
+            sizes=[held for job, held in sizes.items() if counted[job - 1]],
         )
         used = _held_s(schedule, begin, end) / (schedule.processors * (end - begin))
         return msgspec.structs.replace(found, utilization=used), int((~inside).sum())

@@ -180,6 +180,10 @@ class ReservedJobs:
         """Run times in order, seconds."""
         return self._jobs.run_times()
 
+    def columns(self) -> TraceJobs:
+        """The jobs as columns."""
+        return self._jobs.columns()
+
     def specs(self) -> list[JobSpec]:
         """Request of each job, in order."""
         specs = self._jobs.specs()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from simulator.engine.costs import ResizeCost
-from simulator.engine.jobs import SimJob
+from simulator.engine.jobs import JobList, SimJob
 from simulator.traces.normalise import TraceJobs
 
 
@@ -33,26 +32,6 @@ class Workload(msgspec.Struct, frozen=True):
     trace_jobs: TraceJobs | None = None
     kills: bool = True
 
-    def columns(self) -> TraceJobs:
-        """Columns of the jobs in the order of submission; run times are those of rigid jobs."""
-        if self.trace_jobs is not None:
-            return self.trace_jobs
-        jobs = sorted(self.jobs, key=lambda job: job.at)
-        count = len(jobs)
-        names = sorted({job.spec.user for job in jobs})
-        users = {name: number for number, name in enumerate(names)}
-        partitions = {job.spec.partition: None for job in jobs if job.spec.partition}
-        places = {name: place for place, name in enumerate(partitions)}
-        return TraceJobs(
-            lines=np.arange(count),
-            numbers=np.arange(1, count + 1),
-            submitted=np.array([job.at for job in jobs], float),
-            run=np.array([job.run_s for job in jobs], float),
-            estimate=np.array([job.spec.walltime_s for job in jobs], float),
-            processors=np.array([job.spec.processors for job in jobs], np.int64),
-            users=np.array([users[job.spec.user] for job in jobs], np.int64),
-            priorities=np.array([job.spec.priority for job in jobs], float),
-            cut=np.zeros(count, bool),
-            partition=np.array([places[job.spec.partition] for job in jobs if places], np.int64),
-            partitions=tuple(partitions),
-        )
+    def submissions(self) -> JobList:
+        """The jobs as an engine takes them, in the order of submission."""
+        return JobList(self.jobs, self.trace_jobs)

@@ -24,7 +24,7 @@ from scheduler.state.records import decode_core, decode_job, encode_core, encode
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
-from simulator.results.outcomes import Result
+from simulator.results.schedule import Schedule
 
 NAMES = ["a", "b", "c"]
 #: Node -> its processors in partitions other than the first one.
@@ -110,7 +110,7 @@ JOBS = st.lists(
 )
 
 
-def simulated(core: Core, jobs: list[SimJob]) -> Result:
+def simulated(core: Core, jobs: list[SimJob]) -> Schedule:
     return Engine(core, jobs, cost=ResizeCost(start_s=0.5, join_s=0.1), allocations=True).run()
 
 
@@ -158,10 +158,9 @@ def test_each_partition_decides_as_if_it_were_alone(
             assert_equal(together, i, alone, place)
 
 
-def assert_equal(one: Result, i: int, other: Result, j: int) -> None:
+def assert_equal(one: Schedule, i: int, other: Schedule, j: int) -> None:
     assert repr((one.started[i], one.ended[i])) == repr((other.started[j], other.ended[j]))
-    sizes = [{o.job: o.sizes for o in result.outcomes} for result in (one, other)]
-    assert sizes[0].get(i + 1) == sizes[1].get(j + 1)
+    assert one.sizes.get(i + 1) == other.sizes.get(j + 1)
 
 
 def test_a_forecast_runs_every_partition() -> None:
@@ -228,5 +227,6 @@ def test_redirection_leads_to_another_partition() -> None:
 
     result = Engine(core, jobs, watch=watch).run()
     assert result.redirected == [(1, 0.0, 3.0)]
-    assert result.started == [6.0, 1.0, 3.0, 8.0], "job 2 did not count, and had to end first"
+    started = result.started.tolist()
+    assert started == [6.0, 1.0, 3.0, 8.0], "job 2 did not count, and had to end first"
     assert [partitions[at] for at in (2.0, 3.0)] == ["a", "b"]

@@ -91,7 +91,7 @@ class Simulated:
             for at, processors, walltime, run in self.wanted
         ]
         result = Engine(self.site, jobs, watch=self.watch).run()
-        self.started, self.ended = result.started, result.ended
+        self.started, self.ended = result.started.tolist(), result.ended.tolist()
 
     @property
     def run_s(self) -> dict[int, float]:

@@ -18,7 +18,7 @@ from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.metrics import Metrics
-from simulator.results.outcomes import Result
+from simulator.results.schedule import Schedule
 from simulator.workload_models.prio import PrioWorkload
 
 COST = ResizeCost(start_s=0.4, join_s=0.05)
@@ -31,7 +31,7 @@ def simulate(
     processors: int,
     cost: ResizeCost = COST,
     **options: object,
-) -> Result:
+) -> Schedule:
     core = Core(chosen, Machine([("node", processors)]))
     return Engine(core, jobs, cost=cost, **options).run()  # type: ignore[arg-type]
 
@@ -45,14 +45,13 @@ def resizable(start: int, most: int, iterations: int, seconds: float, walltime_s
     return SimJob(0.0, spec, iterations * seconds, iterations, Amdahl(0.02))
 
 
-def resizes(result: Result) -> int:
-    metrics: Metrics = result.metrics()
+def resizes(schedule: Schedule) -> int:
+    metrics: Metrics = schedule.metrics()
     return metrics.expansions + metrics.contractions
 
 
-def wait_s(result: Result, job: int) -> float:
-    (wait,) = (outcome.wait_s for outcome in result.outcomes if outcome.job == job)
-    return wait
+def wait_s(schedule: Schedule, job: int) -> float:
+    return float(schedule.wait[job - 1])
 
 
 def test_a_job_keeps_its_size_while_the_waiting_one_cannot_start() -> None:

@@ -126,9 +126,8 @@ def by_engine(
     """Schedule by a core and an engine that are put together here."""
     (own,) = machine.machines({}, counted=False).values()
     core = Core(chosen, own, kill_at_walltime=kills, order=order)
-    single = isinstance(jobs, Workload)
-    result = Engine(core, jobs.jobs if single else jobs, **physics).run()
-    return Schedule.of(result, jobs.columns() if single else jobs)
+    submissions = jobs.submissions() if isinstance(jobs, Workload) else jobs
+    return Engine(core, submissions, **physics).run()
 
 
 @pytest.mark.parametrize("name", ["fcfs", "easy", "conservative", "easy++"])

@@ -252,15 +252,17 @@ def test_what_is_left_out_does_not_count_as_use(journal: Path) -> None:
         db.execute("DELETE FROM events WHERE batch > ?", second)
         db.execute("DELETE FROM orders WHERE batch > ?", second)
     with reading(journal) as records:
-        run = RecordedRun.of(records.batches()).result()
-    assert (len(run.outcomes), len(run.unstarted)) == (2, 7)
+        run = RecordedRun.of(records.batches())
+    metrics = run.metrics()
+    assert (metrics.jobs, metrics.unstarted) == (2, 7)
     held = [
         (until - since) * size
-        for outcome in run.outcomes
-        for (since, size), (until, _) in pairwise([*outcome.sizes, (outcome.ended_at, 0)])
+        for job in run.jobs
+        for (since, size), (until, _) in pairwise([*job.sizes, (job.ended_at, 0)])
     ]
     # Processors count from the decision to expand on, 0.4 s before the group is there.
-    assert run.held_s == pytest.approx(sum(held), rel=0.1)
+    installed = run.core.machine.installed * metrics.makespan_s
+    assert metrics.utilization * installed == pytest.approx(sum(held), rel=0.1)
 
 
 def test_costs_of_other_runs_count_together(journal: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_one_centre_schedules_as_a_machine_does(
     alone = Engine(core, jobs).run()
     centre = [CentreDescription("only", 16, SJBF)]
     found = simulate_jobs(jobs, [""] * len(jobs), centre, rules_named("random"))
-    assert found.schedule.started.tolist() == alone.started
+    assert found.schedule.started.tolist() == alone.started.tolist()
 
 
 def test_the_job_that_waits_least_elsewhere_goes_there() -> None:
