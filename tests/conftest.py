@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["collective", "left_behind", "suite"]
+pytest_plugins = ["collective", "hanging", "left_behind", "suite"]
 
 # A background job of a shell ignores SIGINT, and its child processes inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
