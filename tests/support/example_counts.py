@@ -20,3 +20,8 @@ def examples(count: int, **options: Any) -> settings:
     """
     share = settings().max_examples / _ALL
     return settings(max_examples=max(min(count, _LEAST), round(count * share)), **options)
+
+
+def repetitions(count: int) -> int:
+    """Return `count` in the profile `thorough`, and a third of it in `quick`."""
+    return count if settings().max_examples == _ALL else count // 3

@@ -63,18 +63,26 @@ def installed(folder: Path, *packages: str) -> str:
 
     The test is skipped where the package index cannot be reached.
     """
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=INSTALL_S)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages]
+    venv = [sys.executable, "-m", "venv", "--without-pip", folder]
+    subprocess.run(venv, check=True, timeout=INSTALL_S)
+    python = str(folder / "bin" / "python")
+    # Only modules that are used are compiled, at their import.
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile"]
     try:
         done = subprocess.run(
-            pip, capture_output=True, text=True, check=False, timeout=INSTALL_S, env=_plain()
+            [*pip, *packages],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INSTALL_S,
+            env=_plain(),
         )
     except subprocess.TimeoutExpired:
         pytest.skip(f"{', '.join(packages)}: the package index did not answer in time")
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         pytest.skip(f"{', '.join(packages)} cannot be installed: {last[0]}")
-    return pip[0]
+    return python
 
 
 def _plain() -> Mapping[str, str]:

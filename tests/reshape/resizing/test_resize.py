@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from driver import TIMEOUT_S, Driver, Group
+from example_counts import repetitions
 from paths import SUPPORT
 from resizable import sparse
 
@@ -330,9 +331,9 @@ def resident(group: Group) -> float:
     return sum(psutil.Process(pid).memory_info().rss for pid in group.processes()) / 2**20
 
 
-@pytest.mark.parametrize("cycles", [10, pytest.param(30, marks=pytest.mark.long)])
-def test_many_resizes_leak_nothing(tmp_path: Path, cycles: int) -> None:
+def test_many_resizes_leak_nothing(tmp_path: Path) -> None:
     """Expand and contract often; descriptors and memory of the first group stay constant."""
+    cycles = repetitions(30)
     with job(tmp_path, 300, SPARSE="1") as driver:
         first = driver.start(1, "first")
         following = driver.ready(1)
