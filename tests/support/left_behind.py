@@ -27,6 +27,8 @@ SHARED_MEMORY = Path("/dev/shm")
 _HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 5.0
 #: PSI/J writes one for each job on this host, and leaves it if its process ends before the job.
 _PSIJ_FILES = "tmp*.nodelist"
+#: Semaphores of Python's multiprocessing, whose processes were killed with the one that removes them.
+_SEMAPHORES = "sem.mp-*"
 #: Seconds in which processes that end by themselves have ended.
 _END_S = 5.0
 _BEGAN = pytest.StashKey[tuple[float, str]]()
@@ -73,6 +75,9 @@ def left_since(begin: float) -> list[str]:
             path.unlink(missing_ok=True)
     for path in Path("/tmp").glob(_PSIJ_FILES):
         if created_since(path, begin):
+            path.unlink(missing_ok=True)
+    for path in SHARED_MEMORY.glob(_SEMAPHORES):
+        if created_since(path, begin) and not in_use(path):
             path.unlink(missing_ok=True)
     folders = [*SHARED_MEMORY.glob("reshape-*"), *Path("/tmp").glob("reshape-*")]
     return [str(path) for path in folders if created_since(path, begin) and not in_use(path)]
