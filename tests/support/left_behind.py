@@ -27,7 +27,7 @@ SHARED_MEMORY = Path("/dev/shm")
 _HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 5.0
 #: PSI/J writes one for each job on this host, and leaves it if its process ends before the job.
 _PSIJ_FILES = "tmp*.nodelist"
-#: Semaphores of Python's multiprocessing, whose processes were killed with the one that removes them.
+#: Semaphores of multiprocessing, if its processes were killed, with the one that removes them.
 _SEMAPHORES = "sem.mp-*"
 #: Seconds in which processes that end by themselves have ended.
 _END_S = 5.0
