@@ -62,8 +62,8 @@ class _Supply:
     spare : processors of planned allocations to which no demand is assigned.
     needed : allocations to which demand is assigned, or that jobs hold.
     planned_to_grow : nodes planned for running jobs.
-    is_short : whether the pool may not ask for all that a job needs.
-    is_blocked : whether such a job has waited for too long.
+    is_waited_for : whether idle processors are not enough for a job.
+    is_blocked : whether a job has waited for too long, and the pool may not ask for all it needs.
     next_at : when idle processors become too short-lived for a job, seconds.
     """
 
@@ -73,7 +73,7 @@ class _Supply:
     spare: int = 0
     needed: set[int] = field(default_factory=set)
     planned_to_grow: int = 0
-    is_short: bool = False
+    is_waited_for: bool = False
     is_blocked: bool = False
     next_at: float = inf
 
@@ -179,7 +179,7 @@ class PoolPolicy:
             sum(supply.planned),
             min(next_at, supply.next_at),
             supply.planned_to_grow,
-            supply.is_short,
+            supply.is_waited_for,
         )
 
     def _assign(self, view: PoolView) -> _Supply:
@@ -203,7 +203,6 @@ class PoolPolicy:
             if demand.processors > most or demand.estimate_s > options.longest_s:
                 continue  # it can never run in an allocation
             has_enough = self._assign_job(demand, view, supply, room)
-            supply.is_short |= not has_enough
             waited_s = view.now - demand.queued_at
             supply.is_blocked = not has_enough and waited_s > options.time_limit_s
             if supply.is_blocked or (supply.is_empty and sum(supply.planned) >= room):
@@ -244,6 +243,7 @@ class PoolPolicy:
         if supply.lasting(view.now + lasts_s) >= processors:
             supply.take_idle(processors, lasts_s, view.now)
             return True
+        supply.is_waited_for = True
         after_wait_s = lasts_s + view.wait_s
         there = supply.lasting(view.now + after_wait_s) + supply.awaited
         missing = self.options.nodes_for(max(0, processors - there))

@@ -124,7 +124,7 @@ class Pool:
     def __init__(self, record: PoolRecord) -> None:
         self.record = record
         self.wanted = 0
-        self._lacks_nodes = False  # whether queued jobs need more than there is, as of then
+        self._is_waited_for = False  # whether a queued job waits for nodes, as of then
         self._policy = PoolPolicy(record.options)
 
     @property
@@ -173,7 +173,7 @@ class Pool:
             del idle_unused[job]
         answer = policy.decide(view)
         self.wanted = answer.wanted
-        self._lacks_nodes = answer.is_short or answer.wanted > answer.wanted_to_grow
+        self._is_waited_for = answer.is_waited_for
         allocations = self.record.allocations
         for seen in view.allocations:
             allocation = allocations[seen.number]
@@ -195,7 +195,7 @@ class Pool:
                     cancelled.append(self._leave(number))
                 case ReleaseAllocation(number):
                     allocation = self._leave(number)
-                    allocation.useless = not allocation.used and self._lacks_nodes
+                    allocation.useless = not allocation.used and self._is_waited_for
                     self.record.idle_unused.update((job.job, job.size) for job in view.growing)
                     released.append(allocation)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
@@ -291,7 +291,7 @@ class Pool:
         if by_itself and allocation.state is not S.RUNNING:
             self._failed(now, why or "an allocation ended before its agents had reported")
         elif allocation.useless or (
-            by_itself and not allocation.used and (allocation.demanded or self._lacks_nodes)
+            by_itself and not allocation.used and (allocation.demanded or self._is_waited_for)
         ):
             self._failed(now, "no job started in an allocation although jobs waited for its nodes")
         elif allocation.used:

@@ -149,7 +149,7 @@ class PoolAnswer:
     demanded : allocations to which demand of the queue is assigned, by number.
     wanted : nodes that the queue, the least number of nodes or running jobs would need in addition.
     wanted_to_grow : those of them that running jobs would need.
-    is_short : whether a queued job gets less than it needs, because the pool may not ask for more.
+    is_waited_for : whether a queued job waits for nodes that are not there, or that end too soon.
     next_at : time by which to ask again, even if nothing happens, seconds; inf: not needed.
     """
 
@@ -159,4 +159,4 @@ class PoolAnswer:
     wanted: int
     next_at: float = inf
     wanted_to_grow: int = 0
-    is_short: bool = False
+    is_waited_for: bool = False

@@ -141,6 +141,22 @@ def test_allocations_that_never_last_together_are_not_submitted_without_end() ->
     assert not run.metrics.paused
 
 
+def test_allocations_of_which_one_is_always_awaited_are_not_submitted_without_end() -> None:
+    """The second job needs two whole ones, which mostly wait five times as long as they last."""
+    rows = [
+        (102.0, 128.0, 609.0, 10),
+        (179.0, 852.0, 1000.0, 6),
+        (181.0, 109.0, 189.0, 10),
+        (1705.0, 198.0, 373.0, 4),
+        (1842.0, 479.0, 890.0, 3),
+    ]
+    options = msgspec.structs.replace(OPTIONS, backlog=4)
+    waits = BatchWaits(np.array([300.0, 5000.0, 5000.0, 5000.0, 5000.0]))
+    jobs = jobs_of(rows)
+    run = run_pool(jobs, scenario("conservative"), options, waits, 3341, tick=has_no_end)
+    check_run(run, options)
+
+
 @given(some_jobs(), some_pools(), st.integers(0, 3))
 @settings(max_examples=20, deadline=None)
 def test_the_same_seed_gives_the_same_run(jobs: TraceJobs, options: PoolOptions, seed: int) -> None:
