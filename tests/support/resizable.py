@@ -38,9 +38,8 @@ from told import ENDLESS, may_end
 
 import reshape
 
-if (
-    TYPE_CHECKING
-):  # importing it takes as long as all else that a rank does before its first iteration
+# Importing it takes as long as all else that a rank does before its first iteration.
+if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 SHAPE, BLOCK = (1501, 1047) if "LARGE" in os.environ else (61, 47), (5, 4)
