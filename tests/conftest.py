@@ -32,9 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
     from hypothesis import settings
 
     # The time of one example varies too much on a machine that also runs MPI ranks. Tests scale
-    # their numbers of examples by the profile: see `example_counts`.
-    settings.register_profile("thorough", deadline=None)
-    settings.register_profile("quick", deadline=None, max_examples=20)
+    # their numbers of examples by the profile: see `example_counts`. A change is judged by the same
+    # examples every time; `search` draws new ones.
+    settings.register_profile("search", deadline=None)
+    settings.register_profile("thorough", deadline=None, derandomize=True)
+    settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
     settings.load_profile("quick")
 
 
