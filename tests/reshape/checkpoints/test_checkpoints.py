@@ -28,13 +28,14 @@ def start(
     size: int, folder: Path, iterations: int = 12, **environment: str
 ) -> CompletedProcess[str]:
     """Run the program that registers every kind of data, with a checkpoint each third iteration."""
-    own = {"CHECKPOINT": f"3:{folder}", "SPARSE": "1"} | environment
+    own = {"CHECKPOINT": f"3:{folder}"} | environment
     return run(size, str(PROGRAM), str(iterations), "0", **own)
 
 
-def interrupted(size: int, folder: Path) -> Path:
+def interrupted(size: int, folder: Path, **environment: str) -> Path:
     """Checkpoints of a run that was killed in iteration 8; the last one is of iteration 6."""
-    assert start(size, folder, DIE_AT=f"{size - 1}:8").returncode == signal.SIGKILL
+    done = start(size, folder, DIE_AT=f"{size - 1}:8", **environment)
+    assert done.returncode == signal.SIGKILL
     assert names(folder) == ["iteration-3", "iteration-6"]
     return folder
 
@@ -67,10 +68,14 @@ def test_a_killed_run_restarts_on_the_same_size(folder: Path) -> None:
     assert names(folder) == ["iteration-12", "iteration-9"]
 
 
-@pytest.mark.parametrize(("before", "after"), [(3, 5), (3, 1), (1, 3)])
-def test_a_killed_run_restarts_on_any_size(tmp_path: Path, before: int, after: int) -> None:
-    folder = interrupted(before, tmp_path / "run")
-    done = start(after, folder, **{RESTART: str(folder)})
+@pytest.mark.parametrize(
+    ("before", "after", "data"), [(3, 5, {"SPARSE": "1"}), (3, 1, {}), (1, 3, {"SPARSE": "1"})]
+)
+def test_a_killed_run_restarts_on_any_size(
+    tmp_path: Path, before: int, after: int, data: dict[str, str]
+) -> None:
+    folder = interrupted(before, tmp_path / "run", **data)
+    done = start(after, folder, **{RESTART: str(folder)}, **data)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"sizes {before} {after} right\n"
     assert names(folder) == ["iteration-12", "iteration-9"]

@@ -37,12 +37,17 @@ def sizes(text: str) -> list[int]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"MESSAGES": "1"}, {"HOSTS": "1 2"}, {"HOSTS": "1 2", "RELABEL": "1", "REVERSE": "1"}],
+    [
+        {"SPARSE": "1"},
+        {"MESSAGES": "1"},
+        {"HOSTS": "1 2"},
+        {"HOSTS": "1 2", "RELABEL": "1", "REVERSE": "1", "SPARSE": "1"},
+    ],
     ids=["in memory", "messages", "two hosts", "two hosts, another order"],
 )
 def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> None:
     """Sizes 2, 4, 6, 2; the first group has ended."""
-    with job(tmp_path, SPARSE="1") as driver:
+    with job(tmp_path) as driver:
         original = driver.start(2, "first", **options)
         second, third = driver.ready(2, **options), driver.ready(2, **options)
         leaving = original.processes() + second.processes()
