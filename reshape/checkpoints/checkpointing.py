@@ -9,7 +9,6 @@ import hashlib
 import logging
 import os
 import platform
-import secrets
 import time
 from operator import index
 from pathlib import Path
@@ -172,7 +171,7 @@ def owner_of(job: JobContext, who: Identity | None) -> Owner:
     if who is not None:
         digest = hashlib.sha256(f"checkpoints of {who.token}".encode())
         return Owner(digest.hexdigest()[:16], f"job {who.job} of {who.server}")
-    key = job.comm.bcast(secrets.token_hex(8), root=0)
+    key = job.comm.bcast(os.urandom(8).hex(), root=0)
     return Owner(key, f"process {os.getpid()} on {platform.node()}")
 
 

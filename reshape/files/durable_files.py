@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -31,7 +30,7 @@ def durable_file(path: Path, mode: int = 0o666, *, replace: bool = True) -> Iter
     FileExistsError : the file exists and must not be replaced.
     OSError : it cannot be written; the old file, if there is one, remains.
     """
-    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}{DRAFT}")
+    draft = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}{DRAFT}")
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as file:

@@ -45,7 +45,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from reshape.errors import ConfigError
 from reshape.key_values import key_value
@@ -178,6 +177,8 @@ def _override(tree: Located, field: FieldPath, value: Any, origin: Origin) -> No
 
 def _scalar(text: str, origin: Origin) -> Any:
     """Parse text from outside a file as YAML, so that 8, true and null mean the same everywhere."""
+    import yaml  # late: most services need none, and it is a tenth of their start-up time
+
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
