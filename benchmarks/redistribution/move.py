@@ -43,7 +43,7 @@ from scalapack import Pdgemr2d, directory_for
 
 from redistribution import BlockCyclic, Plan
 
-#: Moves in succession that are timed together where ranks share cores.
+#: Moves in succession that are timed together where many ranks share a core.
 IN_SUCCESSION = 10
 METHODS = ("messages", "prepared", "shared memory", "transport alone", "pdgemr2d")
 
@@ -358,15 +358,14 @@ def timed_ms(comm: Any, actions: dict[str, Callable[[], None]], repeats: int) ->
     """Collective over comm. Median and least times of actions that are run in turn, in ms.
 
     Times are from the first start to the last end on all ranks, which must be on one node, where
-    they share a clock. With more ranks than cores, the time of a single rank is meaningless, and
-    the last rank leaves a barrier tens of milliseconds after the first one, so that the time of an
-    action is that of several in succession, divided by their number.
+    they share a clock. With more ranks than cores, the time of a single rank is meaningless. If
+    more than four ranks share a core, the last one leaves a barrier tens of milliseconds after the
+    first one, so that the time of an action is that of several in succession, divided by their
+    number.
     """
     from mpi4py import MPI
 
-    from redistribution.messages.waiting import may_share_cores
-
-    times_each = IN_SUCCESSION if may_share_cores(comm) else 1
+    times_each = IN_SUCCESSION if comm.size > 4 * len(os.sched_getaffinity(0)) else 1
     starts, ends = np.zeros((2, len(actions), repeats))
     for turn in range(repeats):
         for k, action in enumerate(actions.values()):
