@@ -16,7 +16,7 @@ from typing import TypeVar
 from mpi4py import MPI
 
 
-def _crowding() -> float:
+def crowding() -> float:
     """How many ranks of this program share a core of this host beyond two; at least 1."""
     told = os.environ.get("MPI_LOCALNRANKS", "")  # mpiexec sets it
     ranks = int(told) if told.isdecimal() else 1
@@ -29,8 +29,8 @@ def _crowding() -> float:
 # much, the move of a resize from 4 to 6 ranks on 2 cores took twice as long. The more ranks share a
 # core, the sooner and the longer each of them sleeps: the tests of 32 ranks occupied two cores.
 YIELD_AFTER_S = 2e-5
-SLEEP_AFTER_S = 2e-4 / _crowding()
-SLEEP_S = 2e-5 * _crowding()
+SLEEP_AFTER_S = 2e-4 / crowding()
+SLEEP_S = 2e-5 * crowding()
 AWAKE_S = 3e-6
 
 # A rank that waits for a small message sleeps for this fraction of the time that it has waited, but

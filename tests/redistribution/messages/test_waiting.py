@@ -11,6 +11,7 @@ from redistribution.messages.waiting import (
     SLEEP_AFTER_S,
     YIELD_AFTER_S,
     Backoff,
+    crowding,
     wait_idle,
 )
 
@@ -45,6 +46,16 @@ def clock(monkeypatch):
     monkeypatch.setattr(waiting.time, "sleep", lambda _: clock.pauses.append("sleep"))
     monkeypatch.setattr(waiting.os, "sched_yield", lambda: clock.pauses.append("yield"))
     return clock
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "expected"),
+    [("32", 2, 14.0), ("6", 2, 1.0), ("7", 2, 1.5), ("2", 4, 1.0), ("", 2, 1.0), ("9", None, 7.0)],
+)
+def test_ranks_that_crowd_a_core_are_counted_from_the_third(monkeypatch, ranks, cores, expected):
+    monkeypatch.setenv("MPI_LOCALNRANKS", ranks)
+    monkeypatch.setattr(waiting.os, "cpu_count", lambda: cores)
+    assert crowding() == expected
 
 
 def test_pauses_depend_on_the_idle_time(clock):
