@@ -27,7 +27,7 @@ def crowding() -> float:
 # A rank that only yields counts as running, and the scheduler would let the ranks it waits for
 # share another core. Between two sleeps the rank tests its requests for AWAKE_S: with ten times as
 # much, the move of a resize from 4 to 6 ranks on 2 cores took twice as long. The more ranks share a
-# core, the sooner and the longer each of them sleeps: the tests of 32 ranks occupied two cores.
+# core, the sooner and the longer each of them sleeps: the polling of 32 ranks occupied two cores.
 YIELD_AFTER_S = 2e-5
 SLEEP_AFTER_S = 2e-4 / crowding()
 SLEEP_S = 2e-5 * crowding()
