@@ -25,24 +25,42 @@ from mpi4py import MPI
 from redistribution import Plan
 from redistribution.plans.relabel import shared_elements
 from reshape.data.job_context import JobContext
-from reshape.data.segments import FolderPlace, place_of
+from reshape.data.segments import FolderPlace, place_of, ranks_with_segments
 from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point
+from reshape.resizing.agree import all_values
 from reshape.resizing.restart_point import RestartPoint
 
 # Below this, the order is not computed: that and splitting the communicator take milliseconds.
 WORTH_BYTES = 64 << 20
 
 
-def prepare(job: JobContext) -> None:
-    """Import what `best_order` needs, in a group that joins, while the job still computes.
+def prepare(job: JobContext, before: int) -> None:
+    """Collective over job.comm. Import what `best_order` will need, while the job still computes.
 
     The import of SciPy takes from 0.2 s to more than a second on busy processors, which would
-    extend the pause of the job.
+    extend the pause of the job. If the whole job is on one host, nothing is imported.
+
+    Parameters
+    ----------
+    before : number of processes of the job that this group joins.
     """
     declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in job.arrays.values())
-    if job.comm.rank == 0 and (declared >= WORTH_BYTES or job.ragged):
+    if declared < WORTH_BYTES and not job.ragged:
+        return
+    places = set(all_values(job.comm, place_of(job.folder)))
+    if job.comm.rank == 0 and (len(places) > 1 or not _has_segments_of(job.folder, before)):
         import scipy.optimize  # noqa: F401
+
+
+def _has_segments_of(folder: Path | None, size: int) -> bool:
+    """Whether the folder on this host holds segments of all ranks of a job; no if it has none."""
+    if folder is None or size == 0:
+        return False
+    try:
+        return ranks_with_segments(folder) >= set(range(size))
+    except (OSError, ReshapeError):
+        return False
 
 
 def best_order(

@@ -105,8 +105,8 @@ def await_join(job: JobContext, link: Link) -> Address:
     ------
     SystemExit : code 0, the job continues without this group.
     """
-    prepare(job)
     before = sum(link.who.groups.values())
+    prepare(job, before)
     if before:
         job.expect_size(before + job.comm.size, before + job.comm.rank)
     job.spares.wait()

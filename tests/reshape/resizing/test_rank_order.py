@@ -101,6 +101,25 @@ def test_relabelling_moves_fewer_bytes(tmp_path: Path) -> None:
     assert sum(relabelled) < sum(plain)
 
 
+def loads_scipy(process: int) -> bool:
+    """Whether a process has mapped an extension module of SciPy."""
+    return "/scipy/" in Path(f"/proc/{process}/maps").read_text()
+
+
+@pytest.mark.parametrize("joins", ["1 1", "1 2"])
+def test_only_a_job_on_several_hosts_needs_the_order(tmp_path: Path, joins: str) -> None:
+    """The program has ragged data, of which a joining group does not know the size."""
+    with job(tmp_path) as driver:
+        first = driver.start(2, "first", HOSTS="1 1")
+        driver.serve(lambda: driver.points > 0)
+        group = driver.ready(2, HOSTS=joins)
+        loaded = [loads_scipy(process) for process in group.processes()]
+        assert sum(loaded) == (joins == "1 2")
+        assert not any(map(loads_scipy, first.processes()))
+        assert driver.join(group).ok
+        assert sizes(driver.finish()) == [2, 4]
+
+
 def test_groups_leave_while_rank_0_changes_at_every_resize(tmp_path: Path) -> None:
     """The order is reversed at each resize, so that a process that has just joined is rank 0."""
     options = {"MESSAGES": "1", "REVERSE": "1"}
