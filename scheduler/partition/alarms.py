@@ -32,6 +32,8 @@ class Alarms:
     Attributes
     ----------
     predictor, kill_at_walltime : see above.
+    at_starts : whether the start of any job is followed by a wake-up or told to the predictor;
+        otherwise only that of a job with a signal is followed by one.
     signals : signals to jobs.
     """
 
@@ -47,6 +49,7 @@ class Alarms:
         self._state, self.predictor, self.signals = state, predictor, Signals(state)
         self.kill_at_walltime, self._kill_at_reservation = kill_at_walltime, kill_at_reservation
         self._passes_at_extensions = passes_at_extensions
+        self.at_starts = predictor is not None or kill_at_walltime or kill_at_reservation
         self._at = inf  # time of the wake-up that was asked for, s
         self._is_restored = False
 

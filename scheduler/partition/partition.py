@@ -238,7 +238,7 @@ class Partition:
                 state.request_pass()
         if self.order == "batch" or len(events) == 1:
             ordered = sorted(events, key=instant_order)
-            if len(state.steps):  # what has ended with its job was not ended by that
+            if state.steps.by_job:  # what has ended with its job was not ended by that
                 ordered.sort(key=lambda event: (kind_order(event), self._ends_steps(event)))
             self._handle_batch(ordered)
         else:
@@ -322,7 +322,7 @@ class Partition:
 
     def _ends_steps(self, event: Event) -> bool:
         """Whether an event is the end of a job with steps that have not ended."""
-        return isinstance(event, JobEnded) and event.job in self.state.steps
+        return isinstance(event, JobEnded) and event.job in self.state.steps.by_job
 
     def _comes_first(self, point: ResizePoint) -> bool:
         """Whether the policy decides at a resize point before the pass of the same instant."""

@@ -101,5 +101,6 @@ class Passes(Starter):
             return False
         group = state.start(job, chosen, processors)
         state.orders.append(START(job.id, group, chosen, reason))
-        self._alarms.job_started(job)
+        if self._alarms.at_starts or not job.is_plain:
+            self._alarms.job_started(job)
         return True

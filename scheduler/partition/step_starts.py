@@ -53,7 +53,7 @@ class StepStarts:
     def start_waiting(self, job: Job) -> None:
         """Start the steps of a job that fit, in the order of their requests."""
         steps = self._state.steps
-        for step in steps.waiting(job.id) if job.id in steps else ():
+        for step in steps.waiting(job.id):
             chosen = self._place(step, steps.idle(job))
             if chosen:
                 self._start(step, job, chosen)

@@ -440,7 +440,7 @@ class SchedulerState:
         if job.resize is not None:
             self.end_resize(job)
         number, machine = job.id, self.machine
-        if len(self.steps) and number in self.steps:
+        if number in self.steps.by_job:
             self.end_steps(job)
             self._hand_over(job)
         own = job.own_groups
@@ -468,7 +468,7 @@ class SchedulerState:
         self.expect(job)
         self.compression_due = True
         self.orders.append(Kill(job.id, reason))
-        if job.id in self.steps:
+        if job.id in self.steps.by_job:
             self.end_steps(job)
 
     def end_steps(self, job: Job) -> None:

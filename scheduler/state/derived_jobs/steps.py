@@ -15,33 +15,30 @@ from scheduler.model.procset import ProcSet
 
 
 class Steps:
-    """The steps of a partition that have not ended."""
+    """The steps of a partition that have not ended.
+
+    Attributes
+    ----------
+    by_job : job number -> its steps by number; a job without such steps is not among the keys.
+    """
 
     def __init__(self) -> None:
-        self._of: dict[int, dict[int, Job]] = {}  # job -> its steps by number
-
-    def __len__(self) -> int:
-        """Count the jobs with steps that have not ended."""
-        return len(self._of)
-
-    def __contains__(self, job: int) -> bool:
-        """Whether a job has steps that have not ended."""
-        return job in self._of
+        self.by_job: dict[int, dict[int, Job]] = {}
 
     def add(self, step: Job) -> None:
         """Note a step."""
-        self._of.setdefault(_job_of(step), {})[step.id] = step
+        self.by_job.setdefault(_job_of(step), {})[step.id] = step
 
     def remove(self, step: Job) -> None:
         """Forget a step that has ended."""
-        steps = self._of[_job_of(step)]
+        steps = self.by_job[_job_of(step)]
         del steps[step.id]
         if not steps:
-            del self._of[_job_of(step)]
+            del self.by_job[_job_of(step)]
 
     def of(self, job: int) -> list[Job]:
         """Steps of a job that have not ended, in the order of their requests."""
-        return list(self._of.get(job, {}).values())
+        return list(self.by_job.get(job, {}).values())
 
     def waiting(self, job: int) -> list[Job]:
         """Steps of a job that wait for processors, in the order of their requests."""
@@ -55,7 +52,7 @@ class Steps:
     def held(self, job: Job) -> ProcSet:
         """Processors that a job and its steps hold."""
         groups: Iterable[ProcSet] = job.groups.values()
-        if job.id in self._of:
+        if job.id in self.by_job:
             groups = [held for each in (job, *self.of(job.id)) for held in each.groups.values()]
         return ProcSet.union(groups)
 
