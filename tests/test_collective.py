@@ -78,6 +78,7 @@ def outcomes(report: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 def test_each_test_is_reported_as_its_ranks_end_it(tmp_path: Path) -> None:
     """The two files run side by side, in worlds of their own."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["collective"]')

@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT, SMALL_TRACE
 
+pytestmark = pytest.mark.long
+
 PACKAGES = ("redistribution", "reshape", "scheduler", "simulator", "apps")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 

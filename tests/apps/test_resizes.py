@@ -36,8 +36,15 @@ SIZES = {
     "arbitrary": [1, 4, 5, 3],  # grids of 1 x 1, 2 x 2, 1 x 5 and 1 x 3
 }
 # The runtime knows the topology, an application only the sizes that follow from it: `make test` has
-# one program for each of the other topologies.
-QUICK = [("lu", "nearly-square"), ("matmul", "power-of-2")]
+# each program once, except those without data of their own.
+QUICK = {
+    "lu": "nearly-square",
+    "matmul": "power-of-2",
+    "jacobi": "arbitrary",
+    "fft2d": "arbitrary",
+    "cg": "arbitrary",
+    "masterworker": "arbitrary",
+}
 
 
 def cases() -> Iterator[Any]:
@@ -45,8 +52,7 @@ def cases() -> Iterator[Any]:
     for arguments in PROGRAMS:
         for topology in RESIZES:
             name = arguments.split()[0]
-            is_quick = topology == "arbitrary" or (name, topology) in QUICK
-            marks = [] if is_quick else [pytest.mark.long]
+            marks = [] if QUICK.get(name) == topology else [pytest.mark.long]
             yield pytest.param(arguments, topology, marks=marks, id=f"{name}-{topology}")
 
 

@@ -41,7 +41,7 @@ def test_it_is_short() -> None:
     assert len([line for line in EXAMPLE.read_text().splitlines() if line]) <= 30
 
 
-@pytest.mark.parametrize("size", [1, 3, 6])
+@pytest.mark.parametrize("size", [1, 3, pytest.param(6, marks=pytest.mark.long)])
 def test_by_itself(tmp_path: Path, size: int) -> None:
     done = run(size, str(EXAMPLE), str(tmp_path / "u.npy"))
     assert done.returncode == 0, done.stderr
@@ -66,9 +66,8 @@ def test_while_it_is_resized(tmp_path: Path, resizes: list[int | tuple[int, ...]
     assert is_right(tmp_path / "u.npy")
 
 
-@pytest.mark.parametrize(
-    "victim", ["1:0:after:run", pytest.param("0:1:before:commit", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["1:0:after:run", "0:1:before:commit"])
 def test_a_death_in_a_resize_changes_no_bit(tmp_path: Path, victim: str) -> None:
     """The job restarts from its restart point, and is resized again."""
     program = tmp_path / "program.py"

@@ -72,7 +72,7 @@ def test_the_demo_sends_one_workload_by_each_metric(
     assert not (tmp_path / "home" / ".reshape").exists(), "no record among those of the user"
 
 
-@pytest.mark.parametrize("victim", ["a site", "the demo"])
+@pytest.mark.parametrize("victim", [pytest.param("a site", marks=pytest.mark.long), "the demo"])
 def test_services_of_sites_end_with_the_demo(
     victim: str, tmp_path: Path, temporary: Path, environment: dict[str, str]
 ) -> None:

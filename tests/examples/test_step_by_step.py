@@ -29,7 +29,9 @@ def test_no_step_changes_the_result() -> None:
     assert expected(PLAIN).startswith(HEADER)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long), 3]
+)
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.stem)
 def test_step_by_itself(step: Path, size: int) -> None:
     count = "import sys; from mpi4py import MPI; sys.stderr.write(f'{MPI.COMM_WORLD.size} ')"

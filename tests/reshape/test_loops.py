@@ -74,7 +74,7 @@ def test_groups_join_in_the_loop_that_the_job_is_in(tmp_path: Path) -> None:
     assert [at for at, _ in points] == list(range(points[0][0], 41))
 
 
-@pytest.mark.parametrize("iteration", [20, 30])
+@pytest.mark.parametrize("iteration", [20, pytest.param(30, marks=pytest.mark.long)])
 def test_a_job_restarts_in_the_loop_that_it_was_in(tmp_path: Path, iteration: int) -> None:
     with Driver(tmp_path, [script(tmp_path, PROGRAM)]) as driver:
         driver.start(2, "first")

@@ -69,7 +69,12 @@ def test_a_killed_run_restarts_on_the_same_size(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "data"), [(3, 5, {"SPARSE": "1"}), (3, 1, {}), (1, 3, {"SPARSE": "1"})]
+    ("before", "after", "data"),
+    [
+        (3, 5, {"SPARSE": "1"}),
+        pytest.param(3, 1, {}, marks=pytest.mark.long),
+        pytest.param(1, 3, {"SPARSE": "1"}, marks=pytest.mark.long),
+    ],
 )
 def test_a_killed_run_restarts_on_any_size(
     tmp_path: Path, before: int, after: int, data: dict[str, str]

@@ -94,6 +94,7 @@ def moved_bytes(folder: Path, **environment: str) -> list[int]:
     return [report.times.moved_bytes for report in reports]
 
 
+@pytest.mark.long
 def test_relabelling_moves_fewer_bytes(tmp_path: Path) -> None:
     plain = moved_bytes(tmp_path / "plain")
     relabelled = moved_bytes(tmp_path / "relabelled", RELABEL="1")

@@ -39,8 +39,8 @@ def sizes(text: str) -> list[int]:
     "options",
     [
         {"SPARSE": "1"},
-        {"MESSAGES": "1"},
-        {"HOSTS": "1 2"},
+        pytest.param({"MESSAGES": "1"}, marks=pytest.mark.long),
+        pytest.param({"HOSTS": "1 2"}, marks=pytest.mark.long),
         {"HOSTS": "1 2", "RELABEL": "1", "REVERSE": "1", "SPARSE": "1"},
     ],
     ids=["in memory", "messages", "two hosts", "two hosts, another order"],
@@ -66,6 +66,7 @@ def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> N
         assert [hello.size for hello in driver.hellos] == [2]
 
 
+@pytest.mark.long
 def test_a_job_moves_from_one_host_to_another(tmp_path: Path) -> None:
     """In each move some data stays on its host, and some goes to another one."""
     with job(tmp_path, SPARSE="1") as driver:
@@ -246,10 +247,20 @@ def test_an_unexpected_group_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ("no-memory", "no memory for the new layout on rank 1: injected"),
-        ("unmappable", "rank 2 cannot map the data of other processes: [Errno 24] Too many open"),
+        pytest.param(
+            "no-memory", "no memory for the new layout on rank 1: injected", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "unmappable",
+            "rank 2 cannot map the data of other processes: [Errno 24] Too many open",
+            marks=pytest.mark.long,
+        ),
         ("corrupt", "the checksum of a has changed in the move"),
-        ("unpicklable", "app.state['function'] cannot be pickled: Can't pickle "),
+        pytest.param(
+            "unpicklable",
+            "app.state['function'] cannot be pickled: Can't pickle ",
+            marks=pytest.mark.long,
+        ),
         ("unloadable", "app.state cannot be restored where the group starts"),
     ],
 )
@@ -336,6 +347,7 @@ def resident(group: Group) -> float:
     return sum(psutil.Process(pid).memory_info().rss for pid in group.processes()) / 2**20
 
 
+@pytest.mark.long
 def test_many_resizes_leak_nothing(tmp_path: Path) -> None:
     """Expand and contract often; descriptors and memory of the first group stay constant."""
     cycles = repetitions(30)

@@ -51,7 +51,7 @@ def test_a_joining_group_dies_before_it_is_ready(tmp_path: Path) -> None:
         assert finished(driver, first) == "sizes 2 right"
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_a_joining_group_dies_before_it_connects(tmp_path: Path, size: int) -> None:
     """The job waits in Accept, and a stand-in releases it, twice."""
     with job(tmp_path) as driver:
@@ -91,12 +91,12 @@ def test_the_service_ends_while_the_port_is_open(tmp_path: Path) -> None:
         "1:0:before:merge",
         pytest.param("1:0:after:merge", marks=pytest.mark.long),
         pytest.param("1:1:before:introduce", marks=pytest.mark.long),
-        "1:0:before:allocate",
+        pytest.param("1:0:before:allocate", marks=pytest.mark.long),
         "1:1:after:run",
         pytest.param("1:0:before:run", marks=pytest.mark.long),
-        "0:1:before:run",
-        "0:0:after:relay",
-        "1:0:before:commit",
+        pytest.param("0:1:before:run", marks=pytest.mark.long),
+        pytest.param("0:0:after:relay", marks=pytest.mark.long),
+        pytest.param("1:0:before:commit", marks=pytest.mark.long),
         "0:0:before:commit",
     ],
 )
@@ -119,9 +119,8 @@ def test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path: Path, victim:
         assert driver.segments == []
 
 
-@pytest.mark.parametrize(
-    "victim", ["1:1:after:run", pytest.param("0:0:before:commit", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["1:1:after:run", "0:0:before:commit"])
 def test_a_death_costs_at_most_a_restart_on_huge_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
@@ -130,7 +129,14 @@ def test_a_death_costs_at_most_a_restart_on_huge_pages(
     test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path, victim)
 
 
-@pytest.mark.parametrize("victim", ["0:0:before:run", "1:0:after:run", "1:1:before:commit"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param("0:0:before:run", marks=pytest.mark.long),
+        "1:0:after:run",
+        pytest.param("1:1:before:commit", marks=pytest.mark.long),
+    ],
+)
 def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     """Three processes in two groups; the restarted job is one group of three."""
     with job(tmp_path, SPARSE="1") as driver:
@@ -173,9 +179,8 @@ def test_groups_that_restart_have_no_common_world(tmp_path: Path) -> None:
         assert ["COMM_WORLD is retired" in text for text in texts] == [False, True, True]
 
 
-@pytest.mark.parametrize(
-    "victim", ["0:1:before:run", pytest.param("1:1:before:commit", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["0:1:before:run", "1:1:before:commit"])
 def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, victim: str) -> None:
     """The order of the ranks is reversed at each resize, and another one after the restart."""
     kill = str(tmp_path / "kill")
@@ -204,6 +209,7 @@ def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, vict
         assert finished(driver, last) == "sizes 2 4 5 right"
 
 
+@pytest.mark.long
 def test_a_joining_process_that_dies_in_an_abandoned_move_leaves_no_segment(
     tmp_path: Path,
 ) -> None:

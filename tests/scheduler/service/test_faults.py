@@ -114,7 +114,7 @@ def ranks_of(served: Any, group: int) -> list[psutil.Process]:
     return ranks
 
 
-@pytest.mark.parametrize("place", ["connect", "introduce"])
+@pytest.mark.parametrize("place", ["connect", pytest.param("introduce", marks=pytest.mark.long)])
 def test_service_and_joining_group_die_within_the_join(
     served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
 ) -> None:
@@ -212,7 +212,14 @@ def token_of(served: Any, number: int) -> str:
     return str(token)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        pytest.param(float("inf"), marks=pytest.mark.long),
+        pytest.param(-1.0, marks=pytest.mark.long),
+    ],
+)
 def test_a_resize_point_with_an_impossible_time_is_refused(served: Any, value: float) -> None:
     served.start("--processors", "4")
     number = served.submit(["sleep", "600"], 1, max_processors=2)
@@ -422,7 +429,7 @@ def test_the_end_of_a_job_is_known_if_the_journal_has_lost_it(
     assert served.free() == 4
 
 
-@pytest.mark.parametrize("steps", ["4", "4 2/2"])
+@pytest.mark.parametrize("steps", [pytest.param("4", marks=pytest.mark.long), "4 2/2"])
 def test_the_end_of_a_resized_job_is_known_if_the_journal_has_lost_it(
     served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steps: str
 ) -> None:

@@ -167,6 +167,7 @@ def test_margins_rest_and_a_job_that_has_started(sites: TwoSites) -> None:
     sites.cancel("k")
 
 
+@pytest.mark.long
 def test_a_client_that_dies_at_any_step_leaves_one_copy(sites: TwoSites) -> None:
     for key, (module, name, nth) in zip("abcde", STEPS.values(), strict=True):
         sites.submit_to_left(key)
@@ -182,6 +183,7 @@ def test_a_client_that_dies_at_any_step_leaves_one_copy(sites: TwoSites) -> None
         sites.cancel(key)
 
 
+@pytest.mark.long
 def test_sites_that_die_at_any_step_get_the_job_once(sites: TwoSites) -> None:
     def stopping(served: Any) -> str:
         return f"os.kill({served.process.pid}, signal.SIGSTOP)"

@@ -116,6 +116,7 @@ def test_the_number_of_attempts_is_limited(served: Any) -> None:
         assert (job.state, job.requeues) == ("FAILED", 0)
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_gives_new_attempts(
     served: Any, checkpointed: Path, tmp_path: Path
 ) -> None:

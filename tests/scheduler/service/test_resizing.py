@@ -137,6 +137,7 @@ def test_a_restarted_job_contracts_by_the_group_that_it_began_with(served, scrip
     assert [part for _, part in job.allocation] == ["0-1", "0-3", "0-5", "0-3", "2-3", ""]
 
 
+@pytest.mark.long
 def test_an_interior_group_leaves(served, scripted):
     scripted("3 5 7 5/3 3/1 6")
     number = served.submit([*FAULTY, "none", "job"], 2, max_processors=8)
@@ -147,14 +148,8 @@ def test_an_interior_group_leaves(served, scripted):
     assert job.facts["verified"] is True
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "apps.lu",
-        pytest.param("apps.jacobi", marks=pytest.mark.long),
-        pytest.param("apps.synthetic", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("program", ["apps.lu", "apps.jacobi", "apps.synthetic"])
 def test_every_application_is_right_at_every_size(served, scripted, program):
     scripted("4 6 2/1+2 4")
     arguments = {
@@ -176,7 +171,10 @@ def test_every_application_is_right_at_every_size(served, scripted, program):
         ("start", {}, "the new group ended .exit code 7:0."),
         ("hang:start", {"start_s": 2}, "no group came up within 2 s"),
         # The job may notice first that the group has gone.
-        ("await_port", {}, "the new group ended .exit code 0:9.|the group .* is gone"),
+        pytest.param(
+            *("await_port", {}, "the new group ended .exit code 0:9.|the group .* is gone"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_group_that_fails_before_the_join_costs_nothing(
@@ -205,12 +203,12 @@ def test_a_group_that_waits_too_long_is_released(served, scripted):
 @pytest.mark.parametrize(
     ("fault", "side"),
     [
-        ("connect", "joining"),
         ("run", "joining"),
-        ("accept", "job"),
         ("commit", "job"),
-        ("hang:merge", "joining"),
         # Steps between these; tests/reshape/resizing/test_resize_failures.py kills at more of them.
+        pytest.param("connect", "joining", marks=pytest.mark.long),
+        pytest.param("accept", "job", marks=pytest.mark.long),
+        pytest.param("hang:merge", "joining", marks=pytest.mark.long),
         pytest.param("merge", "joining", marks=pytest.mark.long),
         pytest.param("introduce", "joining", marks=pytest.mark.long),
         pytest.param("commit", "joining", marks=pytest.mark.long),
@@ -262,7 +260,14 @@ def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
     wait_until(lambda: not any(path.exists() for path in segments))
 
 
-@pytest.mark.parametrize("moment", ["starting", "ready", "later"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("starting", marks=pytest.mark.long),
+        "ready",
+        pytest.param("later", marks=pytest.mark.long),
+    ],
+)
 def test_a_service_that_dies_within_an_expansion_finishes_it(served, scripted, moment):
     scripted("4 2/1")
     number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4)

@@ -125,9 +125,11 @@ def test_a_site_that_is_away_is_passed_over_with_a_note(sites: Sites) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "nth", "sent"),
     [
-        ("records", "write", 1, False),  # before anything is noted
+        # Before anything is noted.
+        pytest.param("records", "write", 1, False, marks=pytest.mark.long),
         ("submitting", "connect", 1, True),  # the record is on disk, nothing is sent
-        ("records", "write", 2, True),  # accepted, and the acceptance is not noted
+        # Accepted, and the acceptance is not noted.
+        pytest.param("records", "write", 2, True, marks=pytest.mark.long),
     ],
 )
 def test_a_client_that_dies_leaves_one_job_at_most_and_retry_finds_it(
