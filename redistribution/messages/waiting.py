@@ -38,8 +38,10 @@ AWAKE_S = 3e-6
 SLEEP_FRACTION = 0.1
 LONGEST_SLEEP_S = 5e-4
 
-# Small messages arrive within fewer tests than this; they are made without reading the clock.
-_TESTS_WITHOUT_CLOCK = 16
+# A rank that waits for small messages yields its core at once, and sleeps only after this time, in
+# seconds. On 2 quiet cores, 6 or 8 ranks agree in two thirds of the time that they need if they poll
+# for 20 microseconds first.
+YIELD_FOR_S = 2e-4
 
 # A test that takes this many times as long as the shortest one did work for a message.
 _WORK_FACTOR = 2
@@ -58,9 +60,8 @@ def wait(requests: list[MPI.Request]) -> None:
 
     While a rank waits, MPI may need its calls for large messages; see `Backoff`.
     """
-    for _ in range(_TESTS_WITHOUT_CLOCK):
-        if MPI.Request.Testall(requests):
-            return
+    if _complete_soon(requests):
+        return
     backoff = Backoff()
     while not backoff.test(MPI.Request.Testall, requests):
         backoff.pause()
@@ -72,16 +73,22 @@ def wait_idle(requests: list[MPI.Request]) -> None:
     MPI has no work for these, which would require frequent calls: a rank that waits for tens of
     milliseconds takes a few hundredths of a core.
     """
-    for _ in range(_TESTS_WITHOUT_CLOCK):
-        if MPI.Request.Testall(requests):
-            return
-    began = time.perf_counter()
+    if _complete_soon(requests):
+        return
+    began = time.perf_counter() - YIELD_FOR_S
     while not MPI.Request.Testall(requests):
         waited = time.perf_counter() - began
-        if waited > SLEEP_AFTER_S:
-            time.sleep(min(SLEEP_FRACTION * waited, LONGEST_SLEEP_S))
-        elif waited > YIELD_AFTER_S:
-            os.sched_yield()
+        time.sleep(min(SLEEP_FRACTION * waited, LONGEST_SLEEP_S))
+
+
+def _complete_soon(requests: list[MPI.Request]) -> bool:
+    """Yield the core until all requests have completed; False if this takes long."""
+    began = time.perf_counter()
+    while not MPI.Request.Testall(requests):
+        if time.perf_counter() - began > YIELD_FOR_S:
+            return False
+        os.sched_yield()
+    return True
 
 
 class Backoff:
