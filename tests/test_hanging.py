@@ -10,14 +10,15 @@ from pathlib import Path
 from paths import SUPPORT
 from waiting import LIMIT_S
 
+# It hangs in one call: if it is interrupted in a loop, between two lines, the traceback may have an
+# entry without a line number, which pytest does not handle.
 TESTS = """
 import time
 from hypothesis import given, strategies as st
 
 @given(st.booleans())
 def test_it_hangs(flag):
-    while True:
-        time.sleep(0.01)
+    time.sleep(600)
 
 def test_another_one():
     pass
