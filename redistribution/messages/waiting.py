@@ -39,8 +39,8 @@ SLEEP_FRACTION = 0.1
 LONGEST_SLEEP_S = 5e-4
 
 # A rank that waits for small messages yields its core at once, and sleeps only after this time, in
-# seconds. On 2 quiet cores, 6 or 8 ranks agree in two thirds of the time that they need if they poll
-# for 20 microseconds first.
+# seconds. If they polled for 20 microseconds first, 6 or 8 ranks on 2 quiet cores would need half
+# as much time again for an agreement.
 YIELD_FOR_S = 2e-4
 
 # A test that takes this many times as long as the shortest one did work for a message.
