@@ -39,8 +39,8 @@ SLEEP_FRACTION = 0.1
 LONGEST_SLEEP_S = 5e-4
 
 # A rank that waits for small messages yields its core at once, and sleeps only after this time, in
-# seconds. If they polled for 20 microseconds first, 6 or 8 ranks on 2 quiet cores would need half
-# as much time again for an agreement.
+# seconds. An agreement of 6 or 8 ranks on 2 quiet cores takes half as long again if a rank polls
+# for 20 microseconds before it yields.
 YIELD_FOR_S = 2e-4
 
 # A test that takes this many times as long as the shortest one did work for a message.
@@ -56,7 +56,7 @@ def may_share_cores(comm: MPI.Intracomm) -> bool:
 
 
 def wait(requests: list[MPI.Request]) -> None:
-    """Return when all requests have completed; give up the core if this takes long.
+    """Return when all requests have completed; yield the core meanwhile, or sleep.
 
     While a rank waits, MPI may need its calls for large messages; see `Backoff`.
     """
