@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,13 @@ def imported(path: Path) -> Iterator[str]:
                 yield from (each for each in candidates[1:] if each in MODULES)
 
 
-IMPORTS = {
-    name: {other for other in imported(path) if other != name} for name, path in MODULES.items()
-}
+@cache
+def imports() -> dict[str, set[str]]:
+    """Modules of this project that each of them imports."""
+    return {
+        name: {other for other in imported(path) if other != name}
+        for name, path in MODULES.items()
+    }
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -86,7 +91,7 @@ def children(folder: str) -> dict[str, set[str]]:
     """Graph of the modules and subfolders directly in a folder ("" is the root)."""
     depth = len(folder.split(".")) if folder else 0
     graph: dict[str, set[str]] = {}
-    for name, others in IMPORTS.items():
+    for name, others in imports().items():
         if folder and not name.startswith(f"{folder}."):
             continue
         mine = ".".join(name.split(".")[: depth + 1])
@@ -107,14 +112,14 @@ def test_imports_within_a_folder_have_no_cycle(folder: str) -> None:
 
 
 def test_files_have_no_cycle() -> None:
-    assert cycle(IMPORTS) == []
+    assert cycle(imports()) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_only_packages_below_it(package: str) -> None:
     used = {
         other.split(".")[0]
-        for name, others in IMPORTS.items()
+        for name, others in imports().items()
         for other in others
         if name.split(".")[0] == package
     }
@@ -125,7 +130,7 @@ def test_studies_simulate_by_the_interface() -> None:
     """A study is what a user could have written: it puts no core and no engine together."""
     used = {
         (name, other)
-        for name, others in IMPORTS.items()
+        for name, others in imports().items()
         for other in others
         if name.startswith("simulator.studies")
         and other.startswith(("simulator.engine", "scheduler.core"))
