@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+import scipy
 
 from simulator.results.statistics import (
     Interval,
@@ -26,7 +26,7 @@ PAIRS = st.lists(st.tuples(POSITIVE, POSITIVE), min_size=2, max_size=20).filter(
 
 
 def same(found: Interval, values: list[float], confidence: float = 0.95) -> None:
-    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(confidence)
+    low, high = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(confidence)
     assert (found.mean, found.n) == (pytest.approx(np.mean(values)), len(values))
     scale = max(map(abs, values))
     assert found.low == pytest.approx(low, abs=1e-9 * scale)
@@ -49,15 +49,15 @@ def test_pairs(pairs: list[tuple[float, float]]) -> None:
     same(paired_ratio(values, reference), [a / b for a, b in pairs])
     found = paired_ratio(values, reference, geometric=True)
     ratios = [a / b for a, b in pairs]
-    low, high = stats.ttest_1samp(np.log(ratios), 0.0).confidence_interval()
-    assert found.mean == pytest.approx(stats.gmean(ratios))
+    low, high = scipy.stats.ttest_1samp(np.log(ratios), 0.0).confidence_interval()
+    assert found.mean == pytest.approx(scipy.stats.gmean(ratios))
     assert (found.low, found.high) == pytest.approx((np.exp(low), np.exp(high)), rel=1e-6)
 
 
 @settings(max_examples=40)
 @given(st.lists(NUMBERS, min_size=1, max_size=30), st.lists(st.floats(0, 1), max_size=4))
 def test_quantiles(values: list[float], at: list[float]) -> None:
-    expected = [stats.scoreatpercentile(values, 100 * share) for share in at]
+    expected = [scipy.stats.scoreatpercentile(values, 100 * share) for share in at]
     assert quantiles(values, at) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
