@@ -6,10 +6,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
+
+from scheduler.client.slurm.programs import main
 
 #: Seconds to install a client, and to let it work.
 INSTALL_S, WORK_S = 240, 400
@@ -27,11 +32,12 @@ class SlurmPrograms:
 
     def __init__(self, served: Any, folder: Path, python: Path | str = sys.executable) -> None:
         self._served = served
-        subprocess.run(
-            [python, "-m", "reshape", "slurm-commands", "--dir", served.directory, folder],
-            check=True,
-            capture_output=True,
-        )
+        words = ["slurm-commands", "--dir", served.directory, folder]
+        if python == sys.executable:
+            invoke(*words)
+        else:
+            command = [python, "-m", "reshape", *words]
+            subprocess.run(command, check=True, capture_output=True)
         #: Variables with which the commands are found first.
         self.environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
         for name in ("RESHAPE_DIR", "RESHAPE_ACCESS"):
@@ -56,6 +62,23 @@ class SlurmPrograms:
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stderr if code else done.stdout
+
+    def call(self, name: str, *words: str, code: int = 0) -> str:
+        """Do the same in this process, which takes a tenth of the time."""
+        directory = str(self._served.directory)
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            chdir(self._served.work),
+            redirect_stdout(StringIO()) as stdout,
+            redirect_stderr(StringIO()) as stderr,
+        ):
+            patch.setenv("RESHAPE_DIR", directory)
+            try:
+                ended = main(name, "RESHAPE_DIR", directory, words)
+            except SystemExit as error:  # of argparse
+                ended = int(error.code or 0)
+        assert ended == code, stdout.getvalue() + stderr.getvalue()
+        return (stderr if code else stdout).getvalue()
 
 
 def installed(folder: Path, *packages: str) -> str:

@@ -42,6 +42,6 @@ def test_both_forms_of_a_line(
         named = {"1": held, "JobId=1": f"JobId={held}"}
         return [named.get(word, word) for word in shlex.split(command)]
 
-    programs.run(*words(slurm))
+    programs.call(*words(slurm))
     monkeypatch.setenv("RESHAPE_DIR", str(service.directory))
     invoke(*words(ours), cwd=service.work)

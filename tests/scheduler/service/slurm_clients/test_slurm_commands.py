@@ -279,4 +279,4 @@ def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
     ],
 )
 def test_what_is_refused(programs: SlurmPrograms, words: str, told: str) -> None:
-    assert told in programs.run(*words.split(), code=1)
+    assert told in programs.call(*words.split(), code=1)
