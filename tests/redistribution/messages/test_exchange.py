@@ -23,7 +23,7 @@ NOT_READABLE = {"MPIR_CVAR_CH4_CMA_ENABLE": "0"}
 #: Eight ranks on two cores wait for one another most of the time.
 on_8_ranks = [pytest.mark.mpi(min_size=8), pytest.mark.long]
 on_5_ranks = pytest.mark.mpi(min_size=5, environment=NOT_READABLE)
-CASES = 40
+CASES = 24
 
 
 #: Sizes of the communicators that are made of all ranks.

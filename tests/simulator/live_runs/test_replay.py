@@ -305,7 +305,7 @@ def program(iterations: int, seconds: float) -> list[str]:
 
 
 def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
-    """Twelve real jobs on 16 virtual processors: how near the prediction is, is for people."""
+    """Six real jobs on 16 virtual processors: how near the prediction is, is for people."""
     drawn = [
         DemoJob(
             at_s=0.5 * number,
@@ -316,7 +316,7 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
             topology=Topology("arbitrary", step=2),
             walltime_s=60.0,
         )
-        for number in range(12)
+        for number in range(6)
     ]
     run_workload(drawn, PROCESSORS, "fcfs-pr", tmp_path, lambda *_: None)
     told = replay(tmp_path, "--predict")
@@ -325,7 +325,7 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
     facts = json.loads(replay(tmp_path, "--predict", "--json").stdout)
     assert facts["identical"]
     assert facts["resizes"] > 0
-    assert facts["predicted"]["jobs"] == facts["live"]["jobs"] == 12
+    assert facts["predicted"]["jobs"] == facts["live"]["jobs"] == 6
     assert facts["left_out"] == []
     with edited(tmp_path / "journal.db") as db:
         plain = "substr(submission, 1, instr(submission, char(10) || 'seal:') - 1)"
