@@ -31,7 +31,9 @@ def __getattr__(name: str) -> object:
         import_module("reshape.user_modules").check_found(["redistribution"], sys.path)
         return import_module("reshape.app").application
     if name == "__version__":
-        return import_module("importlib.metadata").version("reshape-mpi")
+        found: str = import_module("importlib.metadata").version("reshape-mpi")
+        globals()["__version__"] = found
+        return found
     raise AttributeError(f"module 'reshape' has no attribute {name!r}")
 
 

@@ -61,8 +61,7 @@ def imported(path: Path) -> Iterator[str]:
 def imports() -> dict[str, set[str]]:
     """Modules of this project that each of them imports."""
     return {
-        name: {other for other in imported(path) if other != name}
-        for name, path in MODULES.items()
+        name: {other for other in imported(path) if other != name} for name, path in MODULES.items()
     }
 
 

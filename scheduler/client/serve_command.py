@@ -19,7 +19,6 @@ from reshape.cli.options import WholeRange, completed, example
 from reshape.errors import ConfigError, ReshapeError
 from reshape.wire.access import read_access
 from scheduler.batch_systems.slurm_allocation import SlurmAllocation, own_allocation
-from scheduler.client.background import start
 from scheduler.client.options import directory_option
 from scheduler.config.settings import ServeConfig
 from scheduler.config.sources import load_config
@@ -134,6 +133,8 @@ def serve(
         same = [str(word) for word in _serve_options(kept, parameters)]
         flags = {"--verify": verify, "--slurm": slurm, "--accept-loss": accept_loss}
         same += [flag for flag, is_set in flags.items() if is_set]
+        from scheduler.client.background import start  # late: no other service is a client
+
         process = start(directory, same)
         click.echo(f"service of {directory} is up, process {process.pid}")
         return

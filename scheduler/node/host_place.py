@@ -14,10 +14,10 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import reshape
 from reshape.errors import ServiceUnavailable
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, write_private
@@ -111,7 +111,7 @@ def arrive(access: AccessFile, node: str) -> HostPlace:
     AccessRefused : the service refuses the key.
     ReshapeError : the service refuses this agent; the message is its reason.
     """
-    arrival = m.AgentArrival(node=node, host=socket.gethostname(), release=version("reshape-mpi"))
+    arrival = m.AgentArrival(node=node, host=socket.gethostname(), release=reshape.__version__)
     logged = float("-inf")
     while True:
         with ServiceConnection(access.endpoint, access) as client:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from itertools import chain, islice
 from math import isclose
 from typing import Any
 
 import msgspec
 
+import reshape
 from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.model.machine import Machine
@@ -63,7 +63,7 @@ def settings_of(core: Core) -> bytes:
     data = {
         "scenario": to_data(core.scenario),
         "kill_at_walltime": core.kill_at_walltime,
-        "release": version("reshape-mpi"),
+        "release": reshape.__version__,
         "policies": source_digests(core.scenario),
     }
     if machine.space.network is not None:
@@ -156,7 +156,7 @@ def compare(batches: Iterable[Batch]) -> Comparison:
         events += len(batch.events)
         if batch.settings is not None:
             release = msgspec.json.decode(batch.settings).get("release")
-            same_release = release == version("reshape-mpi")
+            same_release = release == reshape.__version__
         now = [encode_order(order) for order in orders]
         if now != batch.orders and (
             difference := _difference(batch, orders, now, numbers=same_release)

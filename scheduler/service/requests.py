@@ -7,10 +7,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import version
 
 import msgspec
 
+import reshape
 from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
@@ -471,7 +471,7 @@ class RequestHandler:
             ended=self._applications.ended_count(jobs),
             last=self._applications.last_submitted,
             directory=str(self._components.directory.path),
-            version=version("reshape-mpi"),
+            version=reshape.__version__,
             resources=machine.resources,
             shared=config.shared_per_node,
             unreadable=list(self._journal.unreadable),

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
 from math import inf
 
+import reshape
 from reshape.errors import ReshapeError
 from reshape.wire.access import AccessFile
 from scheduler.config.partitions import Shares
@@ -201,10 +201,10 @@ class SystemMonitor:
         ReshapeError : the agent is refused.
         """
         self._check_node(arrival.node, is_remote=True)
-        if arrival.release != version("reshape-mpi"):
+        if arrival.release != reshape.__version__:
             raise ReshapeError(
                 f"the agent of {arrival.node} on {arrival.host} is of release {arrival.release},"
-                f" the service of {version('reshape-mpi')}: install the same release there"
+                f" the service of {reshape.__version__}: install the same release there"
             )
         return m.AgentSettings(
             memory=self._directory.memory.name, heartbeat_s=self._heartbeat_s, job_access=access

@@ -40,7 +40,7 @@ def sent_bytes(names: str, order: Sequence[int], hosts: Sequence[int] | None = N
 
 
 def fewest_bytes(names: str, hosts: Sequence[int] | None = None) -> int:
-    """Collective over COMM_WORLD. Fewest bytes of all orders, of which each rank tries a quarter."""
+    """Collective over COMM_WORLD. Fewest bytes of all orders; each rank tries a quarter."""
     comm = MPI.COMM_WORLD
     orders = list(permutations(range(4)))[comm.rank :: 4]
     return comm.allreduce(min(sent_bytes(names, order, hosts) for order in orders), MPI.MIN)

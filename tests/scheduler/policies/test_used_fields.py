@@ -91,7 +91,7 @@ def platform_for(chosen: Scenario) -> Platform:
     )
 
 
-class _Differs(Exception):
+class _DiffersError(Exception):
     """A simulation has decided otherwise than the one that it is compared with."""
 
 
@@ -127,11 +127,11 @@ def decides_as(expected: list[Decision] | None, other: Scenario, number: int) ->
 
     def compare(decision: Decision) -> None:
         if decision != next(rest, None):
-            raise _Differs
+            raise _DiffersError
 
     try:
         accepted = simulated(other, number, compare)
-    except _Differs:
+    except _DiffersError:
         return False
     return accepted == (expected is not None) and next(rest, None) is None
 

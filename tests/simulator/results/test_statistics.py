@@ -6,9 +6,9 @@ from math import isnan
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-import scipy
 
 from simulator.results.statistics import (
     Interval,
