@@ -114,8 +114,13 @@ def flip(path: Path, place: int) -> None:
     ("damage", "why"),
     [
         (lambda c: flip(c / "rank-1.data", 77), "damaged: the checksum of bytes 0 to"),
-        (lambda c: os.truncate(c / "rank-0.data", 100), "has 100 bytes, expected"),
-        (lambda c: (c / "rank-1.data").unlink(), "is missing"),
+        pytest.param(
+            *(lambda c: os.truncate(c / "rank-0.data", 100), "has 100 bytes, expected"),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *(lambda c: (c / "rank-1.data").unlink(), "is missing"), marks=pytest.mark.long
+        ),
         (lambda c: flip(c / "manifest.json", 200), "cannot be read"),
     ],
     ids=["flipped", "truncated", "missing", "manifest"],

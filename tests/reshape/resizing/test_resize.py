@@ -173,13 +173,13 @@ def test_a_report_is_repeated_until_it_is_confirmed(tmp_path: Path) -> None:
         driver.finish()
 
 
-@pytest.mark.parametrize("groups", [[0], [5], [0, 1, 2]])
-def test_an_impossible_contraction_is_rolled_back(tmp_path: Path, groups: list[int]) -> None:
+def test_an_impossible_contraction_is_rolled_back(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first")
-        report = driver.contract(*groups)
-        assert not report.ok
-        assert "no group would be left" in report.why or "not part of it" in report.why
+        for groups in ([0], [5], [0, 1, 2]):
+            report = driver.contract(*groups)
+            assert not report.ok
+            assert "no group would be left" in report.why or "not part of it" in report.why
         assert sizes(driver.finish()) == [2]
         assert driver.segments == []
 

@@ -88,7 +88,7 @@ def test_the_service_ends_while_the_port_is_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "victim",
     [
-        "1:0:before:merge",
+        pytest.param("1:0:before:merge", marks=pytest.mark.long),
         pytest.param("1:0:after:merge", marks=pytest.mark.long),
         pytest.param("1:1:before:introduce", marks=pytest.mark.long),
         pytest.param("1:0:before:allocate", marks=pytest.mark.long),

@@ -52,7 +52,9 @@ def test_a_directory_that_cannot_be_created_is_one_error(tmp_path: Path) -> None
     assert "cannot be created: Not a directory" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_an_interrupted_demo_ends_its_processes(
     number: signal.Signals, tmp_path: Path, temporary: Path, environment: dict[str, str]
 ) -> None:

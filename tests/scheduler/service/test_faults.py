@@ -411,7 +411,7 @@ def test_a_job_does_not_run_again_if_the_journal_has_lost_its_start_and_end(
     assert served.free() == 4
 
 
-@pytest.mark.parametrize("exit_code", [0, 3])
+@pytest.mark.parametrize("exit_code", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_the_end_of_a_job_is_known_if_the_journal_has_lost_it(
     served: Any, tmp_path: Path, exit_code: int
 ) -> None:

@@ -169,7 +169,9 @@ def test_every_application_is_right_at_every_size(served, scripted, program):
     ("fault", "deadlines", "words"),
     [
         ("start", {}, "the new group ended .exit code 7:0."),
-        ("hang:start", {"start_s": 2}, "no group came up within 2 s"),
+        pytest.param(
+            *("hang:start", {"start_s": 2}, "no group came up within 2 s"), marks=pytest.mark.long
+        ),
         # The job may notice first that the group has gone.
         pytest.param(
             *("await_port", {}, "the new group ended .exit code 0:9.|the group .* is gone"),
@@ -204,14 +206,14 @@ def test_a_group_that_waits_too_long_is_released(served, scripted):
     ("fault", "side"),
     [
         ("run", "joining"),
-        ("commit", "job"),
-        # Steps between these; tests/reshape/resizing/test_resize_failures.py kills at more of them.
+        # Other steps; tests/reshape/resizing/test_resize_failures.py kills at more of them.
         pytest.param("connect", "joining", marks=pytest.mark.long),
         pytest.param("accept", "job", marks=pytest.mark.long),
         pytest.param("hang:merge", "joining", marks=pytest.mark.long),
         pytest.param("merge", "joining", marks=pytest.mark.long),
         pytest.param("introduce", "joining", marks=pytest.mark.long),
         pytest.param("commit", "joining", marks=pytest.mark.long),
+        pytest.param("commit", "job", marks=pytest.mark.long),
         pytest.param("run", "job", marks=pytest.mark.long),
         pytest.param("hang:run", "job", marks=pytest.mark.long),
     ],

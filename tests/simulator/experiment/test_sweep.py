@@ -277,7 +277,7 @@ print("rows", table.rows)
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_an_interrupted_sweep_continues(tmp_path: Path, workers: int) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "program.py", str(workers)]

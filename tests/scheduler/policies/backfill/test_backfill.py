@@ -205,7 +205,7 @@ def many_at_once(count: int, seed: int) -> list[tuple[int, int, int, int]]:
     return [(0, n, wall, dice.randint(1, wall)) for n, wall in requests]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.long) for k in (1, 2))])
 def test_conservative_equals_its_twin_with_a_long_queue(seed: int) -> None:
     jobs = many_at_once(60, seed)
     assert run(jobs, None)[0] == slow_conservative(jobs)

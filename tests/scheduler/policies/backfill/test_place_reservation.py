@@ -159,7 +159,7 @@ def choose(selection: Selection, space: Space, processors: int) -> ProcSet | Non
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("reservations", [0, 1])
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(jobs=jobs_of)
 @example(jobs=[(0, 3, 2, 2), (0, 11, 1, 1), (1, 2, 2, 1), (1, 5, 1, 1)])
 @example(
