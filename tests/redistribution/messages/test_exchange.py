@@ -23,7 +23,7 @@ NOT_READABLE = {"MPIR_CVAR_CH4_CMA_ENABLE": "0"}
 #: Eight ranks on two cores wait for one another most of the time.
 on_8_ranks = [pytest.mark.mpi(min_size=8), pytest.mark.long]
 on_5_ranks = pytest.mark.mpi(min_size=5, environment=NOT_READABLE)
-CASES = 24
+CASES = 40
 
 
 #: Sizes of the communicators that are made of all ranks.
@@ -89,7 +89,7 @@ def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
     """
     # With little memory, a large array would need millions of messages.
     is_small = bool(integer(0, 3)) or max_extra_bytes < DEFAULT_EXTRA_BYTES
-    case = draw_case(integer, comm.size, largest=24 if is_small else 300)
+    case = draw_case(integer, comm.size, largest=24 if is_small else 120)
     plan, rank = case.plan, comm.rank
     if integer(0, 1):
         plan = on_hosts(plan, tuple(integer(0, 2) for _ in range(comm.size)))
