@@ -35,18 +35,28 @@ SIZES = {
     "power-of-2": [1, 2, 4, 2, 4, 2],
     "arbitrary": [1, 4, 5, 3],  # grids of 1 x 1, 2 x 2, 1 x 5 and 1 x 3
 }
-# The runtime knows the topology, an application only the sizes that follow from it: `make test` has
-# each topology once, and each kind of data: blocks on a grid, rows, work items.
-QUICK = {"lu": "nearly-square", "jacobi": "power-of-2", "masterworker": "arbitrary"}
+# The runtime knows the topology, an application only the sizes that follow from it. So programs on
+# grids of processes have all topologies, the others one.
+ROWS = {
+    "jacobi": "power-of-2",
+    "synthetic": "nearly-square",
+    "triad": "power-of-2",
+    "fft2d": "arbitrary",
+    "cg": "arbitrary",
+    "masterworker": "arbitrary",
+}
+#: In `make test`: each topology, and each kind of data: blocks, rows, work items.
+QUICK = {"lu-nearly-square", "jacobi-power-of-2", "masterworker-arbitrary"}
 
 
 def cases() -> Iterator[Any]:
-    """Yield every program with every topology."""
+    """Yield every program with its topologies."""
     for arguments in PROGRAMS:
-        for topology in RESIZES:
-            name = arguments.split()[0]
-            marks = [] if QUICK.get(name) == topology else [pytest.mark.long]
-            yield pytest.param(arguments, topology, marks=marks, id=f"{name}-{topology}")
+        program = arguments.split()[0]
+        for topology in [ROWS[program]] if program in ROWS else RESIZES:
+            name = f"{program}-{topology}"
+            marks = [] if name in QUICK else [pytest.mark.long]
+            yield pytest.param(arguments, topology, marks=marks, id=name)
 
 
 @pytest.mark.parametrize(("arguments", "topology"), list(cases()))
