@@ -138,7 +138,7 @@ class Service:
         refused: Counter[str] = Counter()
         self._connections = Connections(directory, config.listen, refused)
         self.reader = self._reader("reader")
-        self.forecaster = self._reader("forecaster", patience_s=FORECAST_S, is_lazy=True)
+        self.forecaster = self._reader("forecaster", patience_s=FORECAST_S)
         self.requests = RequestHandler(
             self.components,
             self.driver,
@@ -154,9 +154,7 @@ class Service:
         clock = self.components.clock
         self._retention = Retention(self.components.journal, config.journal, clock.wall)
 
-    def _reader(
-        self, name: str, *, patience_s: float = PATIENCE_S, is_lazy: bool = False
-    ) -> ReaderLink:
+    def _reader(self, name: str, *, patience_s: float = PATIENCE_S) -> ReaderLink:
         return ReaderLink(
             name,
             self.directory.journal,
@@ -165,7 +163,6 @@ class Service:
             send=self._send_now,
             relay=self._answer_question,
             patience_s=patience_s,
-            is_lazy=is_lazy,
         )
 
     def send(self, identity: bytes, message: m.Message) -> None:
@@ -195,7 +192,6 @@ class Service:
             self._discard()
             raise
         self._write_server_file()
-        self.reader.start()
         self.driver.restore_alarms()
         log.info(
             "service pid=%d scenario=%s endpoint=%s",

@@ -71,7 +71,7 @@ class DirectReader:
 
 
 class ReaderLink:
-    """Keeps one reader process running.
+    """Keeps one reader process running, from its first question on.
 
     Parameters
     ----------
@@ -81,7 +81,6 @@ class ReaderLink:
     send : sends a message at once; False if there is no such peer.
     relay : queues the frames of an answer for a peer.
     patience_s : seconds after which a question that has no answer is refused.
-    is_lazy : start the process with the first question.
     """
 
     def __init__(
@@ -94,9 +93,8 @@ class ReaderLink:
         send: Callable[[bytes, list[bytes]], bool],
         relay: Callable[[bytes, list[bytes]], None],
         patience_s: float = PATIENCE_S,
-        is_lazy: bool = False,
     ) -> None:
-        self._name, self._patience_s, self._is_lazy = name, patience_s, is_lazy
+        self._name, self._patience_s = name, patience_s
         module = f"scheduler.service.reading.{name}_process"
         self._command = [sys.executable, "-m", module, str(journal), endpoint]
         self._log_file = log_file
@@ -107,11 +105,6 @@ class ReaderLink:
         self._started_at = -RESTART_S  # monotonic seconds
         self._ready = False
         self.identity = b""
-
-    def start(self) -> None:
-        """Start the process, unless it is started with the first question."""
-        if not self._is_lazy:
-            self._start()
 
     def _start(self) -> None:
         self._started_at, self._ready = time.monotonic(), False
@@ -152,7 +145,7 @@ class ReaderLink:
         self._number += 1
         blob = _encoder.encode(question)
         self._asked[self._number] = _Asked(peer, request, blob, time.monotonic())
-        if self._process is None and self._is_lazy:
+        if self._process is None:
             self._start()
 
     def forward(self) -> None:
@@ -185,7 +178,7 @@ class ReaderLink:
         """Start a new process if there is none; refuse the questions that have waited too long."""
         now = time.monotonic()
         gone = self._process is None or self._process.poll() is not None
-        if gone and now - self._started_at >= RESTART_S and (self._asked or not self._is_lazy):
+        if gone and now - self._started_at >= RESTART_S and self._asked:
             if self._process is not None:
                 log.warning(
                     "the %s ended with %s; another is started", self._name, self._process.poll()

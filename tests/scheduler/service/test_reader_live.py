@@ -15,16 +15,17 @@ from reshape.errors import ReshapeError
 from scheduler.protocol import messages as m
 
 
+def readers_of(service: Any) -> list[int]:
+    """Return the process numbers of the service's readers: one at most."""
+    children = psutil.Process(service.process.pid).children()
+    module = "scheduler.service.reading.reader_process"
+    return [child.pid for child in children if module in words_of(child)]
+
+
 def reader_of(service: Any) -> int:
     """Return the process number of the service's reader, waiting for it."""
-
-    def find() -> int:
-        for child in psutil.Process(service.process.pid).children():
-            if "scheduler.service.reading.reader_process" in words_of(child):
-                return child.pid
-        return 0
-
-    return wait_until(find)
+    [reader] = wait_until(lambda: readers_of(service))
+    return reader
 
 
 def history(service: Any) -> list[int]:
@@ -50,8 +51,9 @@ def test_a_reader_that_is_killed_is_replaced_and_one_that_stands_still_is_report
 ) -> None:
     number = service.submit(["true"], 1)
     service.ask(m.Wait(job=number))
-    first = reader_of(service)
+    assert not readers_of(service), "it is started with the first question"
     assert history(service) == [number]
+    first = reader_of(service)
     os.kill(first, signal.SIGKILL)
     assert later_history(service) == [number]
     second = reader_of(service)
