@@ -15,7 +15,7 @@ COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/parti
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tests that wait for processes run beside tests that compute, so there are more processes than cores.
-WORKERS ?= 4
+WORKERS ?= 5
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo demo-cluster demo-slurm test test-all lint clean

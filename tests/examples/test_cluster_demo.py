@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import demo
 import pytest
 from hosts import Hosts, NoHosts
 from paths import ROOT
@@ -50,6 +49,8 @@ def test_all_jobs_are_verified_on_three_hosts(tmp_path: Path) -> None:
 
 
 def test_without_the_right_to_make_hosts_it_says_so() -> None:
+    import demo  # late: it loads matplotlib
+
     script = (
         "import os, sys, demo; os.setgroups([]); os.setresgid(65534, 65534, 65534);"
         " os.setresuid(65534, 65534, 65534); sys.exit(demo.main([]))"

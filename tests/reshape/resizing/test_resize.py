@@ -38,7 +38,7 @@ def sizes(text: str) -> list[int]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"SPARSE": "1"},
+        {},
         pytest.param({"MESSAGES": "1"}, marks=pytest.mark.long),
         pytest.param({"HOSTS": "1 2"}, marks=pytest.mark.long),
         {"HOSTS": "1 2", "RELABEL": "1", "REVERSE": "1", "SPARSE": "1"},

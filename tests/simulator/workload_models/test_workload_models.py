@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import scipy
 from click.testing import CliRunner, Result
 from numpy.typing import NDArray
 from one_machine import run as simulate
 from paths import SHARED
-from scipy import stats
 
 from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import Prio
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 
 def follows(values: Floats, cdf: Callable[[Floats], Floats] | str, *arguments: object) -> None:
-    assert stats.kstest(values, cdf, arguments).pvalue > LEVEL  # type: ignore[arg-type]
+    assert scipy.stats.kstest(values, cdf, arguments).pvalue > LEVEL  # type: ignore[arg-type]
 
 
 def follows_shares(values: NDArray[np.int64], shares: Floats) -> None:
@@ -49,7 +49,7 @@ def follows_shares(values: NDArray[np.int64], shares: Floats) -> None:
     found = np.bincount(values, minlength=len(shares) + 1)[1:] / len(values)
     assert len(found) == len(shares)
     distance = np.abs(np.cumsum(found) - np.cumsum(shares)).max()
-    assert distance < stats.kstwobign.isf(LEVEL) / np.sqrt(len(values))
+    assert distance < scipy.stats.kstwobign.isf(LEVEL) / np.sqrt(len(values))
 
 
 def rng(seed: int = 1) -> np.random.Generator:
@@ -112,7 +112,7 @@ def test_lublin_run_times() -> None:
     first = np.clip(-0.0054 * sizes + 0.78, 0, 1)
 
     def mixture(x: Floats | float) -> Floats:
-        gammas = stats.gamma(4.2, scale=0.94), stats.gamma(312, scale=0.03)
+        gammas = scipy.stats.gamma(4.2, scale=0.94), scipy.stats.gamma(312, scale=0.03)
         return np.asarray(first * gammas[0].cdf(x) + (1 - first) * gammas[1].cdf(x))
 
     logs = np.log(model.run_times(sizes, rng(2)))
@@ -122,7 +122,7 @@ def test_lublin_run_times() -> None:
 def test_lublin_pauses_and_the_daily_cycle() -> None:
     model = Lublin()
     logs = np.log(model.pauses(N, rng()))
-    gamma = stats.gamma(10.2303 * 1.0225, scale=0.4871)
+    gamma = scipy.stats.gamma(10.2303 * 1.0225, scale=0.4871)
     follows(gamma.cdf(logs) / gamma.cdf(LONGEST_PAUSE), "uniform")
     hours = model.hours()
     assert hours.mean() == pytest.approx(1)
@@ -236,13 +236,13 @@ def test_no_job_exceeds_its_estimate() -> None:
 def test_requirements_and_arrivals() -> None:
     uniform, exponential = (factors(N, 2, law, rng()) for law in ("uniform", "exponential"))
     follows(uniform.ravel(), "uniform")
-    follows(exponential.ravel(), stats.expon(scale=0.5).cdf)
+    follows(exponential.ravel(), scipy.stats.expon(scale=0.5).cdf)
     sizes = np.arange(1, N + 1) % 128 + 1
     needs = requirements(sizes, 128, uniform)
     assert needs.min() == 1
     assert (needs <= sizes[:, np.newaxis]).all()
     assert requirements(sizes, 128, exponential).max() == 128
-    follows(np.diff(poisson(N, rng(), 30.0)), stats.expon(scale=30.0).cdf)
+    follows(np.diff(poisson(N, rng(), 30.0)), scipy.stats.expon(scale=30.0).cdf)
 
 
 def test_a_rate_for_a_queue() -> None:
@@ -355,7 +355,7 @@ def test_prio_arrivals_and_order() -> None:
     """Poisson arrivals; the kinds, of exact shares, and the resizable jobs are anywhere in them."""
     jobs = PrioWorkload(jobs=N, resizable=0.25).generate(rng(7))
     at = np.array([job.at for job in jobs])
-    follows(np.diff(at, prepend=0.0), stats.expon(scale=32.0).cdf)
+    follows(np.diff(at, prepend=0.0), scipy.stats.expon(scale=32.0).cdf)
     for chosen in (
         [job.spec.name == "small" for job in jobs],
         [job.spec.topology.kind == "power-of-2" for job in jobs],
