@@ -160,7 +160,7 @@ def listed(sites: SitesFile, accepted: Sequence[AcceptedJob]) -> list[JobInfo]:
     ReshapeError : a site does not answer.
     """
     listings, failed = at_once(
-        sites.sites, lambda site: list_jobs(site.place, ended=True), sites.deadline_s
+        sites.sites, lambda site: list_jobs(site.service, ended=True), sites.deadline_s
     )
     for name, why in failed.items():
         raise ReshapeError(f"site {name}: {why}")

@@ -145,14 +145,14 @@ class _Part(NamedTuple):
         return self.layout.nprocs // self.layout.copies
 
     def share(self, process: int, slab: Slab) -> tuple[tuple[slice, ...], tuple[Indices, ...]]:
-        """Local indices of a process in a slab on each axis, and the places of these elements."""
-        local, places = [], []
+        """Local indices of a process in a slab on each axis, and their elements' positions."""
+        local, positions = [], []
         indices_by_axis = self.layout.global_indices(process)[self.axes]
         for (first, last), indices in zip(slab, indices_by_axis, strict=True):
             begin, end = np.searchsorted(indices, [first, last])
             local.append(slice(begin, end))
-            places.append(indices[begin:end] - first)
-        return tuple(local), tuple(places)
+            positions.append(indices[begin:end] - first)
+        return tuple(local), tuple(positions)
 
     def send(self, slab: Slab) -> None:
         """Send rank 0 the elements of this rank in a slab."""
@@ -170,14 +170,14 @@ class _Part(NamedTuple):
         """Put a slab together from the elements of all ranks, on rank 0, in these buffers."""
         contents = _shaped(buffers[0], _extents(slab))
         for process in range(self.holders):
-            local, places = self.share(process, slab)
-            shape = tuple(map(len, places))
+            local, positions = self.share(process, slab)
+            shape = tuple(map(len, positions))
             if 0 in shape:
                 continue
             elements = self.local[local] if process == 0 else _shaped(buffers[1], shape)
             if process != 0:
                 self.comm.Recv(_bytes(elements), process, _TAG)
-            contents[_box(places)] = elements
+            contents[_box(positions)] = elements
         return contents
 
 
@@ -191,11 +191,11 @@ def _shaped(buffer: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return buffer[: math.prod(shape)].reshape(shape)
 
 
-def _box(places: tuple[Indices, ...]) -> tuple[Any, ...]:
-    """Index of these places: slices, which are faster, if all of them are contiguous."""
-    if all(along[-1] - along[0] == len(along) - 1 for along in places):
-        return tuple(slice(int(along[0]), int(along[-1]) + 1) for along in places)
-    return np.ix_(*places)
+def _box(positions: tuple[Indices, ...]) -> tuple[Any, ...]:
+    """Index of these positions: slices, which are faster, if all of them are contiguous."""
+    if all(along[-1] - along[0] == len(along) - 1 for along in positions):
+        return tuple(slice(int(along[0]), int(along[-1]) + 1) for along in positions)
+    return np.ix_(*positions)
 
 
 def _bytes(part: NDArray[Any]) -> NDArray[np.uint8]:

@@ -156,8 +156,8 @@ def run_world(
     -------
     lines that the program printed, and what went wrong (empty: nothing).
     """
-    places = ",".join(f"{host.name}:1" for host in hosts)
-    command = [mpiexec, "-launcher", "manual", "-localhost", hosts[0].address, "-hosts", places]
+    names = ",".join(f"{host.name}:1" for host in hosts)
+    command = [mpiexec, "-launcher", "manual", "-localhost", hosts[0].address, "-hosts", names]
     command += ["-n", str(len(hosts)), *program_command(program)]
     started = [remote.start(hosts[0], command)]
     lines: list[str] = []

@@ -90,7 +90,7 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
     For a job that waits it also shows the expected start and the requests, of fewer processors or a
     shorter walltime, with which it would start earlier.
     """
-    directory = actions.place_of(directory, sites, job)
+    directory = actions.service_of(directory, sites, job)
     answer = ask(directory, m.Explain(job=number_of(directory, job.job)))
     assert isinstance(answer, m.Explanation)
     try:
@@ -143,9 +143,9 @@ def wait(
     job), or 124 if the time limit has passed.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    places = [actions.place_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(service, job.job) for service, job in zip(places, jobs, strict=True)]
-    pairs = zip(places, numbers, strict=True)
+    services = [actions.service_of(directory, sites, job) for job in jobs]
+    numbers = [number_of(service, job.job) for service, job in zip(services, jobs, strict=True)]
+    pairs = zip(services, numbers, strict=True)
     ended = [wait_until(service, number, until) for service, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
 

@@ -160,13 +160,13 @@ def check_places(submission: Submission, directory: Path) -> None:
     except OSError:  # there is no service
         return
     own = [str(directory), str(memory)]
-    places = {
+    paths = {
         "output": os.path.join(submission.cwd, submission.output),
         "error output": submission.error and os.path.join(submission.cwd, submission.error),
         "working directory": submission.cwd,
         "directory to restart from": submission.environment.get(RESTART_VARIABLE, ""),
     }
-    for what, path in places.items():
+    for what, path in paths.items():
         if path and (folder := folder_around(path, own)):
             raise ReshapeError(in_own_folder(what, path, folder))
 

@@ -195,8 +195,8 @@ def _accepted(accepted: AcceptedJob, waits: bool, as_json: bool) -> None:
     elif not as_json:
         click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
     if waits:
-        place: AcceptedJob | None = accepted
-        while place is not None:  # until it has ended at the site to which it was moved last
-            accepted, ended = place, wait_until(place.place, place.job, None)
-            place = actions.moved_to(accepted) if ended.state == JobState.CANCELLED.name else None
+        present: AcceptedJob | None = accepted
+        while present is not None:  # until it has ended at the site to which it was moved last
+            accepted, ended = present, wait_until(present.service, present.job, None)
+            present = actions.moved_to(accepted) if ended.state == JobState.CANCELLED.name else None
         end_with([ended], as_json, [accepted.site])

@@ -155,11 +155,11 @@ def last_lines_text(job: JobInfo) -> str:
 def ranks_text(job: JobInfo) -> str:
     """Write the ranks of each group by node, such as ``group 1: 0-1 on n1:2-3, 2-3 on n2:0-1``."""
     by_group: dict[int, dict[str, tuple[ProcSet, ProcSet]]] = {}
-    for place in job.ranks:
-        nodes = by_group.setdefault(place.group, {})
-        ranks, cores = nodes.get(place.node, (ProcSet(), ProcSet()))
-        rank, core = ProcSet.span(place.rank, 1), ProcSet.span(place.core, 1)
-        nodes[place.node] = ranks | rank, cores | core
+    for held in job.ranks:
+        nodes = by_group.setdefault(held.group, {})
+        ranks, cores = nodes.get(held.node, (ProcSet(), ProcSet()))
+        rank, core = ProcSet.span(held.rank, 1), ProcSet.span(held.core, 1)
+        nodes[held.node] = ranks | rank, cores | core
     return (
         "; ".join(
             f"group {group}: "
@@ -176,10 +176,10 @@ def binding_text(job: JobInfo) -> str:
     For example ``group 1: 0 to CPU 2, 1 to CPU 3; none on n2 (...)``.
     """
     by_group: dict[int, list[str]] = {}
-    for place in job.ranks:
-        if place.cpus:
-            cpus = f"CPU{'s' * (len(place.cpus) > 1)} {ProcSet.of(place.cpus)}"
-            by_group.setdefault(place.group, []).append(f"{place.rank} to {cpus}")
+    for held in job.ranks:
+        if held.cpus:
+            cpus = f"CPU{'s' * (len(held.cpus) > 1)} {ProcSet.of(held.cpus)}"
+            by_group.setdefault(held.group, []).append(f"{held.rank} to {cpus}")
     parts = [f"group {group}: {', '.join(ranks)}" for group, ranks in by_group.items()]
     parts += [f"none on {node} ({why})" for node, why in job.unbound.items()]
     return "; ".join(parts) or "-"

@@ -109,8 +109,8 @@ def load_config(
     _override_all(tree, environment, options)
     platform = _expand_machine(tree)
     _expand_processors(tree)
-    for place in _DURATIONS:
-        read_duration(tree, place)
+    for field in _DURATIONS:
+        read_duration(tree, field)
     config = tree.convert(ServeConfig, also=("processors", "machine"))
     _check_nodes(tree, config)
     if platform is not None and (platform.network is not None or platform.shared_per_node):

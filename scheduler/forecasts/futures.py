@@ -162,4 +162,4 @@ def drawn_arrivals(
     after_s = (times - times[0] - span_s * rng.random()) % span_s
     order = np.argsort(after_s, kind="stable")
     order = order[now + after_s[order] <= until]
-    return [(now + float(after_s[place]), known[place][1]) for place in order.tolist()]
+    return [(now + float(after_s[index]), known[index][1]) for index in order.tolist()]

@@ -114,7 +114,7 @@ def limited_s(predicted_s: float) -> float:
 
 def quantile(ascending: Sequence[float], probability: float) -> float:
     """Quantile of sorted values, linear between them (definition 7 of Hyndman and Fan 1996)."""
-    place = probability * (len(ascending) - 1)
-    below = int(place)
+    position = probability * (len(ascending) - 1)
+    below = int(position)
     low, high = ascending[below], ascending[min(below + 1, len(ascending) - 1)]
-    return min(low + (place - below) * (high - low), high)
+    return min(low + (position - below) * (high - low), high)

@@ -130,12 +130,12 @@ def _simulation(directory: Path) -> _Drawn:
     return _Drawn(jobs, size, str(metrics.get("policy", "")), {})
 
 
-def _live_run(place: Path) -> _Drawn:
+def _live_run(directory: Path) -> _Drawn:
     from scheduler.replay.journal_reader import reading
     from simulator.live_runs.pictured import pictured_run
 
-    with reading(place) as journal:
-        run = pictured_run(journal, f"live run of {place}")
+    with reading(directory) as journal:
+        run = pictured_run(journal, f"live run of {directory}")
     return _Drawn(run.jobs, run.processors, "", run.nodes)
 
 

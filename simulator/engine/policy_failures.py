@@ -36,11 +36,11 @@ def simulated_core(
     def failed(kind: str, policy: object, method: str, error: Exception) -> str:
         import traceback  # late: a simulation without errors does not need it
 
-        place = traceback.extract_tb(error.__traceback__)[-1]
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
         raise ReshapeError(
             f"{description(kind, policy, method, error)}{at} "
-            f"({place.filename}:{place.lineno}); correct the policy"
+            f"({frame.filename}:{frame.lineno}); correct the policy"
         ) from error
 
     def failed_to_resize(event: ResizePoint, policy: Resizing, error: Exception) -> str:

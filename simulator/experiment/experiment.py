@@ -136,14 +136,14 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             values["jobs"] = _jobs(values["jobs"], folder)
             return cls(**values)
         except ConfigError as error:
-            place = (error.field or "").split(".")
+            field = (error.field or "").split(".")
             if error.file in PATHS:  # the contents of a field
-                place.insert(0, error.file)
+                field.insert(0, error.file)
             elif error.file is not None:
                 raise
-            elif place[0] not in cls.__struct_fields__:
-                place.insert(0, "jobs")
-            tree.fail(tuple(filter(None, place)), error.message)
+            elif field[0] not in cls.__struct_fields__:
+                field.insert(0, "jobs")
+            tree.fail(tuple(filter(None, field)), error.message)
 
     def save(self, path: str | Path) -> None:
         """Write the experiment as a YAML file that `from_file` reads, with paths relative to it.

@@ -195,12 +195,12 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             names = {"selection": name, "centre": self.site or self.name}
             return JobValues(self.schedule, tau=self.tau_s, names=names, price=self.price)
         centres, ran_at = self.centres.centres, self.centres.ran_at
-        places = [*(centre.name for centre in centres), ""]
+        labels = [*(centre.name for centre in centres), ""]
         prices = np.array([*(centre.price for centre in centres), np.nan])
         return JobValues(
             self.schedule,
             tau=self.tau_s,
-            names={"centre": [places[place] for place in ran_at]},
+            names={"centre": [labels[index] for index in ran_at]},
             price=prices[ran_at],
             cost_limits=np.array(self.centres.max_costs),
         )

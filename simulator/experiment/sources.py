@@ -242,7 +242,7 @@ def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> Tr
     if not machine.exclusive:
         return jobs
     per_node, network = machine.processors_per_node, machine.network
-    sizes, place = np.unique(jobs.processors, return_inverse=True)
+    sizes, index = np.unique(jobs.processors, return_inverse=True)
     held = [selection.held(size, per_node, network) for size in sizes.tolist()]
     whole = np.array(held, dtype=np.int64)
-    return msgspec.structs.replace(jobs, processors=whole[place])
+    return msgspec.structs.replace(jobs, processors=whole[index])

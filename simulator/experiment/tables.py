@@ -187,9 +187,9 @@ def resize_columns(schedule: Schedule) -> Columns:
 
 def centre_columns(ran: CentresSchedule) -> Columns:
     """One row for each centre: its processors, and the jobs that ran there."""
-    places = ran.ran_at[ran.ran]
+    indices = ran.ran_at[ran.ran]
     rows = [
-        (centre.name, centre.processors, centre.price, int((places == i).sum()))
+        (centre.name, centre.processors, centre.price, int((indices == i).sum()))
         for i, centre in enumerate(ran.centres)
     ]
     return of_rows(("centre", "processors", "price", "jobs"), rows)

@@ -100,7 +100,7 @@ def read_run(
     centres, found = [], []
     for site in sites.sites:
         copied = folder / f"{site.name}.db"
-        with reading(copied if copied.exists() else site.place) as journal:
+        with reading(copied if copied.exists() else site.service) as journal:
             centres.append(_centre(site, journal))
             found += [(site, job) for job in journal.recorded_jobs() if _ran(site, job)]
     if not found:

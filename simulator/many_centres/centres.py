@@ -112,7 +112,7 @@ class Centres:
         self._origins, self._max_costs = origins, max_costs
         self._redispatch = redispatch
         self._examined = -inf
-        self._places = {centre.name: i for i, centre in enumerate(self.centres)}
+        self._index_of = {centre.name: i for i, centre in enumerate(self.centres)}
         self._running: dict[int, Centre] = {}
         self._queued_at: dict[int, list[Centre]] = {}
         self._requests: dict[int, tuple[float, SiteRequest]] = {}  # of queued jobs, submission time
@@ -139,8 +139,8 @@ class Centres:
             if event.at > self.now:
                 self.now = event.at
         given = self._by_centre(events, submitted)
-        for place in sorted(given):
-            self._give(self.centres[place], given[place], orders)
+        for index in sorted(given):
+            self._give(self.centres[index], given[index], orders)
         for submission in submitted:
             self._submit(submission, orders)
         if self._held and (given or submitted):
@@ -166,14 +166,14 @@ class Centres:
                 submitted.append(event)
             elif type(event) is JobEnded:
                 centre = self._running.pop(event.job)
-                given.setdefault(self._places[centre.name], []).append(event)
+                given.setdefault(self._index_of[centre.name], []).append(event)
                 self._dispatcher.ended(event.job, event.at)
             elif isinstance(event, JobStarted | SizesRequested | ResizePoint | ResizeDone):
-                place = self._places[self._running[event.job].name]
-                given.setdefault(place, []).append(event)
+                index = self._index_of[self._running[event.job].name]
+                given.setdefault(index, []).append(event)
             elif type(event) is Wakeup:
                 for name in self._wakes.pop(event.at, ()):
-                    given.setdefault(self._places[name], []).append(event)
+                    given.setdefault(self._index_of[name], []).append(event)
         return given
 
     def _give(self, centre: Centre, events: list[Event], orders: list[Order]) -> None:
@@ -181,7 +181,7 @@ class Centres:
         self._handle(centre, events, orders)
         while self._revoked:
             name = next(iter(self._revoked))
-            self._handle(self.centres[self._places[name]], [], orders)
+            self._handle(self.centres[self._index_of[name]], [], orders)
 
     def _handle(self, centre: Centre, events: list[Event], orders: list[Order]) -> None:
         """Let a centre handle events together with the submissions that are revoked there."""
@@ -203,7 +203,7 @@ class Centres:
         """Note the start of a job, and revoke its other submissions."""
         self._running[job] = centre
         self._moved_at.pop(job, None)
-        self.ran_at[job] = self._places[centre.name]
+        self.ran_at[job] = self._index_of[centre.name]
         if centre.cpu_factor != 1.0:
             self.cpu_factors[job] = centre.cpu_factor
         centre.left_queue(job)

@@ -54,8 +54,8 @@ def equal_load(jobs: TraceJobs, processors: Sequence[int]) -> tuple[float, ...]:
     order = np.argsort(jobs.estimate, kind="stable")
     work = np.cumsum((jobs.run * jobs.processors)[order])
     shares = np.cumsum(sorted(processors))[:-1] / sum(processors)
-    places = np.searchsorted(work, shares * work[-1])
-    return tuple(jobs.estimate[order][places].tolist())
+    indices = np.searchsorted(work, shares * work[-1])
+    return tuple(jobs.estimate[order][indices].tolist())
 
 
 def _loss(schedule: CentresSchedule, fairness: bool) -> float:

@@ -160,9 +160,9 @@ class GridBackfilling:
         for order in orders:
             if type(order) is Start:
                 first = order.processors.intervals[0][0]
-                place = bisect_right(self._firsts, first) - 1
-                self.ran_at[order.job] = place
-                factor = self._factors[place]
+                index = bisect_right(self._firsts, first) - 1
+                self.ran_at[order.job] = index
+                factor = self._factors[index]
                 if factor != 1.0:
                     self.cpu_factors[order.job] = factor
                     job = self.core.live[order.job]

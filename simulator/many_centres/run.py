@@ -108,8 +108,8 @@ def simulate_jobs(
         else:
             schedule = _run_resizable(site, jobs, resizability, tick)
     ran_at = np.full(len(jobs), -1)
-    for number, place in site.ran_at.items():
-        ran_at[number - 1] = place
+    for number, index in site.ran_at.items():
+        ran_at[number - 1] = index
     return CentresSchedule(
         msgspec.structs.replace(schedule, report=report),
         list(centres),

@@ -95,9 +95,9 @@ class CentresSchedule(msgspec.Struct, frozen=True):
             ("wait_s", self.schedule.wait),
         ):
             found |= _spread(name, values[chosen])
-        places = self.ran_at[chosen]
+        indices = self.ran_at[chosen]
         found["jobs_by_centre"] = {
-            centre.name: int((places == i).sum()) for i, centre in enumerate(self.centres)
+            centre.name: int((indices == i).sum()) for i, centre in enumerate(self.centres)
         }
         cost = self.cost[chosen]
         found["cost"] = float(cost.sum())

@@ -93,14 +93,14 @@ class JobTable(msgspec.Struct, frozen=True):
         sizes, places = schedule.sizes, schedule.places
         return cls(
             workload,
-            [names[place] for place in ran],
+            [names[index] for index in ran],
             schedule.jobs.submitted[ran],
             schedule.started[ran],
             schedule.ended[ran],
             schedule.jobs.processors[ran],
-            None if held is None else [held[place + 1] for place in ran.tolist()],
-            None if sizes is None else [sizes[place + 1] for place in ran.tolist()],
-            None if places is None else [places[place + 1] for place in ran.tolist()],
+            None if held is None else [held[index + 1] for index in ran.tolist()],
+            None if sizes is None else [sizes[index + 1] for index in ran.tolist()],
+            None if places is None else [places[index + 1] for index in ran.tolist()],
         )
 
     @property
@@ -158,7 +158,7 @@ def encode(schedule: Schedule, workload: str) -> bytes:
         columns |= dict(zip(DISPERSAL, map(_values, measured), strict=True))
     if schedule.jobs.partitions:
         names = schedule.jobs.partitions
-        columns[PARTITION] = [names[place] for place in schedule.jobs.partition.tolist()]
+        columns[PARTITION] = [names[index] for index in schedule.jobs.partition.tolist()]
     if schedule.first_estimates is not None:
         columns[FIRST_PREDICTION] = _values(schedule.first_estimates)
     text = io.StringIO()
@@ -273,9 +273,9 @@ def job_names(schedule: Schedule) -> list[str]:
 
 
 def distinct(numbers: Sequence[int]) -> list[str]:
-    """Numbers as texts; a repeated number is followed by the place of its job."""
-    first = {number: place for place, number in reversed([*enumerate(numbers)])}
+    """Numbers as texts; a repeated number is followed by the index of its job."""
+    first = {number: index for index, number in reversed([*enumerate(numbers)])}
     return [
-        str(number) if first[number] == place else f"{number}#{place + 1}"
-        for place, number in enumerate(numbers)
+        str(number) if first[number] == index else f"{number}#{index + 1}"
+        for index, number in enumerate(numbers)
     ]

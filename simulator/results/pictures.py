@@ -157,14 +157,14 @@ def _boxes(scene: Scene) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
     """Rectangles as left, low, right, high in units of the axes, and the job and size of each."""
     spans = scene.jobs.spans
     intervals = [held.intervals for _, _, _, held in spans]
-    places = np.repeat(np.arange(len(intervals)), [len(parts) for parts in intervals])
+    of = np.repeat(np.arange(len(intervals)), [len(parts) for parts in intervals])
     ranges = np.array([pair for parts in intervals for pair in parts], dtype=np.float64)
     ranges = ranges.reshape(-1, 2)
     times = np.array([(begin, end) for _, begin, end, _ in spans], dtype=np.float64)
     times = (times.reshape(-1, 2) - scene.origin) / scene.unit[1]
-    columns = times[places, 0], ranges[:, 0] - 0.5, times[places, 1], ranges[:, 1] + 0.5
+    columns = times[of, 0], ranges[:, 0] - 0.5, times[of, 1], ranges[:, 1] + 0.5
     jobs = np.array([(job, held.count()) for job, _, _, held in spans], dtype=np.int64)
-    jobs = jobs.reshape(-1, 2)[places]
+    jobs = jobs.reshape(-1, 2)[of]
     return np.stack(columns, axis=1), jobs[:, 0], jobs[:, 1]
 
 

@@ -45,9 +45,9 @@ def blend(
         for sign, column, right, row, upper in corners:
             for dx, share_x in ((0, 1 - right), (1, right)):
                 for dy, share_y in ((0, 1 - upper), (1, upper)):
-                    place = (row + dy) * across[1] + column + dx
+                    index = (row + dy) * across[1] + column + dx
                     amount = sign * share_x * share_y * weights[:, channel]
-                    total += np.bincount(place, weights=amount, minlength=len(total))
+                    total += np.bincount(index, weights=amount, minlength=len(total))
         areas = np.cumsum(np.cumsum(total.reshape(across), axis=0), axis=1)
         image[:, :, channel] = areas[:rows, :columns] + ground[channel]
     return np.clip(image, 0.0, 1.0)

@@ -45,15 +45,15 @@ def draw_jobs(columns: Columns, about: str) -> Figure:
     order = np.argsort(days, kind="stable")
     spec = figure.add_gridspec(len(names) + 1, 1, height_ratios=[1.7] * len(names) + [1.4])
     above: Axes | None = None
-    for place, name in enumerate(names):
-        axes = figure.add_subplot(spec[place], sharex=above)
+    for index, name in enumerate(names):
+        axes = figure.add_subplot(spec[index], sharex=above)
         above = above or axes
         _over_jobs(axes, days[order], columns[name][order], positive=name.endswith("_s"))
         axes.set_ylabel(OVER_JOBS[name])
-        if place == 0:
+        if index == 0:
             axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
             axes.set_title("waits below 1 s are drawn at 1 s", loc="right", fontsize=9)
-        if place == len(names) - 1:
+        if index == len(names) - 1:
             axes.set_xlabel("submission, days since the first one")
         else:
             axes.tick_params(labelbottom=False)
@@ -124,10 +124,10 @@ def _ends(axes: Axes, columns: Columns) -> None:
     """Draw how many jobs were completed, killed and backfilled, by centre."""
     kinds = ("completed", "killed", "backfilled")
     centres = np.unique(columns["centre"]) if "centre" in columns else np.array(["jobs"])
-    for place, centre in enumerate(centres):
+    for index, centre in enumerate(centres):
         of = columns["centre"] == centre if "centre" in columns else slice(None)
         counts = [int(columns[kind][of].sum()) for kind in kinds]
-        y = np.arange(len(kinds)) + 0.8 * place / len(centres)
+        y = np.arange(len(kinds)) + 0.8 * index / len(centres)
         bars = axes.barh(y, counts, 0.7 / len(centres), label=str(centre))
         axes.bar_label(bars, [str(number) for number in counts], padding=3, fontsize=9)
     axes.set_yticks(np.arange(len(kinds)), kinds)

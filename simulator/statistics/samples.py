@@ -82,11 +82,11 @@ class Samples:
     def until(self, moments: Floats, weights: Floats | None = None) -> Floats:
         """Number of the moments until each time, or the sum of their weights, (m,)."""
         order = np.argsort(moments, kind="stable")
-        places = np.searchsorted(moments[order], self.times, side="right")
+        before = np.searchsorted(moments[order], self.times, side="right")
         if weights is None:
-            return places.astype(np.float64)
+            return before.astype(np.float64)
         sums: Floats = np.concatenate([[0.0], np.cumsum(weights[order])])
-        return sums[places]
+        return sums[before]
 
     def since_last(self, moments: Floats) -> Floats:
         """Number of the moments after the sample before, until each time, (m,)."""
@@ -102,24 +102,24 @@ class Samples:
                 np.concatenate([spans[:, 2], -spans[:, 2]]),
             )
         )
-        places = np.searchsorted(series.times, self.times, side="right")
+        before = np.searchsorted(series.times, self.times, side="right")
         values: Floats = np.concatenate([[0.0], series.values])
-        return values[places]
+        return values[before]
 
 
 def _held(schedule: Schedule) -> Floats:
     """Spans in which jobs hold processors: begin, end (s) and processors, (m, 3)."""
     sizes = schedule.jobs.processors.tolist()
-    spans = [(start, end, sizes[place - 1]) for place, start, end in schedule.redirected]
-    for place, (start, end) in enumerate(
+    spans = [(start, end, sizes[number - 1]) for number, start, end in schedule.redirected]
+    for number, (start, end) in enumerate(
         zip(schedule.started.tolist(), schedule.ended.tolist(), strict=True), 1
     ):
         if start != start or end != end:
             continue
-        if schedule.sizes is None or place not in schedule.sizes:
-            spans.append((start, end, sizes[place - 1]))
+        if schedule.sizes is None or number not in schedule.sizes:
+            spans.append((start, end, sizes[number - 1]))
             continue
-        changes = [*schedule.sizes[place], (end, 0)]
+        changes = [*schedule.sizes[number], (end, 0)]
         spans += [(begin, until, size) for (begin, size), (until, _) in pairwise(changes)]
     return np.array(spans, dtype=np.float64).reshape(-1, 3)
 

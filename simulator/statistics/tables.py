@@ -44,8 +44,8 @@ def read_columns(path: Path, needed: str) -> Columns | None:
         if len(row) != len(header):
             raise ReshapeError(f"{path}:{line}: {len(row)} fields, the header has {len(header)}")
     columns: Columns = {}
-    for place, name in enumerate(header):
-        fields = [(line, row[place]) for line, row in rows]
+    for index, name in enumerate(header):
+        fields = [(line, row[index]) for line, row in rows]
         if name in TEXTS:
             columns[name] = np.array([text for _, text in fields])
         else:

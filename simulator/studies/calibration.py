@@ -70,8 +70,8 @@ def quality(waits: Floats, quantiles: Floats) -> dict[str, float]:
     if not len(waits):
         return {}
     measures = {}
-    for name, place, level in (("p50", 1, 0.5), ("p90", 2, 0.9)):
-        late_s = waits - quantiles[:, place]
+    for name, column, level in (("p50", 1, 0.5), ("p90", 2, 0.9)):
+        late_s = waits - quantiles[:, column]
         measures[f"{name}_pct"] = 100.0 * float(np.mean(late_s <= 0))
         loss_s = np.maximum(level * late_s, (level - 1) * late_s)
         measures[f"{name}_loss_min"] = float(np.mean(loss_s)) / 60

@@ -231,12 +231,12 @@ class RunRecord(AbstractContextManager["RunRecord"]):
         if cut:  # the writer was killed
             self._file.truncate(len(data) - len(cut))
 
-    def _remember(self, line: bytes, place: str) -> None:
+    def _remember(self, line: bytes, where: str) -> None:
         try:
             read = msgspec.json.decode(line, type=_Line)
         except msgspec.DecodeError as error:
             raise ReshapeError(
-                f"{place}: is not a finished run ({error}); delete the line, and it is run again"
+                f"{where}: is not a finished run ({error}); delete the line, and it is run again"
             ) from None
         key = identity(read.run, read.parameters)
         self._results[key], self._lines[key] = bytes(read.result), line

@@ -321,14 +321,14 @@ def _check(tree: Located, plan: StudyFile) -> None:
     groups += [(("cases",), case) for case in plan.cases]
     groups += [(("grid",), plan.grid)]
     seen: dict[str, str] = {}
-    for place, group in groups:
+    for field, group in groups:
         for name in group:
-            here = str(place[0])
+            here = str(field[0])
             if name in (SEED, TRACES):
                 fix = "give `seeds`" if name == SEED else "give --traces DIR"
-                tree.fail((*place, name), f"is set by the runner; {fix} instead")
+                tree.fail((*field, name), f"is set by the runner; {fix} instead")
             if seen.setdefault(name, here) != here:
-                tree.fail((*place, name), f"is given under {seen[name]} too; keep one")
+                tree.fail((*field, name), f"is given under {seen[name]} too; keep one")
     _check_lists(tree, ("grid",), plan.grid)
     if isinstance(plan.seeds, list) and not plan.seeds:
         tree.fail(("seeds",), "has no values; give at least one, or leave it out")

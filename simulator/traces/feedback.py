@@ -43,13 +43,13 @@ class Feedback(msgspec.Struct, frozen=True):
         ConfigError : no job has a preceding one.
         """
         preceding, think = (_column(trace, name)[jobs.lines] for name in COLUMNS)
-        places: dict[int, int] = {}
+        positions: dict[int, int] = {}
         after = []
-        for place, (number, before) in enumerate(
+        for position, (number, before) in enumerate(
             zip(jobs.numbers.tolist(), preceding.astype(np.int64).tolist(), strict=True), 1
         ):
-            after.append(places.get(before, 0) if before > 0 else 0)
-            places[number] = place
+            after.append(positions.get(before, 0) if before > 0 else 0)
+            positions[number] = position
         if not any(after):
             raise ConfigError(
                 f"no job of {trace.path} names a preceding one that is simulated (field 17,"

@@ -29,19 +29,19 @@ def replace_all(files: Mapping[Path, bytes]) -> None:
     try:
         for path, data in files.items():
             check_place(path)
-            place = path.resolve()
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=place.parent)
-            written[place] = name
+            target = path.resolve()
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=target.parent)
+            written[target] = name
             with os.fdopen(descriptor, "wb") as file:
                 packed = path.suffix == ".gz"
                 file.write(gzip.compress(data, 6, mtime=0) if packed else data)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(name, 0o666 & ~_umask())
-        for place in [*written]:
-            path = place
-            os.replace(written[place], place)
-            del written[place]
+        for target in [*written]:
+            path = target
+            os.replace(written[target], target)
+            del written[target]
     except OSError as error:
         why = error.strerror or error
         raise ReshapeError(

@@ -140,7 +140,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     resources : (n, k) int64, amounts of further resources; names : of these.
     shared : (n, m) int64, demands of each process for shared resources; shared_names : of these.
     labels : field of `JobSpec` -> (n,) int64, -1 unknown, of `LABELS`; empty unless asked for.
-    partition : (n,) int64, place of each job's partition among `partitions`; empty without any.
+    partition : (n,) int64, index of each job's partition among `partitions`; empty without any.
     """
 
     lines: Ints
@@ -168,15 +168,15 @@ class TraceJobs(msgspec.Struct, frozen=True):
         """The first `count` jobs."""
         return self.select(slice(count))
 
-    def select(self, places: Bools | slice) -> TraceJobs:
+    def select(self, chosen: Bools | slice) -> TraceJobs:
         """Some of the jobs, in their order.
 
         Parameters
         ----------
-        places : (n,) bool, or a slice.
+        chosen : (n,) bool, or a slice.
         """
         fields = msgspec.structs.asdict(self).items()
-        labels = {name: column[places] for name, column in self.labels.items()}
+        labels = {name: column[chosen] for name, column in self.labels.items()}
         others = {
             "names": self.names,
             "shared_names": self.shared_names,
@@ -184,7 +184,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
             "partitions": self.partitions,
         }
         columns = {
-            name: column[places] if len(column) == len(self) else column
+            name: column[chosen] if len(column) == len(self) else column
             for name, column in fields
             if name not in others
         }
@@ -227,7 +227,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
         rows = zip(*(column.tolist() for column in columns), strict=True)
         specs = [made.get(row) or made.setdefault(row, spec(*row)) for row in rows]
         if self.partitions:
-            own = [self.partitions[place] for place in self.partition.tolist()]
+            own = [self.partitions[index] for index in self.partition.tolist()]
             specs = [
                 msgspec.structs.replace(each, partition=name)
                 for each, name in zip(specs, own, strict=True)

@@ -25,7 +25,7 @@ class TracePartitions(msgspec.Struct, frozen=True):
     Parameters
     ----------
     names : of the partitions.
-    index : (n,) int64, place of each job's partition among the names.
+    index : (n,) int64, index of each job's partition among the names.
     most : (n,) float64, largest number of processors of a job in that partition.
     longest_s, usual_s : (n,) float64, its longest walltime, inf without a limit, and the walltime
         of jobs that request none, -1 if it sets none.

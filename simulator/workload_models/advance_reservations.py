@@ -162,7 +162,7 @@ class ReservedJobs:
     Parameters
     ----------
     jobs : the submissions.
-    names : place of a job in their order, from 0 -> name of its reservation.
+    names : index of a job in their order, from 0 -> name of its reservation.
     """
 
     def __init__(self, jobs: Submissions, names: Mapping[int, str]) -> None:

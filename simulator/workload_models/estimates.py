@@ -176,9 +176,9 @@ def popularity(rng: np.random.Generator) -> list[int]:
     last = {rank: max(log.index(rank) for log in POPULARITY) for rank in range(1, HEAD + 1)}
     ranks = [1]
     pool = [log[0] for log in POPULARITY]
-    for place in range(1, HEAD):
-        pool += [log[place] for log in POPULARITY]
+    for position in range(1, HEAD):
+        pool += [log[position] for log in POPULARITY]
         pool = [rank for rank in pool if rank not in ranks]
-        due = [rank for rank in sorted(last) if last[rank] <= place and rank not in ranks]
+        due = [rank for rank in sorted(last) if last[rank] <= position and rank not in ranks]
         ranks.append(due[0] if due else min(rng.choice(pool, 2).tolist()))
     return ranks

@@ -133,11 +133,11 @@ class Lublin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         from scipy.special import gammainc  # late: it makes commands slow to start
 
-        places = np.arange(FIRST, FIRST + BUCKETS)
-        upper = gammainc(self.a_hour, (places + 0.5) / self.b_hour)
-        shares = upper - gammainc(self.a_hour, (places - 0.5) / self.b_hour)
+        buckets = np.arange(FIRST, FIRST + BUCKETS)
+        upper = gammainc(self.a_hour, (buckets + 0.5) / self.b_hour)
+        shares = upper - gammainc(self.a_hour, (buckets - 0.5) / self.b_hour)
         weights = np.empty(BUCKETS)
-        weights[(places - 1) % BUCKETS] = shares
+        weights[(buckets - 1) % BUCKETS] = shares
         return np.asarray(weights / weights.mean())
 
     def arrivals(self, jobs: int, rng: np.random.Generator) -> Floats:

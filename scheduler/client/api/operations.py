@@ -119,10 +119,10 @@ def number_of(job: int) -> Operation[int]:
         return steps[job.index]
     if isinstance(job, TaskNumber):
         tasks = yield from ask(m.ReadArray(job=int(job)), m.ArrayTasks)
-        place = TaskArray.parse(tasks.array).place(job.index)
-        if place is None:
+        position = TaskArray.parse(tasks.array).position(job.index)
+        if position is None:
             raise ReshapeError(f"array {int(job)} has no task {job.index}: it has {tasks.array}")
-        return int(job) + 1 + place
+        return int(job) + 1 + position
     if job != LAST:
         return job
     info = yield from ask(m.ServerInfo(), m.Info)

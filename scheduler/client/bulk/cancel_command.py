@@ -17,7 +17,7 @@ from reshape.wire.connection import is_access_file
 from scheduler.client.api.asking import ask_all, list_jobs, number_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.options import JobNumber, service_option, sites_option
-from scheduler.client.sites.actions import SiteJob, place_of
+from scheduler.client.sites.actions import SiteJob, service_of
 from scheduler.model.requests.signals import signal_name, signal_number
 from scheduler.protocol import messages as m
 
@@ -164,7 +164,7 @@ def _action(signal: str | None, *, to_script: bool) -> _Action:
 def _act_on_ranges(
     directory: Path, sites: Path | None, site: str, jobs: Sequence[JobRange], action: _Action
 ) -> bool:
-    service = place_of(directory, sites, SiteJob(site, jobs[0].first))
+    service = service_of(directory, sites, SiteJob(site, jobs[0].first))
     named = [number_of(service, job.first) for job in jobs if job.last is None]
     spans = [(job.first, job.last) for job in jobs if job.last is not None]
     return _act_at(service, site, named, matching(service, spans) if spans else [], action)

@@ -69,7 +69,7 @@ def fields_of(words: Sequence[str], where: str) -> dict[str, Any]:
 
     Parameters
     ----------
-    where : place of the options, for messages.
+    where : file and line of the options, for messages.
 
     Raises
     ------

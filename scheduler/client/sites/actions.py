@@ -68,7 +68,7 @@ class SiteJobText(click.ParamType[SiteJob]):
         return SiteJob(site if colon else "", JobNumber().convert(job, param, ctx))
 
 
-def place_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
+def service_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
     """Directory or access file of the service that has a job.
 
     Raises
@@ -86,7 +86,7 @@ def place_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
     if site is None:
         names = [other.name for other in known.sites]
         raise ReshapeError(f"{sites} has no site {job.site!r}{nearest(job.site, names)}")
-    return site.place
+    return site.service
 
 
 def submit_job(
@@ -147,7 +147,7 @@ def moved_to(job: AcceptedJob) -> AcceptedJob | None:
         record = records.read(job.key)
     if record is None or not record.job or (record.site, record.job) == (job.site, job.job):
         return None
-    return AcceptedJob(record.site, Path(record.place), record.job, job.key)
+    return AcceptedJob(record.site, Path(record.service), record.job, job.key)
 
 
 def _show(
@@ -208,7 +208,7 @@ def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
     """List the jobs of all sites; those that are away get a note."""
     sites: SitesFile = read_sites(file)
     listings, failed = at_once(
-        sites.sites, lambda site: list_jobs(site.place, ended=ended), sites.deadline_s
+        sites.sites, lambda site: list_jobs(site.service, ended=ended), sites.deadline_s
     )
     if as_json:
         data = {

@@ -157,10 +157,10 @@ def _answers(site: SiteDescription, submission: m.Submission, deadline_s: float)
     """
     sent = at_site(submission, site)
     _check_limits(site, sent)
-    info = service_info(site.place, deadline_s)
-    queued = [job for job in list_jobs(site.place).jobs if job.state == JobState.PENDING.name]
+    info = service_info(site.service, deadline_s)
+    queued = [job for job in list_jobs(site.service).jobs if job.state == JobState.PENDING.name]
     work = sum(job.requested * job.walltime_s for job in queued)
-    quoted = quote_of(site.place, sent, timeout=deadline_s)
+    quoted = quote_of(site.service, sent, timeout=deadline_s)
     return SiteAnswers(site, info, quoted, work, sum(job.requested for job in queued))
 
 

@@ -61,7 +61,7 @@ def submission_of(record: SubmissionRecord, cpu_factor: float, timeout_s: float)
     ------
     ReshapeError : the site does not answer, or the job is not queued there.
     """
-    answer = ask_site(record.place, m.ReadSubmission(job=record.job), timeout_s)
+    answer = ask_site(record.service, m.ReadSubmission(job=record.job), timeout_s)
     assert isinstance(answer, m.RecordedSubmission)
     submission = answer.submission
     return msgspec.structs.replace(submission, walltime_s=submission.walltime_s / cpu_factor)
@@ -92,7 +92,7 @@ def move(
     with records.lock():
         if records.read(record.key) != record:
             raise ReshapeError(f"the record of the key {record.key} was changed meanwhile")
-        left = LeftJob(record.site, record.place, record.job, record.cpu_factor)
+        left = LeftJob(record.site, record.service, record.job, record.cpu_factor)
         leaving = _addressed(msgspec.structs.replace(record, leaves=left), submission, order[0])
         records.write(leaving)
         return _complete(leaving, order[1:], timeout_s)
@@ -133,7 +133,7 @@ def _addressed(
     return msgspec.structs.replace(
         record,
         site=site.name,
-        place=str(site.place.absolute()),
+        service=str(site.service.absolute()),
         submission=sent,
         job=0,
         cpu_factor=site.cpu_factor,
@@ -188,19 +188,19 @@ def _withdraw(record: SubmissionRecord, left: LeftJob, timeout_s: float) -> None
     message = m.Withdraw(job=left.job, key=record.submission.key, to=record.site)
     unknown = f"whether job {left.site}:{left.job} was withdrawn is not known"
     try:
-        ask_site(left.place, message, timeout_s)
+        ask_site(left.service, message, timeout_s)
     except (OutcomeUnknownError, NotReachedError) as error:
         raise OutcomeUnknownError(f"{unknown}: {error}") from None
     except ReshapeError as error:
         try:
-            list_jobs(left.place, job=left.job)
+            list_jobs(left.service, job=left.job)
         except ReshapeError as missing:
             raise OutcomeUnknownError(f"{unknown}: {error}; {missing}") from None
         records.write(
             msgspec.structs.replace(
                 record,
                 site=left.site,
-                place=left.place,
+                service=left.service,
                 job=left.job,
                 cpu_factor=left.cpu_factor,
                 submission=None,

@@ -215,14 +215,14 @@ class _Rebalance:
 
 def _queue_of(site: SiteDescription) -> _SiteQueue:
     """Ask a site for its queued jobs and their forecasts."""
-    listing = list_jobs(site.place)
+    listing = list_jobs(site.service)
     queued = {job.job: job for job in listing.jobs if job.state == JobState.PENDING.name}
-    starts = expected_starts(site.place) if queued else []
+    starts = expected_starts(site.service) if queued else []
     return _SiteQueue(listing.now, queued, [start for start in starts if start.job in queued])
 
 
 def _is_at(record: SubmissionRecord, site: SiteDescription) -> bool:
-    return Path(record.place) == site.place.absolute()
+    return Path(record.service) == site.service.absolute()
 
 
 def _has_job(accepted: Sequence[SubmissionRecord], site: SiteDescription) -> bool:

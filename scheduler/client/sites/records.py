@@ -38,33 +38,35 @@ VARIABLE = "RESHAPE_SUBMISSIONS"
 #: Records of accepted submissions are removed when they are older than this, in seconds.
 KEPT_S = 30 * 86400.0
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: Names of fields in the files of all releases, where they differ.
+_IN_FILES = {"service": "place"}
 
 
 class RecordError(ReshapeError):
     """A record cannot be written, so that nothing may be sent."""
 
 
-class LeftJob(msgspec.Struct, frozen=True):
+class LeftJob(msgspec.Struct, frozen=True, rename=_IN_FILES):
     """The job that is withdrawn before its submission is sent to another site.
 
     Parameters
     ----------
-    site, place, job, cpu_factor : where it waits; see `SubmissionRecord`.
+    site, service, job, cpu_factor : where it waits; see `SubmissionRecord`.
     """
 
     site: str
-    place: str
+    service: str
     job: int
     cpu_factor: float
 
 
-class SubmissionRecord(msgspec.Struct, frozen=True):
+class SubmissionRecord(msgspec.Struct, frozen=True, rename=_IN_FILES):
     """A submission that was, or is about to be, sent to a site.
 
     Parameters
     ----------
     key : submission key that the user gave, and name of the record.
-    site, place : name of the site, and directory or access file of its service.
+    site, service : name of the site, and directory or access file of its service.
     submission : what is sent, with the key that the site gets; None once it was accepted.
     job : number of the job at the site once it was accepted; 0 before.
     cpu_factor : of the site; the walltime of `submission` is multiplied by it.
@@ -75,7 +77,7 @@ class SubmissionRecord(msgspec.Struct, frozen=True):
 
     key: str
     site: str
-    place: str
+    service: str
     submission: Submission | None
     job: int = 0
     cpu_factor: float = 1.0

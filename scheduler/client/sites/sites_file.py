@@ -60,14 +60,14 @@ class SiteDescription(msgspec.Struct, frozen=True):
     Parameters
     ----------
     name : of the site.
-    place : directory of the service, or its access file.
+    service : directory of the service, or its access file.
     cpu_factor : factor of all run times, and of the walltimes of jobs that are sent there.
     price : cost of a processor for an hour.
     max_processors, max_walltime_s : limits of jobs that are sent there; inf: none.
     """
 
     name: str
-    place: Path
+    service: Path
     cpu_factor: float = 1.0
     price: float = 0.0
     max_processors: float = inf
@@ -111,7 +111,7 @@ def read_sites(file: Path) -> SitesFile:
         path = file.parent / Path(given[0]).expanduser()
         if site.access and not path.is_file():
             tree.fail((*field, "access"), f"there is no access file {path}")
-        if any(path == other.place for other in descriptions):
+        if any(path == other.service for other in descriptions):
             tree.fail(field, f"the service of {path} is named twice; remove one")
         longest = inf
         if site.max_walltime is not None:

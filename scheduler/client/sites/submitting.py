@@ -46,7 +46,7 @@ class AcceptedJob(NamedTuple):
     """A job that a site accepted."""
 
     site: str
-    place: Path
+    service: Path
     job: int
     key: str
 
@@ -121,7 +121,7 @@ def submit_to_best(
         record = SubmissionRecord(
             key,
             site.name,
-            str(description.place.absolute()),
+            str(description.service.absolute()),
             sent,
             cpu_factor=description.cpu_factor,
             max_cost=max_cost,
@@ -152,7 +152,7 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
             f"no submission with the key {key} was sent from here: submit the job again"
         )
     if record.submission is None:
-        return AcceptedJob(record.site, Path(record.place), record.job, key)
+        return AcceptedJob(record.site, Path(record.service), record.job, key)
     try:
         return send(record, timeout_s)
     except RecordError:
@@ -183,7 +183,7 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
     if records.read(record.key) != record:  # a repetition leaves the time of the record as it is
         records.write(record)
     try:
-        answer = ask_site(record.place, m.Submit(submission=record.submission), timeout_s)
+        answer = ask_site(record.service, m.Submit(submission=record.submission), timeout_s)
     except OutcomeUnknownError as error:
         raise OutcomeUnknownError(
             f"site {record.site} did not answer ({error}): whether it accepted the job is not"
@@ -192,7 +192,7 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
     assert isinstance(answer, m.Submitted)
     with contextlib.suppress(ReshapeError):  # the record before leads to the same job
         records.write(msgspec.structs.replace(record, submission=None, job=answer.job, leaves=None))
-    return AcceptedJob(record.site, Path(record.place), answer.job, record.key)
+    return AcceptedJob(record.site, Path(record.service), answer.job, record.key)
 
 
 def ask_site(service: str, message: m.Message, timeout_s: float) -> m.Message:

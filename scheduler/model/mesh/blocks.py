@@ -205,8 +205,8 @@ def _along_curve(x: Ints, bits: int) -> Ints:
         bit >>= 1
     x ^= flips
     index = np.zeros_like(x[0])
-    for place in range(bits - 1, -1, -1):
+    for bit in range(bits - 1, -1, -1):
         for i in range(d):
-            index = 2 * index + ((x[i] >> place) & 1)
+            index = 2 * index + ((x[i] >> bit) & 1)
     found: Ints = index
     return found

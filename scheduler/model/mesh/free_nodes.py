@@ -94,10 +94,10 @@ class FreeNodes:
     def first_box(self, sides: tuple[int, ...], processors: int) -> tuple[int, ...] | None:
         """First position, in row-major order, of a box with this many free processors."""
         enough = self.sums(sides) >= processors
-        place = int(enough.argmax())
-        if not enough.flat[place]:
+        index = int(enough.argmax())
+        if not enough.flat[index]:
             return None
-        return tuple(int(c) for c in np.unravel_index(place, enough.shape))
+        return tuple(int(c) for c in np.unravel_index(index, enough.shape))
 
     def box_set(self, corner: tuple[int, ...], sides: tuple[int, ...]) -> ProcSet:
         """All processor numbers of a box, free or not."""

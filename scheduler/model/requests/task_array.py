@@ -76,16 +76,16 @@ class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         """Largest index."""
         return max(last for _, last, _ in self.ranges)
 
-    def index(self, place: int) -> int:
-        """Index of the task at a place, from 0 on."""
+    def index(self, position: int) -> int:
+        """Index of the task at a position, from 0 on."""
         for first, last, step in self.ranges:
             count = (last - first) // step + 1
-            if place < count:
-                return first + place * step
-            place -= count
-        raise IndexError(f"the array has no task at place {place}")
+            if position < count:
+                return first + position * step
+            position -= count
+        raise IndexError(f"the array has no task at position {position}")
 
-    def place(self, index: int) -> int | None:
+    def position(self, index: int) -> int | None:
         """Place of the task with an index; None if there is none."""
         before = 0
         for first, last, step in self.ranges:
@@ -94,13 +94,13 @@ class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             before += (last - first) // step + 1
         return None
 
-    def rest(self, place: int) -> str:
-        """Text of the tasks from a place on, as `parse` reads it; "" if there are none."""
+    def rest(self, position: int) -> str:
+        """Text of the tasks from a position on, as `parse` reads it; "" if there are none."""
         parts = []
         for first, last, step in self.ranges:
             count = (last - first) // step + 1
-            skipped = min(place, count)
-            place -= skipped
+            skipped = min(position, count)
+            position -= skipped
             if skipped < count:
                 begin = first + skipped * step
                 span = "" if begin == last else f"-{last}"

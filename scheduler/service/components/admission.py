@@ -192,10 +192,10 @@ class Admission:
         cwd = submission.cwd
         output, error = (os.path.join(cwd, path) for path in (submission.output, submission.error))
         restart_from = submission.environment.get(RESTART_VARIABLE, "")
-        places = {"output": output, "working directory": cwd}
-        places |= {"error output": error} if submission.error else {}
-        places |= {"directory to restart from": restart_from} if restart_from else {}
-        for what, path in places.items():
+        paths = {"output": output, "working directory": cwd}
+        paths |= {"error output": error} if submission.error else {}
+        paths |= {"directory to restart from": restart_from} if restart_from else {}
+        for what, path in paths.items():
             if folder := folder_named(path, self._own):
                 raise ReshapeError(in_own_folder(what, path, folder))
 

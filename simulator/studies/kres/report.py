@@ -110,9 +110,9 @@ def _picture(points: Sequence[GainPoint], metric: str) -> Any:
                     for p in points
                     if (p.metric, p.law, p.k, p.algorithm) == (metric, law, k, name)
                 }
-                places = [queues.index(q) + 0.2 * (i - 1.5) for q in line]
+                positions = [queues.index(q) + 0.2 * (i - 1.5) for q in line]
                 axes.bar(
-                    places,
+                    positions,
                     [gain.mean for gain in line.values()],
                     0.18,
                     yerr=[gain.half for gain in line.values()],

@@ -49,7 +49,7 @@ def _table_1(mixes: Mixes, what: str, pick: Pick, column: int) -> Iterator[Claim
 
     Parameters
     ----------
-    column : place of the improvement in the paper's table.
+    column : index of the improvement in the paper's table.
     """
     values = {case: paper.table_1[case][column] for case in RESIZED}
     for case, value in values.items():

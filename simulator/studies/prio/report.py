@@ -88,9 +88,9 @@ def _table_3(mixes: Mixes, names: Sequence[str]) -> str:
     for i, seed in enumerate(mixes.seeds[: len(paper.table_3["static"])]):
         row = [f"{values[name][i]:.1f} ({paper.table_3[name][i]:.1f})" for name in names]
         rows.append([f"mix {seed}", *row])
-    for label, place in (("mean", 0), ("st. dev.", 1)):
-        theirs = {name: _mean_and_deviation(paper.table_3[name])[place] for name in names}
-        ours = {name: mixes.spread(name, COMPLETION)[place] for name in names}
+    for label, index in (("mean", 0), ("st. dev.", 1)):
+        theirs = {name: _mean_and_deviation(paper.table_3[name])[index] for name in names}
+        ours = {name: mixes.spread(name, COMPLETION)[index] for name in names}
         rows.append([label, *(f"{ours[name]:.1f} ({theirs[name]:.1f})" for name in names)])
     title = "Table 3: mean completion of each mix, s (mixes are not the paper's)"
     return titled(title, ["MIX", *(paper.names[name] for name in names)], rows)

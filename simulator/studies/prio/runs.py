@@ -55,8 +55,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     specs = [job.spec for job in sorted(mix.jobs, key=lambda job: job.at)]
     ended = np.flatnonzero(~np.isnan(ran.jobs["end_s"])).tolist()
     kinds: dict[tuple[str, str], list[int]] = {}
-    for place in ended:
-        kinds.setdefault((specs[place].name, specs[place].user), []).append(place)
+    for index in ended:
+        kinds.setdefault((specs[index].name, specs[index].user), []).append(index)
     return {
         **_means(ran.jobs, ended),
         "utilization_pct": 100 * ran.metrics["utilization"],

@@ -72,10 +72,10 @@ def _boxes(axes: Axes, trace: TraceRatios, alpha: float) -> None:
     """Draw boxes of both metrics side by side, the means as squares."""
     for metric, shift in ((MEAN, -0.2), (MAX, 0.2)):
         logs = _logs(trace, metric, alpha)
-        places = [i + shift for i in range(1, len(logs) + 1)]
-        _box(axes, logs, places, 0.34, COLOURS[metric])
-        for place, theta in zip(places, trace.thetas, strict=True):
-            _mean_mark(axes, place, trace.ratios[metric].get((alpha, theta), []))
+        positions = [i + shift for i in range(1, len(logs) + 1)]
+        _box(axes, logs, positions, 0.34, COLOURS[metric])
+        for position, theta in zip(positions, trace.thetas, strict=True):
+            _mean_mark(axes, position, trace.ratios[metric].get((alpha, theta), []))
 
 
 def _logs(trace: TraceRatios, metric: str, alpha: float) -> list[list[float]]:
@@ -85,11 +85,11 @@ def _logs(trace: TraceRatios, metric: str, alpha: float) -> list[list[float]]:
 
 
 def _box(
-    axes: Axes, logs: list[list[float]], places: Sequence[float], width: float, colour: str
+    axes: Axes, logs: list[list[float]], positions: Sequence[float], width: float, colour: str
 ) -> None:
     axes.boxplot(
         logs,
-        positions=places,
+        positions=positions,
         widths=width,
         patch_artist=True,
         manage_ticks=False,
@@ -101,9 +101,9 @@ def _box(
     )
 
 
-def _mean_mark(axes: Axes, place: float, ratios: list[float]) -> None:
+def _mean_mark(axes: Axes, position: float, ratios: list[float]) -> None:
     if ratios:
-        axes.plot(place, log2(mean(ratios)), "s", color=MEAN_MARK, markersize=3.5, zorder=5)
+        axes.plot(position, log2(mean(ratios)), "s", color=MEAN_MARK, markersize=3.5, zorder=5)
 
 
 def _frame(axes: Axes, trace: TraceRatios, alpha: float) -> None:

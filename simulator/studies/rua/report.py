@@ -99,14 +99,14 @@ def _scatter(results: StudyResults, traces: Sequence[str], metric: str) -> Figur
 def _bars(results: StudyResults) -> Figure:
     """Draw figure 7.12: RUA-Backfilling beside first fit and LessConsume."""
     figure = drawing.new_figure(7.5, "RUA-Backfilling, shortest job first with FF and with LC")
-    places = [(trace, mix) for trace in results.parts() for mix in results.parts(trace)]
+    groups = [(trace, mix) for trace in results.parts() for mix in results.parts(trace)]
     width = 0.8 / len(BARS)
     for axes, metric in zip(figure.subplots(2, 2).flat, RUA_METRICS, strict=True):
         for i, (strategy, colour) in enumerate(BARS.items()):
-            heights = [results.interval((*place, strategy), metric).mean for place in places]
-            x = [at + (i - 1) * width for at in range(len(places))]
+            heights = [results.interval((*group, strategy), metric).mean for group in groups]
+            x = [at + (i - 1) * width for at in range(len(groups))]
             axes.bar(x, heights, width * 0.92, color=colour, label=strategy)
-        axes.set_xticks(range(len(places)), [f"{t}\n{mix}" for t, mix in places], fontsize=7)
+        axes.set_xticks(range(len(groups)), [f"{t}\n{mix}" for t, mix in groups], fontsize=7)
         axes.set_title(TABLES[metric]["title"], fontsize=10)
         drawing.reduce_frame(axes)
     figure.axes[0].legend(frameon=False)

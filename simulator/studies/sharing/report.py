@@ -104,13 +104,13 @@ def _of_demands(results: StudyResults, trace: str) -> list[Claim]:
     """More jobs with high demands make every metric worse."""
     claims = []
     for selection in SELECTIONS.values():
-        for metric, name, place in (
+        for metric, name, index in (
             ("bsld_p95", "bounded slowdown, P95", 0),
             ("wait_p95_s", "wait, P95", 1),
             ("killed", "number of killed jobs", 3),
         ):
             for less, more in (("none", "low"), ("low", "med"), ("med", "high")):
-                mine, other = (P95[centre(trace), mix, selection][place] for mix in (more, less))
+                mine, other = (P95[centre(trace), mix, selection][index] for mix in (more, less))
                 ours = results.difference(
                     metric, (trace, more, selection), (trace, less, selection)
                 )
@@ -123,11 +123,11 @@ def _of_selections(results: StudyResults, trace: str) -> list[Claim]:
     """First continuous fit kills and penalises more; which selection has the shorter waits."""
     claims, of = [], centre(trace)
     for mix in WITH_SHARING:
-        for metric, name, place in (
+        for metric, name, index in (
             ("killed", "killed jobs", 3),
             ("penalised_mean_pct", "penalised run time, %", 2),
         ):
-            value = P95[of, mix, "FC"][place] - P95[of, mix, "FF"][place]
+            value = P95[of, mix, "FC"][index] - P95[of, mix, "FF"][index]
             ours = results.difference(metric, (trace, mix, "FC"), (trace, mix, "FF"))
             text = f"more {name} with FC than with FF, {mix}"
             claims.append(_claim(text, ours, value, "6.3", trace))

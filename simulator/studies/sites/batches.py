@@ -153,8 +153,8 @@ def _log_percentile(counts: Floats) -> Floats:
     """
     passed = np.cumsum(counts, axis=1)
     wanted = 0.95 * passed[:, -1]
-    place = np.argmax(passed >= wanted[:, None], axis=1)
+    index = np.argmax(passed >= wanted[:, None], axis=1)
     rows = np.arange(len(counts))
-    inside = counts[rows, place]
-    share_passed = (wanted - (passed[rows, place] - inside)) / np.maximum(inside, 1.0)
-    return np.where(passed[:, -1] > 0, (place + share_passed) / BINS_A_DECADE, np.nan)
+    inside = counts[rows, index]
+    share_passed = (wanted - (passed[rows, index] - inside)) / np.maximum(inside, 1.0)
+    return np.where(passed[:, -1] > 0, (index + share_passed) / BINS_A_DECADE, np.nan)

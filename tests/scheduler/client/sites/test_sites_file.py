@@ -28,9 +28,9 @@ def test_sites_have_prices_limits_and_places(tmp_path: Path) -> None:
     found = read_sites(file(tmp_path, text))
     assert found.deadline_s == 3
     first, second = found.sites
-    assert (first.place, first.price, first.cpu_factor) == (tmp_path / "left", 6.0, 1.5)
+    assert (first.service, first.price, first.cpu_factor) == (tmp_path / "left", 6.0, 1.5)
     assert (first.max_processors, first.max_walltime_s) == (4, 7200.0)
-    assert (second.place, second.max_processors, second.max_walltime_s) == (
+    assert (second.service, second.max_processors, second.max_walltime_s) == (
         tmp_path / "b.json",
         inf,
         inf,

@@ -60,8 +60,8 @@ def test_places_and_rests_agree_with_the_list(
     indices = array.indices()
     assert array.count == len(indices)
     assert [array.index(place) for place in range(len(indices))] == indices
-    assert [array.place(index) for index in indices] == list(range(len(indices)))
-    assert array.place(100 * len(spans) + 99) is None
+    assert [array.position(index) for index in indices] == list(range(len(indices)))
+    assert array.position(100 * len(spans) + 99) is None
     for place in range(len(indices)):
         assert TaskArray.parse(array.rest(place)).indices() == indices[place:]
     assert array.rest(len(indices)) == ""
