@@ -110,6 +110,12 @@ def test_a_record_is_private_and_can_be_read_again(folder: Path) -> None:
     assert records.read("k") == record
     assert stat.S_IMODE((folder / "k.json").stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == ["k.json"]
+    (folder / "k.json").write_text(  # of release 0.1.0
+        '{"key": "k", "site": "b", "place": "/b", "submission": null, "job": 7,'
+        ' "leaves": {"site": "a", "place": "/a", "job": 3, "cpu_factor": 1.0}}'
+    )
+    old = SubmissionRecord("k", "b", "/b", None, 7, leaves=LeftJob("a", "/a", 3, 1.0))
+    assert records.read("k") == old
     records.remove("k")
     assert records.read("k") is None
 
