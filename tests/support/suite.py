@@ -23,13 +23,13 @@ MARKERS = {
     "long": "explores more examples than a change to the code needs",
 }
 BUDGETS_MIN = {
-    "unit": 16.0,
-    "mpi": 13.0,
-    "service": 24.0,
-    "hosts": 8.0,
+    "unit": 32.0,
+    "mpi": 20.0,
+    "service": 26.0,
+    "hosts": 11.0,
     "slurm": 10.0,
     "campaign": 6.0,
-    "studies": 4.0,
+    "studies": 5.0,
     "long": 30.0,
 }
 _FOLDERS = {
