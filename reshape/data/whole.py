@@ -145,7 +145,7 @@ class _Part(NamedTuple):
         return self.layout.nprocs // self.layout.copies
 
     def share(self, process: int, slab: Slab) -> tuple[tuple[slice, ...], tuple[Indices, ...]]:
-        """Local indices of a process in a slab on each axis, and their elements' positions."""
+        """Local indices of a process in a slab by axis, and the positions of these elements."""
         local, positions = [], []
         indices_by_axis = self.layout.global_indices(process)[self.axes]
         for (first, last), indices in zip(slab, indices_by_axis, strict=True):

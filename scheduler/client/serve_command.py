@@ -133,7 +133,7 @@ def serve(
         same = [str(word) for word in _serve_options(kept, parameters)]
         flags = {"--verify": verify, "--slurm": slurm, "--accept-loss": accept_loss}
         same += [flag for flag, is_set in flags.items() if is_set]
-        from scheduler.client.background import start  # late: no other service is a client
+        from scheduler.client.background import start  # late: only --background needs a client
 
         process = start(directory, same)
         click.echo(f"service of {directory} is up, process {process.pid}")
