@@ -106,6 +106,15 @@ class ReaderLink:
         self._ready = False
         self.identity = b""
 
+    def _start_if_gone(self) -> None:
+        """Start a process if there are questions and none runs, at most one in `RESTART_S`."""
+        ended = None if self._process is None else self._process.poll()
+        gone = self._process is None or ended is not None
+        if gone and self._asked and time.monotonic() - self._started_at >= RESTART_S:
+            if ended is not None:
+                log.warning("the %s ended with %s; another is started", self._name, ended)
+            self._start()
+
     def _start(self) -> None:
         self._started_at, self._ready = time.monotonic(), False
         self.identity = IDENTITY + secrets.token_bytes(16)
@@ -145,8 +154,7 @@ class ReaderLink:
         self._number += 1
         blob = _encoder.encode(question)
         self._asked[self._number] = _Asked(peer, request, blob, time.monotonic())
-        if self._process is None:
-            self._start()
+        self._start_if_gone()
 
     def forward(self) -> None:
         """Send the questions that the present reader does not have yet."""
@@ -177,13 +185,7 @@ class ReaderLink:
     def on_tick(self) -> None:
         """Start a new process if there is none; refuse the questions that have waited too long."""
         now = time.monotonic()
-        gone = self._process is None or self._process.poll() is not None
-        if gone and now - self._started_at >= RESTART_S and self._asked:
-            if self._process is not None:
-                log.warning(
-                    "the %s ended with %s; another is started", self._name, self._process.poll()
-                )
-            self._start()
+        self._start_if_gone()
         for number, asked in list(self._asked.items()):
             if now - asked.asked_at > self._patience_s:
                 if asked.sent_to == self.identity and self._process is not None:
