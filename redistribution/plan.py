@@ -117,7 +117,7 @@ class Plan(Routes):
         Parameters
         ----------
         comm : communicator of at least ``size`` ranks on which no other message with tag
-            `redistribution.messages.exchange.TAG` is under way. The plan is the same on every rank.
+            `redistribution.messages.arguments.TAG` is under way. The plan is the same on each rank.
         a : this rank's local source array, shape ``source.local_shape(process)``, or None if the
             rank has no source process. Any strides; not changed.
         b : this rank's local target array, shape ``target.local_shape(process)``, or None if the
@@ -140,9 +140,11 @@ class Plan(Routes):
         -----
         Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25
         times the larger of ``a`` and ``b``, or 16 MB if that is more. The buffers are kept for the
-        next run (`redistribution.copies.buffers`). The plan keeps its last arrays of up to 8 MB in
-        all with the prepared copies, until four other plans have done so: moving the same arrays
-        again takes half of the time.
+        next run (`redistribution.copies.buffers`). From its second use on, a communicator whose
+        ranks are on one host has two mailboxes for each rank, as long as it exists: at most 16 MB,
+        of which a move uses at most ``max_extra_bytes``. The plan keeps its last arrays of up to
+        8 MB in all with the prepared copies, until four other plans have done so: moving the same
+        arrays again takes half of the time or less.
         """
         given = Arguments(self, comm, a, b, order, max_extra_bytes, sources)
         last = self._last_run
@@ -196,7 +198,7 @@ class Plan(Routes):
 
         Notes
         -----
-        Extra memory: none that grows with the arrays. The plan keeps its last arrays of up to 8 MB
+        Extra memory: none that grows with the arrays. The plan keeps its last arrays of up to 16 MB
         in all with the prepared copies.
 
         Examples

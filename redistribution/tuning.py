@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Tuning:
     """Thresholds of `redistribution.copies` and `redistribution.messages`.
 
-    The ranks of a communicator may differ in all of them except ``piece_bytes``.
+    The ranks of a communicator may differ in all of them except ``piece_bytes`` and
+    ``mailbox_bytes``.
 
     Attributes
     ----------
@@ -40,8 +41,12 @@ class Tuning:
     sent_ranges : most ranges of different distances in a message that MPI sends from the array.
     piece_bytes : transfers up to this size travel in one message. On a busy node messages of 4 MB
         are slower because of the waits between ranks, and messages of 32 MB are not faster.
+    mailbox_bytes : bytes of each of the two mailboxes of a rank. A communicator keeps the boxes of
+        its first use.
+    mailed_bytes : moves in which a rank sends more than this are made by messages, even if there
+        are mailboxes, if MPI copies them out of the arrays.
     small_move_bytes : if all messages of a rank have at most this many bytes, each has a buffer of
-        its own.
+        its own, without mailboxes.
     kept_run_bytes : a plan keeps its last run if the arrays have at most this many bytes.
     kept_runs : number of plans that keep their last run.
     """
@@ -55,13 +60,15 @@ class Tuning:
     structured_repeats: int = 4
     structured_run_bytes: int = 64
     structured_fields: int = 512
-    kept_gather_bytes: int = 1 << 23
+    kept_gather_bytes: int = 1 << 24
     pooled_buffer_bytes: int = 1 << 17
     pool_bytes: int = 1 << 25
     sent_range_bytes: int = 1 << 16
     received_range_bytes: int = 1 << 11
     sent_ranges: int = 16
     piece_bytes: int = 1 << 23
+    mailbox_bytes: int = 1 << 23
+    mailed_bytes: int = 1 << 21
     small_move_bytes: int = 1 << 22
     kept_run_bytes: int = 1 << 23
     kept_runs: int = 4

@@ -12,6 +12,9 @@ allocates are on huge pages, which the allocator does not free. With --plain, pa
 have their default behaviour. Moves by shared memory read their sources from /dev/shm, with its
 pages.
 
+"messages" are moves by `Plan.run`, which on one host go through mailboxes, unless they are large
+and MPI copies them out of the arrays. "shared memory" is `Plan.gather` and a meeting of all ranks.
+
 With --no-cma MPICH behaves as on systems where a process may not read the memory of another one.
 
 "prepared", for small matrices only, is a plan bound to its arrays. "transport alone" sends as many
@@ -246,7 +249,7 @@ def rows_of_case(
     def gather() -> None:
         if b is not None:
             plan.gather(rank, sources, b)
-        barrier(comm)  # sources must not change until all ranks have read them
+        meet(comm)  # sources must not change until all ranks have read them
 
     def copy() -> None:
         if b is not None:
@@ -308,7 +311,7 @@ def rows_of_case(
 
 def transport(comm: Any, plan: Plan) -> Callable[[], None]:
     """Function, collective over comm, that sends the messages of a plan without packing."""
-    from redistribution.messages.exchange import TAG
+    from redistribution.messages.arguments import TAG
     from redistribution.messages.waiting import wait
 
     incoming, outgoing = (
@@ -352,6 +355,17 @@ def barrier(comm: Any) -> None:
         wait([comm.Ibarrier()])
     else:
         comm.Barrier()
+
+
+def meet(comm: Any) -> None:
+    """Collective over comm. A barrier in the memory that the ranks share, once there is one."""
+    from redistribution.messages.mailboxes import Use
+
+    mailboxes = Use.of(comm).mailboxes
+    if mailboxes is None:
+        barrier(comm)
+    else:
+        mailboxes.meet(0)
 
 
 def timed_ms(comm: Any, actions: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:

@@ -84,6 +84,11 @@ class ByteRanges(NamedTuple):
         """Number of ranges."""
         return math.prod(sum(family.repeats for family in families) for families in self.axes)
 
+    @property
+    def mean_bytes(self) -> float:
+        """Mean length of a range."""
+        return self.nbytes / self.number
+
 
 def contiguous_message(
     transfer: Transfer, itemsize: int, region: Region, order: Order

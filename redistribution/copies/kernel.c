@@ -1,18 +1,28 @@
 /* The copy of products of runs, as compiled code: what strided.py does with views. At the end, the sum
-   of the hashes of a checksum.
+   of the hashes of a checksum, and how ranks of one host meet in memory that they share.
 
    A product of runs is a list of families for each axis, the outermost axis first. Every combination
    of one index of each outer axis and one run of the last axis is a contiguous range of bytes to be
    copied. Offsets and steps are in bytes. */
 
+#define _GNU_SOURCE
+
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#endif
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
 
 /* Version of the interface; Python does not load a library with another one. */
-#define INTERFACE 6
+#define INTERFACE 7
 
 #define LINE 64
 
@@ -403,4 +413,71 @@ FOR_EACH_PROCESSOR uint64_t hash_sum(const uint64_t *row_keys, int64_t rows,
             }
         }
     return sum;
+}
+
+/* Copy a word out of the memory of another process; 0 if the system does not permit it. */
+int read_word(int64_t process, const void *from, void *to)
+{
+#if defined(__linux__)
+    const struct iovec here = {to, 8}, there = {(void *)from, 8};
+    return process_vm_readv((pid_t)process, &here, 1, &there, 1, 0) == 8;
+#else
+    (void)process, (void)from, (void)to;
+    return 0;
+#endif
+}
+
+/* Where ranks combine one word of each by a bitwise or. Turns are numbered modulo three. While a rank
+   reads the result of a turn, others can be one turn ahead; the last rank of that turn clears what the
+   turn after it needs, which nobody reads any more. */
+typedef struct {
+    uint64_t words[3];
+    uint32_t arrived[3];
+    uint32_t turn;
+} Meeting;
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return INT64_C(1000000000) * now.tv_sec + now.tv_nsec;
+}
+
+static int has_ended(Meeting *meeting, uint32_t turn)
+{
+    return __atomic_load_n(&meeting->turn, __ATOMIC_ACQUIRE) != turn;
+}
+
+/* Arrive with a word, and yield the core until the turn ends, for at most `yielding` nanoseconds; 0 if
+   it has not ended then. What this rank wrote before is visible to all ranks after the turn. */
+int meet(Meeting *meeting, uint32_t turn, uint32_t ranks, uint64_t word, int64_t yielding)
+{
+    const uint32_t next_turn = (turn + 1) % 3;
+    __atomic_fetch_or(&meeting->words[turn], word, __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(&meeting->arrived[turn], 1, __ATOMIC_ACQ_REL) == ranks) {
+        meeting->words[next_turn] = 0;
+        meeting->arrived[next_turn] = 0;
+        __atomic_store_n(&meeting->turn, next_turn, __ATOMIC_SEQ_CST);
+#if defined(__linux__)
+        syscall(SYS_futex, &meeting->turn, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+#endif
+        return 1;
+    }
+    for (const int64_t end = nanoseconds() + yielding; !has_ended(meeting, turn); sched_yield())
+        if (nanoseconds() > end)
+            return 0;
+    return 1;
+}
+
+/* Sleep until the turn ends, for at most `longest` nanoseconds, less than a second; 0 if it has not
+   ended then. */
+int await_turn(Meeting *meeting, uint32_t turn, int64_t longest)
+{
+    const struct timespec most = {0, longest};
+#if defined(__linux__)
+    syscall(SYS_futex, &meeting->turn, FUTEX_WAIT, turn, &most, NULL, 0);
+#else
+    nanosleep(&most, NULL);
+#endif
+    return has_ended(meeting, turn);
 }

@@ -1,10 +1,10 @@
-"""The compiled copy of products of runs, and the hashes of a checksum (kernel.c), by ctypes.
+"""Compiled functions (kernel.c), by ctypes: copies of products of runs, hashes, meetings of ranks.
 
 The copy does two things that NumPy does not: it writes large arrays past the caches, which saves
 reading the lines that are only written, a third of the memory traffic; and it prefetches across
 runs. The kernel is compiled when the project is installed. Without it,
-`redistribution.copies.strided` copies the same bytes, and `redistribution.checksum` hashes with
-NumPy.
+`redistribution.copies.strided` copies the same bytes, `redistribution.checksum` hashes with NumPy,
+and ranks agree by messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEAD = 8
 MOST_AXES = 64
 
 # Version of the interface of kernel.c that this module uses.
-_INTERFACE = 6
+_INTERFACE = 7
 
 
 def load(path: Path) -> ctypes.CDLL | None:
@@ -51,6 +51,12 @@ def load(path: Path) -> ctypes.CDLL | None:
         *(ctypes.c_void_p, ctypes.c_int64),
     )
     library.hash_sum.restype = ctypes.c_uint64
+    library.read_word.argtypes = (ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+    library.meet.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_uint32),
+        *(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64),
+    )
+    library.await_turn.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64)
     return library
 
 

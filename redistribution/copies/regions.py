@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -59,9 +59,16 @@ def array_region(array: NDArray[Any] | None, role: Role) -> Region:
 
 def message_region(transfer: Transfer, memory: Bytes, itemsize: int, order: Order) -> Region:
     """Region of the message of ``transfer`` in ``memory``, elements in C or Fortran order."""
-    extents = transfer.shape if order == "F" else transfer.shape[::-1]
+    return contiguous_region(transfer.shape, memory, itemsize, order, "message")
+
+
+def contiguous_region(
+    shape: Sequence[int], memory: Bytes, itemsize: int, order: Order, role: Role
+) -> Region:
+    """Region of ``memory`` that is filled without gaps, in C or Fortran order."""
+    extents = shape if order == "F" else shape[::-1]
     strides = tuple(accumulate(extents[:-1], lambda x, y: x * y, initial=itemsize))
-    return Region(memory, 0, strides if order == "F" else strides[::-1], "message")
+    return Region(memory, 0, strides if order == "F" else strides[::-1], role)
 
 
 # Positions, in a `Run`, of the first index of a family and of the step to the next repetition.

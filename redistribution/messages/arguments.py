@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # Default limit of the memory for messages on a rank, in bytes.
 DEFAULT_EXTRA_BYTES = 24 << 20
 
+# All messages of a plan carry this tag. Successive plans on a communicator cannot be confused: MPI
+# keeps the order of messages between two ranks.
+TAG = 27183
+
 
 class Arguments(NamedTuple):
     """Arguments of one rank for a move; see `redistribution.Plan.run`."""

@@ -25,10 +25,23 @@ from redistribution.copies.buffers import Bytes
 from redistribution.copies.byte_ranges import ByteRanges
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import Region, array_region, message_region
-from redistribution.messages.arguments import Arguments
+from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.waiting import Backoff
 from redistribution.plans.transfers import Order, Transfer, pieces
 from redistribution.tuning import tuning
+
+
+def is_sent_from_array(ranges: ByteRanges) -> bool:
+    """Whether MPI sends a message in these ranges of an array faster than it can be packed."""
+    has_short_list = ranges.number <= tuning.sent_ranges or all(
+        len(families) == 1 for families in ranges.axes
+    )
+    return ranges.number == 1 or (has_short_list and ranges.mean_bytes >= tuning.sent_range_bytes)
+
+
+def is_received_into_array(ranges: ByteRanges) -> bool:
+    """Whether MPI receives a message into these ranges of an array faster than it is unpacked."""
+    return ranges.number == 1 or ranges.mean_bytes >= tuning.received_range_bytes
 
 
 def send_from_array(
@@ -44,12 +57,7 @@ def send_from_array(
     -------
     buffer, count and datatype, which the caller frees; None if the transfer is to be packed.
     """
-    ranges = ByteRanges.of(transfer, itemsize, source, order)
-    if to_host and ranges.number > 1:
-        return None
-    if ranges.number > tuning.sent_ranges and any(len(families) > 1 for families in ranges.axes):
-        return None
-    return _mpi_arguments(ranges, source, tuning.sent_range_bytes)
+    return _mpi_arguments(transfer, itemsize, source, order, is_sent_from_array, to_host)
 
 
 def receive_into_array(
@@ -65,15 +73,22 @@ def receive_into_array(
     -------
     as `send_from_array`.
     """
-    ranges = ByteRanges.of(transfer, itemsize, target, order)
-    if from_host and ranges.number > 1:
+    return _mpi_arguments(transfer, itemsize, target, order, is_received_into_array, from_host)
+
+
+def _mpi_arguments(
+    transfer: Transfer,
+    itemsize: int,
+    region: Region,
+    order: Order,
+    is_faster: Callable[[ByteRanges], bool],
+    between_hosts: bool,
+) -> list[Any] | None:
+    """Buffer, count and datatype; None if MPI is slower, or ranges begin before the buffer."""
+    ranges = ByteRanges.of(transfer, itemsize, region, order)
+    if ranges.number > 1 and (between_hosts or min(region.strides) < 0):
         return None
-    return _mpi_arguments(ranges, target, tuning.received_range_bytes)
-
-
-def _mpi_arguments(ranges: ByteRanges, region: Region, shortest: int) -> list[Any] | None:
-    """Buffer, count and datatype; None if ranges are too short or begin before the buffer."""
-    if ranges.number > 1 and (ranges.nbytes < shortest * ranges.number or min(region.strides) < 0):
+    if not is_faster(ranges):
         return None
     return [region.memory[ranges.offset :], 1, derived_datatype(ranges)]
 
@@ -95,10 +110,6 @@ def derived_datatype(ranges: ByteRanges) -> MPI.Datatype:
         part.Free()
     return whole
 
-
-# All messages of a plan carry this tag. Successive plans on a communicator cannot be confused: MPI
-# keeps the order of messages between two ranks.
-TAG = 27183
 
 # Number of messages of full length under way: the first one is received, the others are sent. More
 # are slower, because their buffers do not stay in the last cache.

@@ -2,88 +2,35 @@
 
 A small move spends most of its time on checking arguments, finding runs and allocating messages. A
 prepared move does this once; running it only copies and sends. All ranks check, before anything
-moves, that their arguments are valid and the same.
+moves, that their arguments are valid and the same, and that they choose the same of three ways:
+mailboxes, small messages, each with a buffer of its own, or an `Exchange` of large ones.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from redistribution.copies.buffers import Bytes
-from redistribution.copies.byte_ranges import contiguous_message
-from redistribution.copies.copying import Copy, bind
-from redistribution.copies.regions import KeptArrays, array_region, message_region
+from redistribution.copies.byte_ranges import ByteRanges, contiguous_message
+from redistribution.copies.copying import LINE, Copy, bind
+from redistribution.copies.regions import (
+    KeptArrays,
+    array_region,
+    contiguous_region,
+    message_region,
+)
 from redistribution.messages import exchange
-from redistribution.messages.arguments import Arguments
-from redistribution.messages.waiting import may_share_cores, wait
-from redistribution.plans.transfers import Order, Transfer
+from redistribution.messages.agreement import IS_UNREADY, NEEDS_MESSAGES, Agreement
+from redistribution.messages.arguments import TAG, Arguments
+from redistribution.messages.mail import Mail
+from redistribution.messages.mailboxes import Use
+from redistribution.messages.waiting import wait
+from redistribution.plans.transfers import Transfer
 from redistribution.tuning import tuning
-
-# Each rank contributes one word, since reducing one takes half the time of reducing two. The word
-# holds a number of this length that stands for its arguments, the same bits inverted, and a bit
-# for an error. After a bitwise or over all ranks, a bit is set in both numbers if ranks disagree.
-_BITS = 31
-_MASK = (1 << _BITS) - 1
-_FAULT = 1 << 2 * _BITS
-
-
-class Agreement:
-    """The arguments of this rank, prepared for being compared with those of the others.
-
-    Preparing them once allows to compare them before each of many moves.
-    """
-
-    def __init__(self, given: Arguments) -> None:
-        routes, comm, a, b, order, max_extra_bytes, _ = given
-        array = a if a is not None else b
-        fault = given.fault()
-        word, kind = 0, "no array"  # a rank without arrays agrees with all others
-        if fault is not None:
-            word = _FAULT
-        elif array is not None:
-            kind = f"dtype {array.dtype}"
-            number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
-            word = number & _MASK | (~number & _MASK) << _BITS
-        self.routes, self.comm = routes, comm
-        self.fault = fault
-        self.description = f"{kind}, order {order!r}, {max_extra_bytes} bytes"
-        self._all = np.empty(1, np.int64)
-        self._own = np.array([word], np.int64)
-        self._may_share_cores = may_share_cores(comm)
-
-    def check(self) -> None:
-        """Collective over comm. Compare the arguments of all ranks.
-
-        Raises
-        ------
-        ValueError : on every rank, if the arguments of any rank are invalid or if ranks disagree.
-        """
-        comm = self.comm
-        if self._may_share_cores:
-            wait([comm.Iallreduce(self._own, self._all, MPI.BOR)])
-        else:
-            comm.Allreduce(self._own, self._all, MPI.BOR)
-        word = int(self._all[0])
-        if word & _FAULT:
-            first = comm.allreduce(comm.size if self.fault is None else comm.rank, MPI.MIN)
-            raise ValueError(comm.bcast(self.fault, root=first))
-        if word & word >> _BITS & _MASK:
-            raise ValueError(
-                f"ranks disagree on the plan, the dtype, the order or max_extra_bytes; "
-                f"rank {comm.rank} has {self.routes}, {self.description}"
-            )
-
-
-@lru_cache(maxsize=64)
-def _fingerprint(dtype: np.dtype[Any], order: Order, max_extra_bytes: int) -> int:
-    """A number in [0, 2**32) that differs for different dtypes, orders and limits."""
-    return zlib.crc32(f"{dtype.descr} {order} {max_extra_bytes}".encode())
 
 
 class PreparedMove:
@@ -97,37 +44,37 @@ class PreparedMove:
 
     Notes
     -----
-    Extra memory: at most `Tuning.small_move_bytes` (4 MB) of messages on a rank, as long as this
-    object exists. Larger moves allocate what `redistribution.Plan.run` does.
+    Extra memory: that of `redistribution.Plan.run`; small moves by messages have at most
+    `Tuning.small_move_bytes` (4 MB) of messages on a rank, as long as this object exists.
     """
 
     def __init__(self, given: Arguments) -> None:
-        self.agreement = Agreement(given)
-        self.agreement.check()
         self.given = given
-        self.arrays = KeptArrays(given.a, given.b)
-        sends, receives = given.sends, given.receives
-        message_bytes = sum(t.elements for t in (*sends, *receives)) * given.itemsize
-        # Other ranks must not split a message that this rank sends or receives as a whole.
-        longest = exchange.longest_message(given.max_extra_bytes)
-        self.is_small = message_bytes <= min(tuning.small_move_bytes, longest)
-        self._sends: list[tuple[list[Any], int, list[Callable[[], None]]]] = []
-        self._receives: list[tuple[list[Any], int]] = []
-        self._staying: list[Callable[[], None]] = []
-        self._unpacking: list[Callable[[], None]] = []
-        if self.is_small and given.itemsize:
-            self._bind(sends, receives)
+        self._agreement = agreement = Agreement(given)
+        if agreement.fault is None and _needs_messages(given, agreement.use):
+            agreement.flags = NEEDS_MESSAGES
+        needs_messages = bool(agreement.check(IS_UNREADY) & NEEDS_MESSAGES)
+        # Ranks that prepare the same move later will then come to the same answer.
+        self._is_settled = needs_messages or agreement.use.is_settled
+        if not needs_messages:
+            agreement.use.settle(given.comm)
+        mailboxes = None if needs_messages else agreement.use.mailboxes
+        self._arrays = KeptArrays(given.a, given.b)
+        self._mail = None if mailboxes is None else Mail(given, mailboxes, agreement)
+        is_small = self._mail is None and _Messages.are_small(given)
+        self._messages = _Messages(given) if is_small else None
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether the move and its arrays are small enough for a plan to keep them.
+        """Whether a plan may keep the move: it and its arrays are small.
 
         The source arrays of other ranks are not kept.
         """
         return (
             self.given.sources is None
-            and self.is_small
-            and self.arrays.nbytes <= tuning.kept_run_bytes
+            and self._is_settled
+            and (self._mail.is_small if self._mail else self._messages is not None)
+            and self._arrays.nbytes <= tuning.kept_run_bytes
         )
 
     def run_again(self, given: Arguments) -> bool:
@@ -144,18 +91,84 @@ class PreparedMove:
         _, comm, a, b, order, limit, sources = given
         _, own_comm, _, _, own_order, own_limit, _ = self.given
         same = sources is None and own_order == order and own_limit == limit and own_comm == comm
-        if not (same and self.arrays.match(a, b)):
+        if not (same and self._arrays.match(a, b)):
             return False
-        self.agreement.check()
+        if self._mail is None:  # ranks that use mailboxes agree when they meet
+            self._agreement.check()
         self.run()
         return True
 
     def run(self) -> None:
         """Collective over comm. Move the present contents of ``a`` into ``b``."""
-        if not self.is_small:
+        if self._mail is not None:
+            self._mail.run()
+        elif self._messages is not None:
+            self._messages.run()
+        else:
             exchange.Exchange(self.given).run()
+
+
+def _needs_messages(given: Arguments, use: Use) -> bool:
+    """Whether this rank cannot move its part through mailboxes, or moves it faster by messages.
+
+    Large messages are faster if MPI copies them out of the arrays. The answer depends on nothing
+    but the plan, the order and the size of an element: a rank that runs a move which it has
+    prepared gave the same one as a rank that prepares the move again, for other arrays.
+    """
+    routes, sends, size = given.routes, given.sends, given.itemsize
+    if routes.hosts is not None or 2 * len(sends) * (LINE + size) > use.box_bytes:
+        return True
+    if use.mailboxes is None or not use.mailboxes.mpi_reads_memory:
+        return False
+    if sum(t.elements for t in sends) * size <= tuning.mailed_bytes:
+        return False
+    shape = routes.source.local_shape(routes.source_process[given.comm.rank])
+    source = contiguous_region(shape, np.empty(0, np.uint8), size, given.order, "source")
+    largest = max(sends, key=lambda t: t.elements)
+    return exchange.is_sent_from_array(ByteRanges.of(largest, size, source, given.order))
+
+
+class _Messages:
+    """A small move by messages, bound to its arrays and to a buffer for each packed message."""
+
+    def __init__(self, given: Arguments) -> None:
+        self._comm = given.comm
+        self._sends: list[tuple[list[Any], int, list[Callable[[], None]]]] = []
+        self._receives: list[tuple[list[Any], int]] = []
+        self._staying: list[Callable[[], None]] = []
+        self._unpacking: list[Callable[[], None]] = []
+        if not given.itemsize:
             return
-        comm, tag = self.given.comm, exchange.TAG
+        order, size = given.order, given.itemsize
+        source, target = array_region(given.a, "source"), array_region(given.b, "target")
+        for t in given.sends:
+            message, is_packed = _memory(t, size, contiguous_message(t, size, source, order))
+            region = message_region(t, message, size, order)
+            copies = list(bind(size, Copy(t, source, region))) if is_packed else []
+            self._sends.append(([message, MPI.BYTE], t.peer, copies))
+        for t in given.receives:
+            message, is_packed = _memory(t, size, contiguous_message(t, size, target, order))
+            self._receives.append(([message, MPI.BYTE], t.peer))
+            if is_packed:
+                region = message_region(t, message, size, order)
+                self._unpacking += bind(size, Copy(t, region, target))
+        self._staying = [
+            copy
+            for t, array in given.copies
+            for copy in bind(size, Copy(t, array_region(array, "source"), target))
+        ]
+
+    @staticmethod
+    def are_small(given: Arguments) -> bool:
+        """Whether each message of a rank may have a buffer of its own."""
+        sizes = [t.elements * given.itemsize for t in (*given.sends, *given.receives)]
+        # Other ranks must not split a message that this rank sends or receives as a whole.
+        longest = exchange.longest_message(given.max_extra_bytes)
+        return sum(sizes) <= min(tuning.small_move_bytes, longest)
+
+    def run(self) -> None:
+        """Collective over comm. Send, receive and copy."""
+        comm, tag = self._comm, TAG
         receiving = [comm.Irecv(message, peer, tag) for message, peer in self._receives]
         sending = []
         for message, peer, copies in self._sends:
@@ -168,27 +181,6 @@ class PreparedMove:
         for copy in self._unpacking:
             copy()
         wait(sending)
-
-    def _bind(self, sends: list[Transfer], receives: list[Transfer]) -> None:
-        """Prepare all copies, and allocate the messages that are not contiguous in the arrays."""
-        order, size = self.given.order, self.given.itemsize
-        source, target = array_region(self.given.a, "source"), array_region(self.given.b, "target")
-        for t in sends:
-            message, is_packed = _memory(t, size, contiguous_message(t, size, source, order))
-            region = message_region(t, message, size, order)
-            copies = list(bind(size, Copy(t, source, region))) if is_packed else []
-            self._sends.append(([message, MPI.BYTE], t.peer, copies))
-        for t in receives:
-            message, is_packed = _memory(t, size, contiguous_message(t, size, target, order))
-            self._receives.append(([message, MPI.BYTE], t.peer))
-            if is_packed:
-                region = message_region(t, message, size, order)
-                self._unpacking += bind(size, Copy(t, region, target))
-        self._staying = [
-            copy
-            for t, array in self.given.copies
-            for copy in bind(size, Copy(t, array_region(array, "source"), target))
-        ]
 
 
 def _memory(transfer: Transfer, itemsize: int, in_array: Bytes | None) -> tuple[Bytes, bool]:

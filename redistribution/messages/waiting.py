@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
 
@@ -67,6 +68,16 @@ def wait(requests: list[MPI.Request]) -> None:
         backoff.pause()
 
 
+def all_or(comm: MPI.Intracomm, word: int) -> int:
+    """Collective over comm. Bitwise or of the words of all ranks, each in [0, 2**63)."""
+    own, combined = np.array([word], np.int64), np.empty(1, np.int64)
+    if may_share_cores(comm):
+        wait([comm.Iallreduce(own, combined, MPI.BOR)])
+    else:
+        comm.Allreduce(own, combined, MPI.BOR)
+    return int(combined[0])
+
+
 def wait_idle(requests: list[MPI.Request]) -> None:
     """Return when all requests, of small messages, have completed; sleep meanwhile.
 
@@ -118,11 +129,17 @@ class Backoff:
         """Note that the rank has done something."""
         self._idle_since = time.perf_counter()
 
-    def pause(self) -> None:
-        """Return at once, yield the core or sleep, depending on how long the rank has been idle."""
+    def pause(self, sleep: Callable[[float], object] | None = None) -> None:
+        """Return at once, yield the core or sleep, depending on how long the rank has been idle.
+
+        Parameters
+        ----------
+        sleep : sleeps for some seconds, or until what the rank waits for has happened. None: as
+            `time.sleep` does.
+        """
         idle = time.perf_counter() - self._idle_since
         if idle > SLEEP_AFTER_S:
-            time.sleep(SLEEP_S)
+            (sleep or time.sleep)(SLEEP_S)
             self._idle_since = time.perf_counter() - SLEEP_AFTER_S + AWAKE_S
         elif idle > YIELD_AFTER_S:
             os.sched_yield()

@@ -179,15 +179,24 @@ class Routes:
         shared = reduce(np.kron, (axis.elements for axis in self.joint_axes))
         return np.tile(shared, (self.source.copies, self.target.copies))
 
+    def sent_elements(self) -> NDArray[np.int64]:
+        """Number of elements that each source process sends to each target process in messages.
+
+        Returns
+        -------
+        (source.nprocs, target.nprocs) int64.
+        """
+        hosts = np.array(range(self.size) if self.hosts is None else self.hosts)
+        sending = hosts[list(self.source_ranks)][:, np.newaxis]
+        copy = np.arange(self.source.nprocs)[:, np.newaxis] // math.prod(self.source.parts)
+        far = (sending != hosts[list(self.target_ranks)]) & (copy == np.array(self.source_copy))
+        return np.where(far, self.common_elements(), 0)
+
     def bytes_sent(self, itemsize: int) -> int:
         """Bytes of all messages if elements have ``itemsize`` bytes."""
         if self.hosts is None:
             return self.bytes_moved(itemsize)
-        hosts = np.array(self.hosts)
-        sending = hosts[list(self.source_ranks)][:, np.newaxis]
-        copy = np.arange(self.source.nprocs)[:, np.newaxis] // math.prod(self.source.parts)
-        far = (sending != hosts[list(self.target_ranks)]) & (copy == np.array(self.source_copy))
-        return int(self.common_elements()[far].sum()) * itemsize
+        return int(self.sent_elements().sum()) * itemsize
 
     def bytes_moved(self, itemsize: int) -> int:
         """Bytes that go from one rank to another if elements have ``itemsize`` bytes."""

@@ -67,6 +67,7 @@ def thresholds():
 
 @of_all_sizes
 def test_random_moves(comm, integer):
+    tuning.change(mailbox_bytes=1 << integer(12, 20))
     moved = [move(comm, integer, f"case {case}") for case in range(CASES)]
     assert (sum(moved) > 0) == (comm.size > 1)
 
@@ -85,7 +86,8 @@ def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
     """One random move, compared with the global array and by checksum.
 
     Each rank draws whether it uses the kernel, writes past the caches, prepares small moves and
-    leaves short ranges to MPI.
+    leaves short ranges to MPI. All ranks draw whether the communicator may have mailboxes, and
+    whether moves of any size may need messages all the same.
     """
     # With little memory, a large array would need millions of messages.
     is_small = bool(integer(0, 3)) or max_extra_bytes < DEFAULT_EXTRA_BYTES
@@ -96,6 +98,8 @@ def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
     array = index_valued(plan.source.shape, case.dtype)
     a = b = None
     draw_thresholds(np.random.default_rng([integer(0, 2**30), rank]))
+    tuning.change(mailed_bytes=integer(0, 1) << 21)
+    used = comm if integer(0, 2) else comm.Dup()  # its first use
     before = after = 0
     # Near elements have values that no message has, so that the test sees where they come from.
     turned = array.reshape(-1)[::-1].reshape(array.shape)
@@ -109,7 +113,9 @@ def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
         before = checksum(plan.source, p, a)
     if (q := plan.target_process.get(rank)) is not None:
         b = empty_part(plan.target, q, case.dtype, case.b_kind)
-    plan.run(comm, a, b, order=case.order, max_extra_bytes=max_extra_bytes, sources=near)
+    plan.run(used, a, b, order=case.order, max_extra_bytes=max_extra_bytes, sources=near)
+    if used is not comm:
+        used.Free()
     if q is not None:
         expected = array[np.ix_(*plan.target.global_indices(q))]
         put_near_elements(plan, rank, turned, expected)
