@@ -6,9 +6,7 @@ others. See `redistribution.messages.mailboxes`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from itertools import zip_longest
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +16,8 @@ from redistribution.copies.regions import Region, array_region, message_region
 from redistribution.messages.agreement import HAS_MORE, IS_UNREADY, Agreement
 from redistribution.messages.arguments import Arguments
 from redistribution.messages.mailboxes import Mailboxes
-from redistribution.plans.transfers import Transfer, pieces
+from redistribution.plans.routes import Rounds
+from redistribution.plans.transfers import Transfer
 
 
 class Mail:
@@ -43,8 +42,9 @@ class Mail:
         self._starts = np.cumsum(sizes, axis=1) - sizes
         self._source = array_region(given.a, "source")
         self._target = array_region(given.b, "target")
-        self._sends, self._receives = self._pieces(given.sends), self._pieces(given.receives)
-        self._copies = self._pieces(t for t, _ in given.copies)
+        self._outgoing, self._incoming = given.routes.rounds(
+            given.comm.rank, self._part, given.order
+        )
 
     @property
     def is_small(self) -> bool:
@@ -68,18 +68,12 @@ class Mail:
                 copy()
             number += 1
 
-    def _pieces(self, transfers: Iterable[Transfer]) -> list[tuple[Transfer, ...]]:
-        """Pieces of all transfers, those of the first round first."""
-        order = self._given.order
-        each = [pieces(t, math.ceil(t.elements * self._part), order) for t in transfers]
-        return [tuple(filter(None, together)) for together in zip_longest(*each)]
-
     def _bind(self, number: int, half: int) -> _Round:
         """Bind the copies of a round."""
         given, rank = self._given, self._given.comm.rank
         source, target, size = self._source, self._target, given.itemsize
 
-        def of_round(rounds: list[tuple[Transfer, ...]]) -> tuple[Transfer, ...]:
+        def of_round(rounds: Rounds) -> tuple[Transfer, ...]:
             return rounds[number] if number < len(rounds) else ()
 
         def in_box(piece: Transfer, sender: int, receiver: int) -> Region:
@@ -89,10 +83,17 @@ class Mail:
             message = self._mailboxes.box(sender, half)[start : start + piece.elements * size]
             return message_region(piece, message, size, given.order)
 
-        packed = [Copy(t, source, in_box(t, rank, t.peer)) for t in of_round(self._sends)]
-        unpacked = [Copy(t, in_box(t, t.peer, rank), target) for t in of_round(self._receives)]
-        unpacked += [Copy(t, source, target) for t in of_round(self._copies)]
-        has_more = number + 1 < max(map(len, (self._sends, self._copies)))
+        packed = [
+            Copy(t, source, in_box(t, rank, t.peer))
+            for t in of_round(self._outgoing)
+            if t.peer != rank
+        ]
+        unpacked = [
+            Copy(t, source if t.peer == rank else in_box(t, t.peer, rank), target)
+            for t in of_round(self._incoming)
+            if t.peer != rank or not given.is_kept
+        ]
+        has_more = number + 1 < len(self._outgoing)
         bound = _Round(
             list(bind(size, *packed)), list(bind(size, *unpacked)), HAS_MORE if has_more else 0
         )

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from itertools import product
+from itertools import product, zip_longest
 from operator import index
 from typing import TypeAlias, get_args
 
@@ -35,9 +35,12 @@ from numpy.typing import NDArray
 
 from redistribution.layout import Layout
 from redistribution.plans.runs import JointAxis, Run, extent_of, joint_axis
-from redistribution.plans.transfers import Ordering, Transfer
+from redistribution.plans.transfers import Order, Ordering, Transfer, pieces
 
 _Runs: TypeAlias = tuple[Run, ...]
+
+#: Pieces of transfers, those of the first round first.
+Rounds: TypeAlias = list[tuple[Transfer, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,9 @@ class Routes:
     hosts: tuple[int, ...] | None = None
     _outgoing: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
     _incoming: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
+    _rounds: dict[tuple[int, float, Order], tuple[Rounds, Rounds]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -128,6 +134,29 @@ class Routes:
             transfers = sorted(self._received_by(rank), key=lambda t: self.step(t.peer, rank))
             self._incoming[rank] = tuple(transfers)
         return self._incoming[rank]
+
+    def rounds(self, rank: int, part: float, order: Order) -> tuple[Rounds, Rounds]:
+        """Outgoing and incoming transfers of a rank in pieces, for each round one of each transfer.
+
+        Those of the last call are kept: splitting many short runs takes as long as copying them.
+
+        Parameters
+        ----------
+        part : the part of a transfer that a piece has at most, rounded up to elements.
+        order : as in `pieces`.
+        """
+        key = rank, part, order
+        if key not in self._rounds:
+            self._rounds.clear()
+            outgoing, incoming = (
+                [pieces(t, math.ceil(t.elements * part), order) for t in transfers]
+                for transfers in (self.outgoing(rank), self.incoming(rank))
+            )
+            self._rounds[key] = (
+                [tuple(filter(None, together)) for together in zip_longest(*outgoing)],
+                [tuple(filter(None, together)) for together in zip_longest(*incoming)],
+            )
+        return self._rounds[key]
 
     def schedule(self) -> list[list[tuple[int, int]]]:
         """Pairs (sending rank, receiving rank) of every step; empty steps are left out."""
