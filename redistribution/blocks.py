@@ -168,4 +168,4 @@ def _ghosts(cut: CutAxis, part: int, width: int, periodic: bool) -> list[Ghosts]
     first = np.flatnonzero(begins)
     lengths = np.diff(np.append(first, len(indices)))
     columns = (parts[first], local[first], positions[first], lengths)
-    return [Ghosts(*row) for row in zip(*(each.tolist() for each in columns), strict=True)]
+    return [Ghosts(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -31,9 +31,9 @@ def __getattr__(name: str) -> object:
         import_module("reshape.user_modules").check_found(["redistribution"], sys.path)
         return import_module("reshape.app").application
     if name == "__version__":
-        found: str = import_module("importlib.metadata").version("reshape-mpi")
-        globals()["__version__"] = found
-        return found
+        version: str = import_module("importlib.metadata").version("reshape-mpi")
+        globals()["__version__"] = version
+        return version
     raise AttributeError(f"module 'reshape' has no attribute {name!r}")
 
 

@@ -173,7 +173,7 @@ class SavedCheckpoint:
             if ours is None:
                 what = f"it holds {theirs}, which the program does not register"
             elif theirs is None or theirs.name != ours.name:
-                held = ", ".join(each.name for each in saved) or "nothing"
+                held = ", ".join(declaration.name for declaration in saved) or "nothing"
                 what = f"the program registers {ours} as number {list(given).index(ours) + 1}, "
                 what += f"it holds {held} in this order"
             else:

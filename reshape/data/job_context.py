@@ -125,9 +125,9 @@ class JobContext:
         declarations = [array.declaration for array in self.arrays.values()]
         self.spares.expect(
             [
-                bytes_of(each.layout(size).local_shape(rank), each.dtype)
-                for each in declarations
-                if not each.by
+                bytes_of(declaration.layout(size).local_shape(rank), declaration.dtype)
+                for declaration in declarations
+                if not declaration.by
             ],
             self.live_segments,
         )

@@ -76,10 +76,10 @@ def wait_on_first_rank(comm: MPI.Intracomm, find: Callable[[], _T]) -> _T:
     The other ranks sleep meanwhile, because other processes use the same processors.
     """
     result: Any = find() if comm.rank == 0 else None
-    found = comm.Ibcast([bytearray(1), MPI.BYTE], root=0)
-    while comm.rank != 0 and not found.Test():
+    broadcast = comm.Ibcast([bytearray(1), MPI.BYTE], root=0)
+    while comm.rank != 0 and not broadcast.Test():
         time.sleep(_IDLE_SLEEP_S)
-    wait_idle([found])
+    wait_idle([broadcast])
     answer: _T = value_of(comm, result, root=0)
     return answer
 

@@ -346,7 +346,7 @@ def sorted_jobs(jobs: Sequence[JobInfo], text: str, now: float) -> list[JobInfo]
     ------
     ReshapeError : there is no such field.
     """
-    found = list(jobs)
+    ordered = list(jobs)
     for part in reversed(text.split(",")):
         word = part.strip().lstrip("+-")
         field = _BY_LETTER.get(word) or _BY_NAME.get(word.lower())
@@ -354,8 +354,8 @@ def sorted_jobs(jobs: Sequence[JobInfo], text: str, now: float) -> list[JobInfo]
             unknown = f"jobs cannot be sorted by {word!r}"
             raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
         key = field.sort_key
-        found.sort(key=lambda job: key(job, now), reverse=part.strip().startswith("-"))
-    return found
+        ordered.sort(key=lambda job: key(job, now), reverse=part.strip().startswith("-"))
+    return ordered
 
 
 def queue_format(jobs: Sequence[JobInfo]) -> JobFormat:

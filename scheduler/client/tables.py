@@ -219,16 +219,16 @@ def _partition_table(partitions: Sequence[PartitionInfo]) -> Table:
     heads = ("PARTITION", "SCENARIO", "PROCS", "FREE", "QUEUED", "RUNNING", "MAXPROCS", "TIMELIMIT")
     rows = [
         (
-            each.name,
-            each.scenario,
-            str(each.processors),
-            str(each.free),
-            str(each.queued),
-            str(each.running),
-            str(each.max_processors or "-"),
-            "-" if each.max_walltime_s is None else format_time(each.max_walltime_s),
+            partition.name,
+            partition.scenario,
+            str(partition.processors),
+            str(partition.free),
+            str(partition.queued),
+            str(partition.running),
+            str(partition.max_processors or "-"),
+            "-" if partition.max_walltime_s is None else format_time(partition.max_walltime_s),
         )
-        for each in partitions
+        for partition in partitions
     ]
     return Table(heads, rows, left=frozenset({"PARTITION", "SCENARIO"}))
 

@@ -195,7 +195,7 @@ class Core:
             if part.name and any(not node.removed for node in part.nodes)
         }
         core = cls(scenario, machine, others, **options)
-        own_jobs: dict[str, list[Job]] = {each.name: [] for each in core.partitions}
+        own_jobs: dict[str, list[Job]] = {partition.name: [] for partition in core.partitions}
         for job in jobs:
             own_jobs[core.partition_of(job).name].append(job)
         now = max((point.at for point in points), default=record.now)
@@ -335,7 +335,7 @@ class Core:
             for partition in self.partitions
             if routed[partition.name]
         }
-        while entered := [each for each in self.partitions if each.has_entered]:
+        while entered := [partition for partition in self.partitions if partition.has_entered]:
             for partition in entered:
                 decided.setdefault(partition.name, []).extend(partition.handle_entered())
         for redirector in self.redirectors:

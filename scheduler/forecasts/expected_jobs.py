@@ -97,8 +97,8 @@ class ExpectedJobs(Physics):
 
     def expected_end(self, number: int) -> float:
         """Expected end of a rigid job that has started, s; inf if it has none."""
-        found = self.first_starts.get(number)
-        return inf if found is None else found[0] + self._expected_s(self._core.jobs[number])
+        first = self.first_starts.get(number)
+        return inf if first is None else first[0] + self._expected_s(self._core.jobs[number])
 
     def resize(self, order: Continue | Expand | Contract) -> None:
         """Answer a job at a resize point: it continues, or pauses as its last resizes did."""

@@ -71,8 +71,8 @@ class Forecast:
 
     def start(self, job: int) -> float:
         """Time of the first start of a job, s; inf if it does not start within the horizon."""
-        found = self._jobs.first_starts.get(job)
-        return inf if found is None else found[0]
+        first = self._jobs.first_starts.get(job)
+        return inf if first is None else first[0]
 
     def end(self, job: int) -> float:
         """Time of the end of a job, s; inf if it does not end within the horizon."""
@@ -88,13 +88,13 @@ class Forecast:
         ------
         KeyError : there is no such job among those that were queued, live or submitted.
         """
-        found = self._core.jobs[job]
-        start, processors = found.started_at, ""
+        simulated = self._core.jobs[job]
+        start, processors = simulated.started_at, ""
         if job in self._jobs.first_starts:
             start, allocated = self._jobs.first_starts[job]
             processors = str(allocated)
         end = self.end(job)
-        return JobForecast(job, start, None if end == inf else end, processors, found.sizes)
+        return JobForecast(job, start, None if end == inf else end, processors, simulated.sizes)
 
     def submitted(self, index: int = 0) -> JobForecast:
         """Return what the job at this index among the submitted ones is expected to do."""

@@ -50,9 +50,9 @@ class RunTimes(NamedTuple):
         quantiles = {}
         for job in _all_jobs(state, specs):
             predictor = core.partition_of(job).predictor
-            found = None if predictor is None else predictor.quantiles(job, PROBABILITIES)
-            if found is not None:
-                quantiles[job.id] = _ascending(found)
+            predicted = None if predictor is None else predictor.quantiles(job, PROBABILITIES)
+            if predicted is not None:
+                quantiles[job.id] = _ascending(predicted)
         ratios: dict[Hashable, list[float]] = {}
         for job in state.past[-PAST_JOBS:]:
             ratio = run_ratio(job)
@@ -140,8 +140,8 @@ def _from_quantiles(quantiles: Sequence[float], passed_s: float, u: float) -> fl
 
 def _ascending(quantiles: Iterable[float]) -> list[float]:
     """Quantiles of a predictor, which may be a user's own, made ascending."""
-    found = np.maximum.accumulate(np.fromiter(quantiles, dtype=np.float64))
-    return found.tolist()  # type: ignore[no-any-return]
+    ascending = np.maximum.accumulate(np.fromiter(quantiles, dtype=np.float64))
+    return ascending.tolist()  # type: ignore[no-any-return]
 
 
 def _all_jobs(state: RecordedState, specs: Iterable[JobSpec]) -> list[Job]:

@@ -48,17 +48,17 @@ def union(a: Intervals, b: Intervals) -> Intervals:
 
 def common(a: Intervals, b: Intervals) -> Intervals:
     """Intersection."""
-    found: list[Interval] = []
+    intersection: list[Interval] = []
     i = j = 0
     while i < len(a) and j < len(b):
         first, last = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
         if first <= last:
-            found.append((first, last))
+            intersection.append((first, last))
         if a[i][1] < b[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(intersection)
 
 
 def minus(a: Intervals, gone: Intervals) -> Intervals:

@@ -26,10 +26,10 @@ _SOME: Final[dict[int, ProcSet]] = {}
 
 def some(processors: int) -> ProcSet:
     """Set that stands for any processors of this number."""
-    found = _SOME.get(processors)
-    if found is None:
-        found = _SOME[processors] = ProcSet.span(0, processors)
-    return found
+    span = _SOME.get(processors)
+    if span is None:
+        span = _SOME[processors] = ProcSet.span(0, processors)
+    return span
 
 
 class Node(msgspec.Struct):
@@ -121,16 +121,16 @@ class Numbering:
 
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
         """Processors by node name, in the order of their numbers."""
-        found: dict[str, ProcSet] = {}
+        by_name: dict[str, ProcSet] = {}
         for first, last in processors.intervals:
             run = bisect_right(self._firsts, first) - 1
             while first <= last:
                 end = self._firsts[run + 1] if run + 1 < len(self._firsts) else last + 1
                 part = ProcSet.span(first, min(last + 1, end) - first)
                 name = self._owners[run]
-                found[name] = found.get(name, ProcSet()) | part
+                by_name[name] = by_name.get(name, ProcSet()) | part
                 first, run = end, run + 1
-        return found
+        return by_name
 
 
 class Machine:

@@ -90,14 +90,14 @@ class SharedCapacity:
         ``NAME.read`` and ``NAME.write`` add to NAME unless the nodes have capacities of their own
         for them. Other names count for nothing: the nodes do not limit them.
         """
-        found = dict.fromkeys(self.names, 0.0)
+        amounts = dict.fromkeys(self.names, 0.0)
         for name, amount in named.items():
-            if name not in found:
+            if name not in amounts:
                 for direction in DIRECTIONS:
                     name = name.removesuffix(direction)
-            if name in found:
-                found[name] += amount
-        return tuple(found.values())
+            if name in amounts:
+                amounts[name] += amount
+        return tuple(amounts.values())
 
     def penalty(self, demand: Demand) -> float:
         """Penalty of a window in which the processes on a node demand this together (6.2)."""
@@ -127,7 +127,7 @@ class SharedCapacity:
 
 def times(count: int, demand: Demand) -> Demand:
     """Demand of this many processes."""
-    return tuple([count * each for each in demand])
+    return tuple([count * amount for amount in demand])
 
 
 def summed(a: Demand, b: Demand) -> Demand:
@@ -311,7 +311,7 @@ class SharedNodes:
 
     def _windows_of(self, node: SharedNode, until: float) -> list[tuple[JobPart, float]]:
         """Penalised times of the windows of the table between the time of a node and `until`."""
-        found: list[tuple[JobPart, float]] = []
+        penalised_times: list[tuple[JobPart, float]] = []
         begin = node.at
         active = [part for part in node.parts if part.job.started + part.job.run_s > begin]
         while active and begin < until:
@@ -323,10 +323,10 @@ class SharedNodes:
             penalty = self._penalty(active)
             if penalty > 0:
                 for part in active:
-                    found.append((part, penalty * (end - begin)))
+                    penalised_times.append((part, penalty * (end - begin)))
             begin = end
             active = [part for part in active if part.job.started + part.job.run_s > begin]
-        return found
+        return penalised_times
 
 
 def _refreshed(changed: dict[int, SharingJob]) -> list[int]:

@@ -95,8 +95,8 @@ def _table(
         table.free_bits |= bits_of(held & can_leave)
     others = machine.numbers - wanted
     uses = [Use(bits_of(others), -inf, inf, ())] if others else []
-    for each in state.exclusions:
-        uses.append(Use(bits_of(each.processors), each.begin, each.end, ()))
+    for exclusion in state.exclusions:
+        uses.append(Use(bits_of(exclusion.processors), exclusion.begin, exclusion.end, ()))
     table.exclude(uses)
     return table
 
@@ -114,9 +114,9 @@ def _can_leave(resizes: Resizes, job: Job, begin: float) -> ProcSet:
 def _obstacles(state: SchedulerState, wanted: ProcSet, begin: float, end: float) -> Facts:
     """Name what has some of the processors in an interval."""
     names = [
-        f"reservation {each.name}" if each.admits else each.name
-        for each in state.exclusions
-        if each.overlaps(begin, end) and each.processors & wanted
+        f"reservation {exclusion.name}" if exclusion.admits else exclusion.name
+        for exclusion in state.exclusions
+        if exclusion.overlaps(begin, end) and exclusion.processors & wanted
     ]
     jobs = [
         job.id

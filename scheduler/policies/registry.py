@@ -286,12 +286,12 @@ def _imported(kind: str, name: str) -> Any:
         fix = "; call the command in its folder, or put the folder on PYTHONPATH" * missing
         message = f"{kind} {name!r} cannot be imported: {error}{fix}"
         raise ConfigError(message, field=kind) from None
-    found = kind_of_policy(name, policy)
-    if found == kind:
+    own_kind = kind_of_policy(name, policy)
+    if own_kind == kind:
         return policy
-    if kind == "scenario" and found in _PARTS:
-        return with_part(found, name, policy())
-    raise ConfigError(f"{name!r} is of kind {found}, not {kind}", field=kind)
+    if kind == "scenario" and own_kind in _PARTS:
+        return with_part(own_kind, name, policy())
+    raise ConfigError(f"{name!r} is of kind {own_kind}, not {kind}", field=kind)
 
 
 def kind_of_policy(name: str, policy: Any) -> str:

@@ -63,9 +63,9 @@ def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:
     ------
     ConfigError : the name, a field or a value is unknown or does not fit.
     """
-    found = find("scenario", name)
-    assert isinstance(found, Scenario)
-    return changed(found, changes or {})
+    unchanged = find("scenario", name)
+    assert isinstance(unchanged, Scenario)
+    return changed(unchanged, changes or {})
 
 
 def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:

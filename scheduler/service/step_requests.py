@@ -86,7 +86,7 @@ class StepRequests:
                 " program as a job of its own with reshape submit"
             )
         check_per_process(submission)
-        processors, each = submission.processors, submission.per_process
+        processors, per_process = submission.processors, submission.per_process
         granted = ProcSet.union(live.groups.values())
         if processors > len(granted):
             raise ReshapeError(
@@ -94,12 +94,12 @@ class StepRequests:
                 " for fewer, or submit the script with a larger -n"
             )
         nodes = self._core.machine.by_node(granted).values()
-        there = sum(len(numbers) // each for numbers in nodes)
-        if processors // each > there:
+        there = sum(len(numbers) // per_process for numbers in nodes)
+        if processors // per_process > there:
             raise ReshapeError(
-                f"the step asks for {processors} processors, {each} on one node for each process,"
-                f" and job {job.id} has {there * each} of them: submit the script with"
-                f" --per-process {each} (sbatch --cpus-per-task)"
+                f"the step asks for {processors} processors, {per_process} on one node for each"
+                f" process, and job {job.id} has {there * per_process} of them: submit the script"
+                f" with --per-process {per_process} (sbatch --cpus-per-task)"
             )
         if len(self._core.steps_of(job.id)) >= MOST_STEPS:
             raise ReshapeError(

@@ -165,12 +165,12 @@ class Exclusions:
         everything : all processors of the machine.
         leaves_by : time (s) by which the job can leave processors of a node that expires.
         """
-        found = [
+        excluded = [
             processors
             for processors, begin, end in self.intervals(reservation, everything, leaves_by)
             if begin < until and start < end
         ]
-        return ProcSet.union(found) if found else NONE
+        return ProcSet.union(excluded) if excluded else NONE
 
     def intervals(
         self, reservation: str, everything: ProcSet, leaves_by: float = inf
@@ -185,24 +185,24 @@ class Exclusions:
         reservation, everything, leaves_by : see `blocked`.
         """
         own = self._by_name.get(reservation) if reservation else None
-        found: list[Blocked] = []
+        intervals: list[Blocked] = []
         if reservation and (own is None or not own.admits):
             return [(everything, -inf, inf)]
         if own is not None:
-            found.append((everything - own.processors, -inf, inf))
-            found.append((own.processors, -inf, own.begin))
-            found.append((own.processors, own.end, inf))
-        for each in self._by_name.values():
-            if each is not own and not (each.expires and each.begin >= leaves_by):
-                found.append((each.processors, each.begin, each.end))
-        return [blocked for blocked in found if blocked[0]]
+            intervals.append((everything - own.processors, -inf, inf))
+            intervals.append((own.processors, -inf, own.begin))
+            intervals.append((own.processors, own.end, inf))
+        for exclusion in self._by_name.values():
+            if exclusion is not own and not (exclusion.expires and exclusion.begin >= leaves_by):
+                intervals.append((exclusion.processors, exclusion.begin, exclusion.end))
+        return [blocked for blocked in intervals if blocked[0]]
 
     def names(self, processors: ProcSet, start: float, until: float) -> list[str]:
         """Names of the exclusions of any of the processors between two times (s)."""
         return [
-            each.name
-            for each in self._by_name.values()
-            if each.overlaps(start, until) and each.processors & processors
+            exclusion.name
+            for exclusion in self._by_name.values()
+            if exclusion.overlaps(start, until) and exclusion.processors & processors
         ]
 
     def restore(self, exclusions: Iterable[Exclusion], now: float) -> None:

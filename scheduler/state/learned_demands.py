@@ -79,8 +79,8 @@ class LearnedDemands:
 
     def learned(self, job: Job) -> float | None:
         """Demand of a process of a job that declares none; None if it is not known."""
-        found = self._of_job.get(job.id)
-        return self._of_label.get(_label(job)) if found is None else found
+        demand = self._of_job.get(job.id)
+        return self._of_label.get(_label(job)) if demand is None else demand
 
     def demand(self, job: Job) -> Demand:
         """Demand of a process, declared, learned or none."""
@@ -106,9 +106,9 @@ class LearnedDemands:
         if not was_steady:
             return False
         known = self._situations.setdefault(job.id, [])
-        for each in known:
-            if each.key == situation.key:
-                each.loads, situation = situation.loads, each
+        for earlier in known:
+            if earlier.key == situation.key:
+                earlier.loads, situation = situation.loads, earlier
                 break
         else:
             known.append(situation)
@@ -116,13 +116,13 @@ class LearnedDemands:
         situation.points += 1
         weight = 1 / min(situation.points, MOST_SITUATIONS)
         situation.iteration_s += weight * (iteration_s - situation.iteration_s)
-        found = fitted(known, self._capacity)
-        if found is None:
+        demand = fitted(known, self._capacity)
+        if demand is None:
             return False
         before = self.learned(job)
-        self._of_job[job.id] = self._of_label[_label(job)] = float(round(found))
+        self._of_job[job.id] = self._of_label[_label(job)] = float(round(demand))
         limit = 0.01 * self._capacity.capacities[0]
-        return before is None or abs(before - round(found)) > limit
+        return before is None or abs(before - round(demand)) > limit
 
     def forget(self, job: int) -> None:
         """Drop what belongs to a job that has ended; what its name demands stays."""
@@ -157,13 +157,13 @@ class LearnedDemands:
 
     def _processes(self, job: Job) -> dict[int, int]:
         """Number of processes of a job on each of its nodes."""
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         size = self._capacity.processors_per_node
         for first, last in ProcSet.union(job.groups.values()).intervals:
             for node in range(first // size, last // size + 1):
                 count = min(last, (node + 1) * size - 1) - max(first, node * size) + 1
-                found[node] = found.get(node, 0) + count
-        return found
+                counts[node] = counts.get(node, 0) + count
+        return counts
 
 
 def fitted(situations: list[Situation], capacity: SharedCapacity) -> float | None:
@@ -184,13 +184,13 @@ def fitted(situations: list[Situation], capacity: SharedCapacity) -> float | Non
     if grid[0][0] <= tolerance:
         largest = max(demand for error, demand in grid if error <= tolerance)
         return 0.0 if largest <= most / 8 else None
-    found = []
+    minima = []
     for i, (error, demand) in enumerate(grid):
         if error <= min(other for other, _ in grid[max(0, i - 1) : i + 2]):
             refined = _refined(spread, demand, most)
-            found.append((refined, spread(refined)))
-    least = min(error for _, error in found)
-    best, error = min(each for each in found if each[1] <= least + tolerance)
+            minima.append((refined, spread(refined)))
+    least = min(error for _, error in minima)
+    best, error = min(minimum for minimum in minima if minimum[1] <= least + tolerance)
     return best if error <= 0.25 * grid[0][0] else None
 
 

@@ -274,7 +274,7 @@ def fields_at(kind: Any, field: FieldPath) -> tuple[str, ...]:
     own = _type_at(kind, field)
     kinds = get_args(own) if get_origin(own) in (Union, UnionType) else (own,)
     structs = map(_without_annotation, kinds)
-    return tuple(name for each in structs for name in getattr(each, "__struct_fields__", ()))
+    return tuple(name for struct in structs for name in getattr(struct, "__struct_fields__", ()))
 
 
 def _type_at(kind: Any, field: FieldPath) -> Any:

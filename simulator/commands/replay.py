@@ -207,13 +207,13 @@ def _other(journal: Path) -> recorded.RecordedRun:
 
 def _facts(comparison: Comparison, damage: str) -> dict[str, Any]:
     """Result of a replay as plain data."""
-    found = comparison.difference
+    first = comparison.difference
     return {
         "events": comparison.events,
         "decisions": comparison.decisions,
         "resizes": comparison.resizes,
-        "identical": found is None,
-        "difference": None if found is None else {"batch": found.batch, "lines": found.lines},
+        "identical": first is None,
+        "difference": None if first is None else {"batch": first.batch, "lines": first.lines},
         "damage": damage,
     }
 
@@ -246,13 +246,13 @@ def _costs(cost: Costs) -> dict[str, Any]:
 
 def _text(comparison: Comparison, result: dict[str, Any]) -> str:
     """Result as text."""
-    found = comparison.difference
+    first = comparison.difference
     identical = f"{counted(comparison.decisions, 'decision')} identical"
-    if found is None:
+    if first is None:
         resizes = counted(comparison.resizes, "resize")
         lines = [f"{counted(comparison.events, 'event')}, {identical}, {resizes} among them"]
     else:
-        lines = [f"after {identical} the first that is not (batch {found.batch}):", *found.lines]
+        lines = [f"after {identical} the first that is not (batch {first.batch}):", *first.lines]
     columns = [name for name in ("live", "what_if", "predicted") if name in result]
     if not columns:
         return "\n".join(lines)
@@ -277,8 +277,8 @@ def _cost_lines(result: dict[str, Any]) -> list[str]:
     lines = [f"simulated {times}: scenario {result['scenario']}; seconds that the machine takes:"]
     for name, label in _STEPS.items():
         step = cost[name]
-        each = f" + {step['each_s']:.3f} a process" if step["each_s"] else ""
-        lines.append(f"    {label:16}{step['fixed_s']:.3f}{each}")
+        per_process = f" + {step['each_s']:.3f} a process" if step["each_s"] else ""
+        lines.append(f"    {label:16}{step['fixed_s']:.3f}{per_process}")
     if cost["bytes_per_s"] < inf:
         lines.append(f"    {'move':16}{cost['bytes_per_s'] / 1e6:.0f} MB/s")
     for name, spread in result["spread_pct"].items():

@@ -134,8 +134,8 @@ def _written(experiment: Experiment, run: Simulation, options: Mapping[str, Any]
     if options["swf_file"] is not None:
         files[options["swf_file"]] = run.swf()
     if out is not None:
-        found = run.files(result, with_paraver=options["paraver"])
-        files |= {out / name: data for name, data in found.items()}
+        contents = run.files(result, with_paraver=options["paraver"])
+        files |= {out / name: data for name, data in contents.items()}
         if run.trace is not None and run.pool is None and run.centres is None:
             files[out / SCHEDULE] = run.swf()
     replace_all(files)

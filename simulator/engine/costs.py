@@ -162,13 +162,13 @@ class ProcessStarts:
     def up(self, now: float) -> list[Any]:
         """Return the starts that are complete at `next_at`, which is `now`."""
         self._advance(now)
-        found = []
+        starts = []
         self._done_s = max(self._done_s, self._ends[0][0])
         while self._ends and self._ends[0][0] <= self._done_s:
             _, serial, processes = heappop(self._ends)
             self._processes -= processes
-            found.append(self._started[serial])
-        return found
+            starts.append(self._started[serial])
+        return starts
 
     def __bool__(self) -> bool:
         """Whether any processes are starting."""

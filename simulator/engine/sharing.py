@@ -58,6 +58,6 @@ class Sharing(msgspec.Struct, frozen=True):
         rng = np.random.default_rng(self.seed)
         factors = 1 + self.demand_error * rng.uniform(-1, 1, len(demands))
         return [
-            tuple(factor * each for each in demand)
+            tuple(factor * amount for amount in demand)
             for demand, factor in zip(demands, factors.tolist(), strict=True)
         ]

@@ -170,12 +170,12 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         ------
         ConfigError : a field holds an object that no name stands for.
         """
-        found: dict[str, Any] = {"jobs": self.jobs.data()}
+        data: dict[str, Any] = {"jobs": self.jobs.data()}
         for field in msgspec.structs.fields(self):
             value = getattr(self, field.name)
             if field.name != "jobs" and rules.is_set(self, field.name):
-                found[field.name] = _plain(value, field.name)
-        return found
+                data[field.name] = _plain(value, field.name)
+        return data
 
 
 def simulate(jobs: Any, **fields: Any) -> Simulation:

@@ -93,27 +93,27 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         Of several centres: see `simulator.many_centres.schedule.CentresSchedule.numbers`.
         """
         schedule = self.schedule
-        found: dict[str, Any] = {"processors": self.processors}
+        values: dict[str, Any] = {"processors": self.processors}
         if self.centres is not None:
-            return Named(found | self.centres.numbers() | {"moved": self.centres.moved})
+            return Named(values | self.centres.numbers() | {"moved": self.centres.moved})
         if self.window == Window():
             numbers = msgspec.structs.asdict(schedule.metrics(self.tau_s))
         else:
             metrics, left_out = self.window.metrics(schedule, self.tau_s)
             numbers = {"left_out": left_out} | msgspec.structs.asdict(metrics)
-        found |= numbers
+        values |= numbers
         if self.is_trace and self.pool is None:
-            found = {name: value for name, value in found.items() if name not in OF_RESIZABLE}
+            values = {name: value for name, value in values.items() if name not in OF_RESIZABLE}
         if self.window != Window():
-            return Named(found)
+            return Named(values)
         for part in (schedule.fragmentation, schedule.penalties):
             if part is not None:
-                found |= msgspec.structs.asdict(part)
+                values |= msgspec.structs.asdict(part)
         if schedule.dispersal is not None:
-            found |= schedule.dispersal.means()
+            values |= schedule.dispersal.means()
         if self.pool is not None:
-            found |= msgspec.structs.asdict(self.pool.metrics)
-        return Named(found)
+            values |= msgspec.structs.asdict(self.pool.metrics)
+        return Named(values)
 
     @cached_property
     def jobs(self) -> Columns:
@@ -145,7 +145,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     @property
     def tables(self) -> dict[str, Columns]:
         """All tables that have rows, by name: these five, and those of centres and a pool."""
-        found = {
+        all_tables = {
             "jobs": self.jobs,
             "allocations": self.allocations,
             "resizes": self.resizes,
@@ -153,28 +153,28 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             "quotes": self.quotes,
         }
         if self.centres is not None:
-            found["centres"] = tables.centre_columns(self.centres)
+            all_tables["centres"] = tables.centre_columns(self.centres)
         if self.pool is not None:
-            found["pool"] = tables.pool_columns(self.pool)
-        return {name: table for name, table in found.items() if table.rows}
+            all_tables["pool"] = tables.pool_columns(self.pool)
+        return {name: table for name, table in all_tables.items() if table.rows}
 
     @property
     def summary(self) -> dict[str, Any]:
         """Source, metrics, reservations and report on the cleaning, as in metrics.json."""
-        found = {**self.head, **self.metrics}
+        summary = {**self.head, **self.metrics}
         if self.schedule.advance:
-            found["advance_reservations"] = [
+            summary["advance_reservations"] = [
                 {
-                    "name": each.name,
-                    "begin_s": each.begin,
-                    "end_s": each.end,
-                    "processors": str(each.processors),
+                    "name": reservation.name,
+                    "begin_s": reservation.begin,
+                    "end_s": reservation.end,
+                    "processors": str(reservation.processors),
                 }
-                for each in self.schedule.advance
+                for reservation in self.schedule.advance
             ]
         if self.schedule.report is not None:
-            found["report"] = msgspec.structs.asdict(self.schedule.report)
-        return found | ({} if self.pool is None else {"pool": self.site})
+            summary["report"] = msgspec.structs.asdict(self.schedule.report)
+        return summary | ({} if self.pool is None else {"pool": self.site})
 
     @property
     def notes(self) -> list[str]:
@@ -216,19 +216,19 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         """
         schedule = self.schedule
         if self.centres is not None:
-            found = {jobs_csv.NAME: self.centres.jobs_csv()}
+            contents = {jobs_csv.NAME: self.centres.jobs_csv()}
         else:
-            found = {jobs_csv.NAME: jobs_csv.encode(schedule, self.name)}
+            contents = {jobs_csv.NAME: jobs_csv.encode(schedule, self.name)}
         if self.pool is not None:
-            found[ALLOCATIONS] = self.pool.allocations_csv()
+            contents[ALLOCATIONS] = self.pool.allocations_csv()
         if self.quotes.rows:
-            found[QUOTES] = self.quotes.csv()
+            contents[QUOTES] = self.quotes.csv()
         if with_paraver:
             began = 0 if self.trace is None else self.trace.declared("UnixStartTime") or 0
             began += int(schedule.jobs.submitted[0])
-            found |= paraver.encode(JobTable.of(schedule, self.name), schedule.processors, began)
-        found[METRICS] = (json_text(summary or self.summary, indent=2) + "\n").encode()
-        return found
+            contents |= paraver.encode(JobTable.of(schedule, self.name), schedule.processors, began)
+        contents[METRICS] = (json_text(summary or self.summary, indent=2) + "\n").encode()
+        return contents
 
     def swf(self) -> bytes:
         """The trace with the waits, run times and processors of this run.

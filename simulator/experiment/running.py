@@ -115,7 +115,9 @@ def _on_machine(
     engine = Engine(
         core,
         source.submissions,
-        requests=[each.request(float(jobs.submitted[0])) for each in settings.reservations],
+        requests=[
+            reservation.request(float(jobs.submitted[0])) for reservation in settings.reservations
+        ],
         cost=source.cost,
         start_s=source.start_s,
         end_s=source.end_s,
@@ -212,16 +214,16 @@ def _measured(
     settings: Settings, schedule: Schedule, source: Source, core: Core, loss: ExternalLoss | None
 ) -> dict[str, Any]:
     """What neighbours and the places of the jobs amount to, as fields of a schedule."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     network = source.machine.network
     if source.keeps_places and len(core.partitions) == 1:
         lost = 0.0 if loss is None else loss.lost
-        found["fragmentation"] = fragmentation(schedule, lost, source.requested)
+        fields["fragmentation"] = fragmentation(schedule, lost, source.requested)
     if source.keeps_places and network and (settings.dispersal or isinstance(network, Mesh)):
-        found["dispersal"] = _dispersal(schedule, network)
+        fields["dispersal"] = _dispersal(schedule, network)
     if source.sharing is not None:
-        found["penalties"] = penalties(schedule)
-    return found
+        fields["penalties"] = penalties(schedule)
+    return fields
 
 
 def _dispersal(schedule: Schedule, network: Network) -> Dispersal:

@@ -228,7 +228,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         if given is None:
             return []
         if isinstance(given, Sequence) and not isinstance(given, str):
-            if all(isinstance(each, PlannedReservation) for each in given):
+            if all(isinstance(reservation, PlannedReservation) for reservation in given):
                 return list(given)
             given = {"reservations": list(given)}
         return advance_reservations.described(_tree(given, "advance_reservations"))

@@ -57,8 +57,8 @@ class SweepTable(Columns):
         groups = self._groups(names)
         for key in product(*map(self._values, names)):
             values = self[metric][groups.get(key, [])]
-            found = mean_interval([value for value in values.tolist() if np.isfinite(value)])
-            rows.append((*key, found.mean, found.low, found.high, found.n))
+            interval = mean_interval([value for value in values.tolist() if np.isfinite(value)])
+            rows.append((*key, interval.mean, interval.low, interval.high, interval.n))
         return of_rows((*names, metric, "low", "high", "n"), rows)
 
     def compare(self, metric: str, axis: str, baseline: object) -> Columns:
@@ -94,10 +94,10 @@ class SweepTable(Columns):
                 if value in mine and baseline in mine:
                     pairs.append((mine[value], mine[baseline]))
             pairs = [pair for pair in pairs if np.isfinite(pair).all()]
-            found = mean_interval([one - other for one, other in pairs])
+            interval = mean_interval([one - other for one, other in pairs])
             whole = sum(other for _, other in pairs)
             ratio = sum(one for one, _ in pairs) / whole if whole else float("nan")
-            rows.append((value, found.mean, found.low, found.high, ratio, found.n))
+            rows.append((value, interval.mean, interval.low, interval.high, ratio, interval.n))
         return of_rows((axis, "difference", "low", "high", "ratio", "n"), rows)
 
     def _check(self, names: Iterable[str], metric: str) -> None:

@@ -215,13 +215,13 @@ def quote_columns(schedule: Schedule, quoted: Sequence[QuotedStart]) -> Columns:
     """
     names = job_names(schedule)
     columns = Columns(
-        job=np.array([names[each.job - 1] for each in quoted], np.str_),
-        row=np.array([each.job - 1 for each in quoted], np.int64),
-        expected_start_s=np.array([each.start_s for each in quoted], np.float64),
+        job=np.array([names[quote.job - 1] for quote in quoted], np.str_),
+        row=np.array([quote.job - 1 for quote in quoted], np.int64),
+        expected_start_s=np.array([quote.start_s for quote in quoted], np.float64),
     )
     for prefix, spreads in (
-        ("", [each.spread for each in quoted]),
-        ("raw_", [each.raw for each in quoted]),
+        ("", [quote.spread for quote in quoted]),
+        ("raw_", [quote.raw for quote in quoted]),
     ):
         for name in ("p10", "p50", "p90"):
             times = [getattr(spread, name) for spread in spreads if spread is not None]
@@ -241,14 +241,17 @@ def centre_quote_columns(ran: CentresSchedule) -> Columns:
     return Columns(
         job=np.array([names[number - 1] for number, _ in quoted], np.str_),
         row=np.array([number - 1 for number, _ in quoted], np.int64),
-        wait_s=np.array([each.wait_s for _, each in quoted], np.float64),
-        run_s=np.array([each.run_s for _, each in quoted], np.float64),
+        wait_s=np.array([quote.wait_s for _, quote in quoted], np.float64),
+        run_s=np.array([quote.run_s for _, quote in quoted], np.float64),
     )
 
 
 def reservation_columns(schedule: Schedule) -> Columns:
     """One row for each advance reservation that was granted."""
-    rows = [(each.name, each.begin, each.end, str(each.processors)) for each in schedule.advance]
+    rows = [
+        (reservation.name, reservation.begin, reservation.end, str(reservation.processors))
+        for reservation in schedule.advance
+    ]
     return of_rows(("name", "begin_s", "end_s", "numbers"), rows)
 
 

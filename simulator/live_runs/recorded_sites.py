@@ -97,18 +97,18 @@ def read_run(
     ------
     ReshapeError : there is no journal, or a job is resizable, was started twice or has not ended.
     """
-    centres, found = [], []
+    centres, recorded = [], []
     for site in sites.sites:
         copied = folder / f"{site.name}.db"
         with reading(copied if copied.exists() else site.service) as journal:
             centres.append(_centre(site, journal))
-            found += [(site, job) for job in journal.recorded_jobs() if _ran(site, job)]
-    if not found:
+            recorded += [(site, job) for job in journal.recorded_jobs() if _ran(site, job)]
+    if not recorded:
         raise ReshapeError(f"the journals of the sites in {folder} have no job that ran")
-    found.sort(key=lambda pair: pair[1].submitted_at)
-    times = [min(job.submitted_at, asked.get((s.name, job.id), inf)) for s, job in found]
+    recorded.sort(key=lambda pair: pair[1].submitted_at)
+    times = [min(job.submitted_at, asked.get((s.name, job.id), inf)) for s, job in recorded]
     first, jobs = min(times), []
-    for (site, job), asked_at in zip(found, times, strict=True):
+    for (site, job), asked_at in zip(recorded, times, strict=True):
         spec = msgspec.structs.replace(job.spec, walltime_s=job.spec.walltime_s / site.cpu_factor)
         run_s = ((job.ended_at or 0.0) - (job.started_at or 0.0)) / site.cpu_factor
         at_s = job.submitted_at - first
@@ -218,4 +218,4 @@ def _ran(site: SiteDescription, job: Job) -> bool:
 
 def asked_times(choices: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
     """Read the times of questions from the contents of the choices.json of a demonstration."""
-    return {(each["site"], each["job"]): each["asked_at"] for each in choices}
+    return {(choice["site"], choice["job"]): choice["asked_at"] for choice in choices}

@@ -36,44 +36,44 @@ def replay_sites(folder: Path, sites: Path, metric: str, *, as_json: bool) -> in
         asked = asked_times(msgspec.json.decode(file.read_bytes())) if file.exists() else {}
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise ReshapeError(f"{file} is damaged: {error!r}") from None
-    found = compare_choices(read_run(read_sites(sites), folder, asked), metric)
-    same = sum(each.is_same for each in found)
+    compared = compare_choices(read_run(read_sites(sites), folder, asked), metric)
+    same = sum(choice.is_same for choice in compared)
     if as_json:
-        click.echo(msgspec.json.encode(_data(metric, same, found)))
+        click.echo(msgspec.json.encode(_data(metric, same, compared)))
     else:
-        click.echo(render(_table(found)))
-        click.echo(f"{same} of {counted(len(found), 'choice')} by {metric} are the same")
-    return int(same < len(found))
+        click.echo(render(_table(compared)))
+        click.echo(f"{same} of {counted(len(compared), 'choice')} by {metric} are the same")
+    return int(same < len(compared))
 
 
 def _data(metric: str, same: int, found: list[ComparedChoice]) -> dict[str, object]:
     choices = [
         {
-            "live": each.live,
-            "at_s": each.at_s,
-            "processors": each.processors,
-            "simulated": each.simulated,
-            "same": each.is_same,
-            "waits_s": {n: None if wait == inf else wait for n, wait in each.waits_s.items()},
+            "live": choice.live,
+            "at_s": choice.at_s,
+            "processors": choice.processors,
+            "simulated": choice.simulated,
+            "same": choice.is_same,
+            "waits_s": {n: None if wait == inf else wait for n, wait in choice.waits_s.items()},
         }
-        for each in found
+        for choice in found
     ]
     return {"metric": metric, "jobs": len(found), "same": same, "choices": choices}
 
 
 def _table(found: list[ComparedChoice]) -> Table:
-    names = list(dict.fromkeys(name for each in found for name in each.waits_s))
+    names = list(dict.fromkeys(name for choice in found for name in choice.waits_s))
     rows = []
-    for each in found:
-        waits = [each.waits_s.get(name) for name in names]
+    for choice in found:
+        waits = [choice.waits_s.get(name) for name in names]
         rows.append(
             (
-                each.live,
-                f"{each.at_s:.2f}",
-                str(each.processors),
+                choice.live,
+                f"{choice.at_s:.2f}",
+                str(choice.processors),
                 *("-" if wait is None else f"{wait:.1f}" for wait in waits),
-                each.simulated,
-                "yes" if each.is_same else "NO",
+                choice.simulated,
+                "yes" if choice.is_same else "NO",
             )
         )
     head = (

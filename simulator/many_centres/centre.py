@@ -134,8 +134,8 @@ class Centre:
         now = self._clock()
         if self._forecast is None or self._forecast_at != now or self._forecast[0] is not request:
             state = replace(RecordedState.of_core(self.core), now=now)
-            found = forecast(state, [self._asked(request)], only=state.last + 1).submitted()
-            self._forecast, self._forecast_at = (request, found), now
+            answer = forecast(state, [self._asked(request)], only=state.last + 1).submitted()
+            self._forecast, self._forecast_at = (request, answer), now
         return self._forecast[1]
 
     def spec(self, request: SiteRequest) -> JobSpec:

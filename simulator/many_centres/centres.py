@@ -101,8 +101,8 @@ class Centres:
         self.now = -inf
         self.quotes: dict[int, Quoted] | None = {} if keep_quotes else None
         self.centres = [
-            Centre(each, self._present, scale_estimates=scale_estimates, resizable=resizable)
-            for each in descriptions
+            Centre(description, self._present, scale_estimates=scale_estimates, resizable=resizable)
+            for description in descriptions
         ]
         self.machine = CentresMachine(self.centres)
         self.ran_at: dict[int, int] = {}
@@ -293,11 +293,11 @@ class Centres:
             return next((c for c in free if c.wait_s(request) == 0.0), None)
         present_s = centre.wait_of(request.job)
         present = Expectation(present_s, present_s + run_s(request, centre))
-        found = []
+        expectations = []
         for other in others:
             wait_s = other.wait_s(request)
-            found.append(Expectation(wait_s, wait_s + run_s(request, other)))
-        best = rules.rules.choice(present, found)
+            expectations.append(Expectation(wait_s, wait_s + run_s(request, other)))
+        best = rules.rules.choice(present, expectations)
         return None if best is None else others[best]
 
     def _move(self, number: int, centre: Centre, to: Centre, orders: list[Order]) -> None:

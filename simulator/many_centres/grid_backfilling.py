@@ -118,8 +118,8 @@ class GridBackfilling:
     """
 
     def __init__(self, descriptions: Sequence[CentreDescription], scenario: Scenario) -> None:
-        self._firsts = (0, *accumulate(each.processors for each in descriptions))
-        self._factors = [each.cpu_factor for each in descriptions]
+        self._firsts = (0, *accumulate(description.processors for description in descriptions))
+        self._factors = [description.cpu_factor for description in descriptions]
         self.cpu_factors: dict[int, float] = {}
         self.core = simulated_core(
             msgspec.structs.replace(
@@ -127,7 +127,7 @@ class GridBackfilling:
                 selection=WithinCentre(self._firsts),
                 estimates=OnFactorOne(scenario.estimates, self.cpu_factors),
             ),
-            Machine([(each.name, each.processors) for each in descriptions]),
+            Machine([(description.name, description.processors) for description in descriptions]),
             kill_at_walltime=False,
             keep_ended=False,
         )

@@ -115,6 +115,7 @@ def with_estimates(
     """Centres and rules of which each core has these estimates, that of Grid-Backfilling too."""
     replaced = msgspec.structs.replace
     changed = [
-        replaced(each, scenario=replaced(each.scenario, estimates=estimates)) for each in centres
+        replaced(centre, scenario=replaced(centre.scenario, estimates=estimates))
+        for centre in centres
     ]
     return changed, replaced(rules, grid=replaced(rules.grid, estimates=estimates))

@@ -88,25 +88,25 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         jobs : (n,) bool, the jobs to which means and percentiles refer; None: all that ended.
         """
         chosen = self.ran if jobs is None else jobs & self.ran
-        found: dict[str, Any] = {"jobs": int(chosen.sum()), "unstarted": int((~self.ran).sum())}
+        numbers: dict[str, Any] = {"jobs": int(chosen.sum()), "unstarted": int((~self.ran).sum())}
         for name, values in (
             ("bounded_slowdown", self.bounded_slowdown),
             ("slowdown", self.slowdown),
             ("wait_s", self.schedule.wait),
         ):
-            found |= _spread(name, values[chosen])
+            numbers |= _spread(name, values[chosen])
         indices = self.ran_at[chosen]
-        found["jobs_by_centre"] = {
+        numbers["jobs_by_centre"] = {
             centre.name: int((indices == i).sum()) for i, centre in enumerate(self.centres)
         }
         cost = self.cost[chosen]
-        found["cost"] = float(cost.sum())
-        found["p95_job_cost"] = float(np.percentile(cost, 95)) if len(cost) else None
+        numbers["cost"] = float(cost.sum())
+        numbers["p95_job_cost"] = float(np.percentile(cost, 95)) if len(cost) else None
         limits = np.array(self.max_costs)[chosen]
         limited = np.isfinite(limits)
         within = cost[limited] <= limits[limited] * (1 + 1e-12)
-        found["within_cost_limit_pct"] = 100.0 * float(within.mean()) if limited.any() else None
-        return found | self._use()
+        numbers["within_cost_limit_pct"] = 100.0 * float(within.mean()) if limited.any() else None
+        return numbers | self._use()
 
     def of_origin(self, name: str) -> Bools:
         """Whether each job has this home centre, (n,) bool."""
@@ -114,16 +114,16 @@ class CentresSchedule(msgspec.Struct, frozen=True):
 
     def by_centre(self) -> dict[str, Schedule]:
         """Schedule of each centre, by name, in which only the jobs that ran there have started."""
-        found = {}
+        schedules = {}
         for i, centre in enumerate(self.centres):
             here = self.ran_at == i
-            found[centre.name] = msgspec.structs.replace(
+            schedules[centre.name] = msgspec.structs.replace(
                 self.schedule,
                 processors=centre.processors,
                 started=np.where(here, self.schedule.started, np.nan),
                 ended=np.where(here, self.schedule.ended, np.nan),
             )
-        return found
+        return schedules
 
     def queues(self, every_s: float) -> dict[str, list[int]]:
         """Number of queued jobs of each centre over time, by name.
@@ -133,14 +133,14 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         every_s : seconds between two values; the first is at the first submission.
         """
         times = self.times(every_s)
-        found: dict[str, list[int]] = {}
+        queues: dict[str, list[int]] = {}
         for i, centre in enumerate(self.centres):
             here = self.ran_at == i
             came = np.sort(self.schedule.jobs.submitted[here])
             left = np.sort(self.schedule.started[here])
             waiting = np.searchsorted(came, times, "right") - np.searchsorted(left, times, "right")
-            found[centre.name] = waiting.tolist()
-        return found
+            queues[centre.name] = waiting.tolist()
+        return queues
 
     def times(self, every_s: float) -> Floats:
         """Times of `queues`, (m,) float64, seconds."""

@@ -119,13 +119,13 @@ class PooledSite:
                 orders += self._end(number, now, "expired")
         while True:
             steps = self._pool.consider(self._partition, now, closing=self._is_closing)
-            for each in steps.submitted:
-                self._pool.queued(each.number, str(each.number))
-                heappush(self._happenings, (now + self._wait_s(), False, each.number))
-            for each in steps.cancelled:
-                orders += self._end(each.number, now, "cancelled")
-            for each in steps.released:
-                orders += self._end(each.number, now, "released")
+            for allocation in steps.submitted:
+                self._pool.queued(allocation.number, str(allocation.number))
+                heappush(self._happenings, (now + self._wait_s(), False, allocation.number))
+            for allocation in steps.cancelled:
+                orders += self._end(allocation.number, now, "cancelled")
+            for allocation in steps.released:
+                orders += self._end(allocation.number, now, "released")
             started = self._start_allocations(now)
             if started:
                 orders += self._core.handle(started)
@@ -154,14 +154,16 @@ class PooledSite:
         pool, processors = self._pool, self._pool.options.processors
         while self._happenings and self._happenings[0][0] <= now and not self._happenings[0][1]:
             _, _, number = heappop(self._happenings)
-            each = pool.record.allocations.get(number)
-            if each is None or each.state is not AllocationState.QUEUED:
+            allocation = pool.record.allocations.get(number)
+            if allocation is None or allocation.state is not AllocationState.QUEUED:
                 continue  # it was cancelled
             ends_at = now + pool.options.time_limit_s
             pool.granted(number, now, ends_at)
             pool.joined(number)
             heappush(self._happenings, (ends_at, True, number))
-            events += [NodeJoined(now, name, processors, until=ends_at) for name in each.nodes]
+            events += [
+                NodeJoined(now, name, processors, until=ends_at) for name in allocation.nodes
+            ]
         return events
 
     def _due_ends(self, now: float) -> list[int]:
@@ -175,12 +177,12 @@ class PooledSite:
 
     def _end(self, number: int, now: float, ending: Ending) -> list[Order]:
         """End an allocation; return the orders that follow from the loss of its nodes."""
-        each = self._pool.ended(number, now)
+        allocation = self._pool.ended(number, now)
         orders: list[Order] = []
-        if each.granted_at is not None:
-            orders = self._core.handle([NodeLost(now, name) for name in each.nodes])
-        self.ended.append(self._account(each, now, ending, orders))
-        failed = list(self._failed_expansions(each, now))
+        if allocation.granted_at is not None:
+            orders = self._core.handle([NodeLost(now, name) for name in allocation.nodes])
+        self.ended.append(self._account(allocation, now, ending, orders))
+        failed = list(self._failed_expansions(allocation, now))
         return orders + self._core.handle(failed) if failed else orders
 
     def _failed_expansions(self, each: PoolAllocation, now: float) -> Iterator[Event]:

@@ -82,8 +82,8 @@ class PoolRun(msgspec.Struct, frozen=True):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(EndedAllocation.__struct_fields__)
-        for each in self.allocations:
-            values = msgspec.structs.asdict(each) | {"names": " ".join(each.names)}
+        for allocation in self.allocations:
+            values = msgspec.structs.asdict(allocation) | {"names": " ".join(allocation.names)}
             writer.writerow("" if value is None else value for value in values.values())
         return text.getvalue().encode()
 
@@ -147,22 +147,26 @@ def pool_metrics(
     paused: str,
 ) -> PoolMetrics:
     """Compute what a pool cost from its allocations and the schedule of the jobs."""
-    granted = [each for each in ended if each.granted_at is not None]
-    node_s = sum(each.node_s for each in granted)
-    endings = [each.ending for each in ended]
-    waits = [each.granted_at - each.submitted_at for each in granted if each.granted_at is not None]
+    granted = [allocation for allocation in ended if allocation.granted_at is not None]
+    node_s = sum(allocation.node_s for allocation in granted)
+    endings = [allocation.ending for allocation in ended]
+    waits = [
+        allocation.granted_at - allocation.submitted_at
+        for allocation in granted
+        if allocation.granted_at is not None
+    ]
     return PoolMetrics(
         allocations=len(ended),
         cancelled=endings.count("cancelled"),
         released=endings.count("released"),
         expired=endings.count("expired"),
-        unused_allocations=sum(not each.used for each in granted),
+        unused_allocations=sum(not allocation.used for allocation in granted),
         node_hours=node_s / 3600.0,
         used_share=schedule.all_held_s / (node_s * options.processors) if node_s else nan,
         most_nodes=_most_nodes(granted),
         mean_allocation_wait_s=sum(waits) / len(waits) if waits else nan,
-        jobs_lost=sum(each.jobs_lost for each in ended),
-        jobs_lost_processor_s=sum(each.lost_processor_s for each in ended),
+        jobs_lost=sum(allocation.jobs_lost for allocation in ended),
+        jobs_lost_processor_s=sum(allocation.lost_processor_s for allocation in ended),
         too_long=too_long,
         paused=paused,
     )
@@ -170,8 +174,8 @@ def pool_metrics(
 
 def _most_nodes(granted: list[EndedAllocation]) -> int:
     """Largest number of nodes held at a time; what ends at an instant ends before what begins."""
-    changes = [(each.ended_at, -each.nodes) for each in granted]
-    changes += [(each.granted_at or 0.0, each.nodes) for each in granted]
+    changes = [(allocation.ended_at, -allocation.nodes) for allocation in granted]
+    changes += [(allocation.granted_at or 0.0, allocation.nodes) for allocation in granted]
     held = most = 0
     for _, nodes in sorted(changes):
         held += nodes

@@ -96,9 +96,9 @@ def play(predictor: Predictor, jobs: TraceJobs, waits_s: Floats) -> PlayedTrace:
         job = Job(i + 1, specs[i], at)
         predictor.submitted(job)
         predicted[i] = predictor.predict(job)
-        found = predictor.quantiles(job, predictor.INTERVAL)
-        if found is not None:
-            quantiles[i] = found
+        interval = predictor.quantiles(job, predictor.INTERVAL)
+        if interval is not None:
+            quantiles[i] = interval
         heappush(changes, (at + wait_s, job.id, False, job))
     return PlayedTrace(np.array(run_times), predicted, quantiles)
 

@@ -158,7 +158,7 @@ class FakePredictor(msgspec.Struct, frozen=True):
         """
         run, sizes, area = self.run_s, self.processors, self.run_s * self.processors
         bounds = self.bounds
-        found: dict[str, Bools] = {
+        members: dict[str, Bools] = {
             "high-processors": sizes > bounds.processors.upper,
             "low-processors": sizes < bounds.processors.lower,
             "large": run > bounds.run.upper,
@@ -169,10 +169,10 @@ class FakePredictor(msgspec.Struct, frozen=True):
             "not-small": (run > bounds.run.lower) | (sizes > bounds.processors.lower),
             "pure-equal": np.zeros(len(run), np.bool_),
         }
-        found["low-processors-and-short"] = found["short"] & found["low-processors"]
-        if category not in found:
-            raise ValueError(f"must be one of {', '.join(found)}, got {category!r}")
-        return found[category]
+        members["low-processors-and-short"] = members["short"] & members["low-processors"]
+        if category not in members:
+            raise ValueError(f"must be one of {', '.join(members)}, got {category!r}")
+        return members[category]
 
     def _often_executed(self) -> Bools:
         known, of_job, counts = np.unique(self.executables, return_inverse=True, return_counts=True)

@@ -69,12 +69,14 @@ class Dispersal(msgspec.Struct, frozen=True):
             if not kept:
                 pairs.append((np.nan, np.nan))
                 continue
-            each = [
+            dispersals = [
                 (mean_distance(network, held), extent(network, held)) if held else (0.0, 0)
                 for _, held in kept
             ]
             weights = spans if spans.sum() > 0 else np.array([bool(held) for _, held in kept])
-            pairs.append(tuple(np.average(np.array(each, np.float64), axis=0, weights=weights)))
+            pairs.append(
+                tuple(np.average(np.array(dispersals, np.float64), axis=0, weights=weights))
+            )
         table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
         return cls(table[:, 0], table[:, 1])
 

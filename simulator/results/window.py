@@ -61,7 +61,7 @@ class Window(msgspec.Struct, frozen=True):
         counted = inside & ~np.isnan(schedule.ended)
         redirected = [run for run in schedule.redirected if counted[run[0] - 1]]
         sizes = schedule.sizes or {}
-        found = metrics_of(
+        metrics = metrics_of(
             submitted[counted],
             schedule.started[counted],
             schedule.ended[counted],
@@ -78,7 +78,7 @@ class Window(msgspec.Struct, frozen=True):
             sizes=[held for job, held in sizes.items() if counted[job - 1]],
         )
         used = _held_s(schedule, begin, end) / (schedule.processors * (end - begin))
-        return msgspec.structs.replace(found, utilization=used), int((~inside).sum())
+        return msgspec.structs.replace(metrics, utilization=used), int((~inside).sum())
 
 
 def _held_s(schedule: Schedule, begin: float, end: float) -> float:

@@ -47,15 +47,15 @@ def requests(texts: Iterable[str]) -> list[Statistic]:
     ConfigError : a text has another form, a name is unknown, an own class cannot be imported, or
         the estimator does not apply to the variable.
     """
-    found = []
+    asked = []
     for text in texts:
         variable, equals, names = text.partition("=")
         if not (variable and equals and names):
             raise ConfigError(f"statistic {text!r}: write VARIABLE=ESTIMATOR, as in wait_s=p95")
-        found += [Statistic(variable, name.strip()) for name in names.split(",")]
-    for request in found:
+        asked += [Statistic(variable, name.strip()) for name in names.split(",")]
+    for request in asked:
         _check(request)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(asked))
 
 
 def estimate(asked: Iterable[Statistic], jobs: JobValues, samples: Samples) -> dict[str, Any]:
@@ -66,14 +66,14 @@ def estimate(asked: Iterable[Statistic], jobs: JobValues, samples: Samples) -> d
     variable -> estimator -> value: a number, a mapping of numbers (percentiles, by name), or None
     where there are no values.
     """
-    found: dict[str, Any] = {}
+    statistics: dict[str, Any] = {}
     for request in asked:
         variable, estimator = request
         values = _values(variable, jobs, samples)
         by = estimator.removeprefix(SUM_BY) if estimator.startswith(SUM_BY) else None
         names = None if by is None else _values(by, jobs, samples)
-        found.setdefault(variable, {})[estimator] = _estimate(estimator, values, names)
-    return found
+        statistics.setdefault(variable, {})[estimator] = _estimate(estimator, values, names)
+    return statistics
 
 
 def collected(jobs: JobValues, texts: Iterable[str]) -> dict[str, float | None]:
@@ -91,13 +91,13 @@ def flat(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
     A member of a mapping has its name behind it, as in ``wait_s=percentiles:p10``.
     """
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for variable, estimators in statistics.items():
         for estimator, value in estimators.items():
             name = str(Statistic(variable, estimator))
             members = value if isinstance(value, Mapping) else {"": value}
-            found |= {f"{name}:{key}" if key else name: v for key, v in members.items()}
-    return found
+            numbers |= {f"{name}:{key}" if key else name: v for key, v in members.items()}
+    return numbers
 
 
 def jobs_csv(jobs: JobValues) -> bytes:

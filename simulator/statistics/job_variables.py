@@ -103,14 +103,14 @@ class JobValues:
     @property
     def backfilled(self) -> NDArray[np.bool_]:
         """Whether the job started while one submitted to its centre before it waited."""
-        found = np.zeros(len(self), np.bool_)
+        backfilled = np.zeros(len(self), np.bool_)
         centres = self._names.get("centre", np.zeros(len(self)))
         for centre in np.unique(centres):
             here = np.flatnonzero(centres == centre)
             started = self.started[here]
             latest = np.maximum.accumulate(np.concatenate([[-np.inf], started[:-1]]))
-            found[here] = latest > started
-        return found
+            backfilled[here] = latest > started
+        return backfilled
 
     def cost(self, seconds: Floats) -> Floats:
         """Price of the processors of each job for a time."""

@@ -28,9 +28,9 @@ def means(rows: Sequence[Row], out: Path | None) -> Report:
     data, lines = [], []
     for group in groups.values():
         point = {name: group[0].parameters.get(name) for name in varied}
-        found = {name: mean_interval(_values(group, name)) for name in numbers}
-        data.append({"parameters": point, "results": found})
-        lines.append([*map(text, point.values()), *map(shown, found.values())])
+        intervals = {name: mean_interval(_values(group, name)) for name in numbers}
+        data.append({"parameters": point, "results": intervals})
+        lines.append([*map(text, point.values()), *map(shown, intervals.values())])
     table = Table([*varied, *numbers], lines, left=frozenset(varied))
     result = msgspec.to_builtins({"runs": len(rows), "means": data})
     return Report(render(table), result)

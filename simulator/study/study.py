@@ -185,11 +185,11 @@ def function(target: str, folder: str) -> Callable[..., Any]:
             f"{target!r} cannot be imported: {type(error).__name__}: {error}; the module must be"
             f" installed, or a file in {folder}"
         ) from error
-    found = getattr(module, name, None)
-    if not callable(found):
+    attribute = getattr(module, name, None)
+    if not callable(attribute):
         names = [known for known, thing in vars(module).items() if callable(thing)]
         raise ReshapeError(f"module {module_name!r} has no function {name!r}{nearest(name, names)}")
-    return found  # type: ignore[no-any-return]
+    return attribute  # type: ignore[no-any-return]
 
 
 def trace_path(parameters: Mapping[str, Any], name: str) -> Path:

@@ -103,8 +103,8 @@ class CleaningReport(msgspec.Struct, frozen=True):
             for name, words in _WORDS.items()
             if getattr(self, name)
         ]
-        found = f"{counted(self.jobs, 'job')}: " + (", ".join(irregular) or "nothing odd")
-        return f"{found}; {grouped(self.kept)} kept"
+        summary = f"{counted(self.jobs, 'job')}: " + (", ".join(irregular) or "nothing odd")
+        return f"{summary}; {grouped(self.kept)} kept"
 
 
 _WORDS = {
@@ -210,9 +210,9 @@ class TraceJobs(msgspec.Struct, frozen=True):
             processors: int, estimate: float, user: int, priority: float, *amounts: int
         ) -> JobSpec:
             name = str(user) if user >= 0 else ""
-            found = [*zip((*self.names, *self.shared_names), amounts, strict=True)]
-            resources = {n: a for n, a in found[:further] if a}
-            shared = {n: a for n, a in found[further:] if a}
+            named_amounts = [*zip((*self.names, *self.shared_names), amounts, strict=True)]
+            resources = {n: a for n, a in named_amounts[:further] if a}
+            shared = {n: a for n, a in named_amounts[further:] if a}
             return JobSpec(
                 processors,
                 estimate,
@@ -270,7 +270,7 @@ def normalise(
     requested, most, too_long = _limited(column["requested_time"], processors, partitions)
     names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
     shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
-    found = {
+    irregular = {
         "without_time": column["submit"] < 0,
         "without_size": sizes < 1,
         "without_run": run <= 0,
@@ -281,10 +281,10 @@ def normalise(
         "duplicates": _repeated(trace.columns["job"]),
     }
     for name in ("larger", "duplicates"):
-        if getattr(rules, name) == "error" and found[name].any():
-            line = int(np.argmax(found[name]))
+        if getattr(rules, name) == "error" and irregular[name].any():
+            line = int(np.argmax(irregular[name]))
             _refuse(trace, name, line, sizes, int(most[line]), too_long=bool(too_long[line]))
-    lines = _some(_ordered(_kept(found, rules), column, rules), trace, processors)
+    lines = _some(_ordered(_kept(irregular, rules), column, rules), trace, processors)
     run, estimate = _times(requested[lines], run[lines], rules)
     jobs = TraceJobs(
         lines=lines,
@@ -295,7 +295,7 @@ def normalise(
         processors=np.minimum(sizes, most)[lines].astype(np.int64),
         users=column["user"][lines].astype(np.int64),
         priorities=column["queue"][lines] * (rules.priority == "queue"),
-        cut=found["overrun"][lines] & (rules.overrun == "cut"),
+        cut=irregular["overrun"][lines] & (rules.overrun == "cut"),
         resources=np.minimum(resources[lines], capacities),
         names=names,
         shared=shared[lines],
@@ -304,7 +304,7 @@ def normalise(
         partition=np.zeros(0, np.int64) if partitions is None else partitions.index[lines],
         partitions=() if partitions is None else partitions.names,
     )
-    return jobs, _report(trace, found, len(lines))
+    return jobs, _report(trace, irregular, len(lines))
 
 
 def _some(lines: Ints, trace: Trace, processors: int) -> Ints:

@@ -64,8 +64,8 @@ class TracePartitions(msgspec.Struct, frozen=True):
             names,
             index,
             _column((limits.largest(name) for name in names), index),
-            _column((each.max_walltime_s or inf for each in own), index),
-            _column((each.default_walltime_s or -1 for each in own), index),
+            _column((partition.max_walltime_s or inf for partition in own), index),
+            _column((partition.default_walltime_s or -1 for partition in own), index),
         )
 
 

@@ -121,8 +121,8 @@ class Trace(msgspec.Struct):
 
     def _named(self, kind: str) -> dict[str, int]:
         for line in self.header:
-            found, amounts_of = _extension(line)
-            if found == kind and amounts_of:
+            line_kind, amounts_of = _extension(line)
+            if line_kind == kind and amounts_of:
                 return amounts_of
         return {}
 
@@ -298,13 +298,13 @@ class _Reader:
             self.oddities.comments_inside += 1
             return
         try:
-            kind, found = _extension(text)
+            kind, columns = _extension(text)
         except ValueError as error:
             raise TraceError(f"{self.path}:{number}: {error}") from None
-        if found and not any(name.startswith(kind) for name in self.names):
+        if columns and not any(name.startswith(kind) for name in self.names):
             width = len(self.names)
-            self.wanted = [*self.wanted, *range(width, width + len(found))]
-            self.names += [kind + name for name in found]
+            self.wanted = [*self.wanted, *range(width, width + len(columns))]
+            self.names += [kind + name for name in columns]
 
     def _add(self, rows: list[list[float]]) -> None:
         if rows:

@@ -116,44 +116,44 @@ def described(tree: Located) -> list[PlannedReservation]:
     ------
     ConfigError : see `read`.
     """
-    found: list[PlannedReservation] = []
+    reservations: list[PlannedReservation] = []
     owner: dict[int, str] = {}
-    for i, each in enumerate(tree.convert(ReservationsFields).reservations):
+    for i, fields in enumerate(tree.convert(ReservationsFields).reservations):
         above = ("reservations", i)
-        if any(each.name == other.name for other in found):
-            tree.fail((*above, "name"), f"two reservations are named {each.name!r}; rename one")
+        if any(fields.name == other.name for other in reservations):
+            tree.fail((*above, "name"), f"two reservations are named {fields.name!r}; rename one")
         for name in ("start", "requested"):
-            value = getattr(each, name)
+            value = getattr(fields, name)
             if value is not None and not isfinite(value):
                 tree.fail((*above, name), f"must be a finite number, got {value}")
         try:
-            duration_s = seconds_of(each.duration)
+            duration_s = seconds_of(fields.duration)
         except ValueError as error:
             tree.fail((*above, "duration"), str(error))
         try:
-            jobs = ProcSet.parse(str(each.jobs))
+            jobs = ProcSet.parse(str(fields.jobs))
         except ValueError as error:
             tree.fail((*above, "jobs"), str(error))
         for job in jobs:
-            other = owner.setdefault(job, each.name)
-            if other != each.name:
+            other = owner.setdefault(job, fields.name)
+            if other != fields.name:
                 tree.fail((*above, "jobs"), f"job {job} is in reservation {other}, too")
         planned = PlannedReservation(
-            each.name,
-            each.start,
+            fields.name,
+            fields.start,
             duration_s,
-            each.processors,
-            each.nodes,
-            each.requested,
+            fields.processors,
+            fields.nodes,
+            fields.requested,
             jobs,
-            tuple(map(str, each.users)),
+            tuple(map(str, fields.users)),
         )
         try:
-            planned.request(each.start)
+            planned.request(fields.start)
         except ValueError as error:
             tree.fail(above, str(error))
-        found.append(planned)
-    return found
+        reservations.append(planned)
+    return reservations
 
 
 class ReservedJobs:
@@ -202,7 +202,7 @@ def in_trace(
     per_node : processors of a node.
     """
     names = _names(jobs.numbers.tolist(), planned)
-    if any(each.users for each in planned):
+    if any(reservation.users for reservation in planned):
         names |= _by_user(jobs.submit_times(), jobs.specs(), planned, per_node, names)
     return ReservedJobs(jobs, names)
 
@@ -229,8 +229,8 @@ def in_list(
 
 def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dict[int, str]:
     """Name of the reservation of each job that has one, by its index from 0."""
-    owner = {job: each.name for each in planned for job in each.jobs}
-    found = {index: owner[number] for index, number in enumerate(numbers) if number in owner}
+    owner = {job: reservation.name for reservation in planned for job in reservation.jobs}
+    names = {index: owner[number] for index, number in enumerate(numbers) if number in owner}
     missing = owner.keys() - set(numbers)
     if missing:
         job = min(missing)
@@ -238,7 +238,7 @@ def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dic
             f"reservation {owner[job]} lists job {job}, which is not simulated: leave it out",
             field="jobs",
         )
-    return found
+    return names
 
 
 def _by_user(
@@ -254,15 +254,15 @@ def _by_user(
     ----------
     listed : jobs that a reservation lists by number.
     """
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for index, (at, spec) in enumerate(zip(times, specs, strict=True)):
         if index in listed:
             continue
-        for each in planned:
-            if each.takes(at, spec, per_node):
-                found[index] = each.name
+        for reservation in planned:
+            if reservation.takes(at, spec, per_node):
+                names[index] = reservation.name
                 break
-    return found
+    return names
 
 
 def granted(answers: Sequence[Reserve | Refuse]) -> tuple[Reserve, ...]:

@@ -121,13 +121,13 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         a = 1 + p * different**q
         x = np.arange(1, different - HEAD + 1) / max(1, different - HEAD)
         minutes = np.rint(self.longest_s / MINUTE_S * (a - 1) * x / (a - x)).astype(int)
-        found: dict[int, None] = {}
+        times: dict[int, None] = {}
         for time in (MINUTE_S * minutes).tolist():
             for moved in (time + aside for aside in ASIDE):
-                if 0 < moved < self.longest_s and moved not in found and moved not in taken:
-                    found[moved] = None
+                if 0 < moved < self.longest_s and moved not in times and moved not in taken:
+                    times[moved] = None
                     break
-        return list(found)
+        return list(times)
 
     def popular(self, different: int, rng: np.random.Generator) -> Ints:
         """Different estimates, the most popular first, (n,) int64, seconds."""

@@ -31,14 +31,14 @@ def complete_jobs(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the number of a queued or running job; its name and state are shown beside it."""
-    found: list[CompletionItem] = []
+    items: list[CompletionItem] = []
     with _service(context) as client:
         listing = client.run(operations.ask(m.ListJobs(), m.JobListing, _PATIENCE_S))
         for job in listing.jobs:
             number = job.label.partition("_[")[0] or str(job.job)
             if number.startswith(incomplete):
-                found.append(CompletionItem(number, help=f"{job.name} {job.state}"))
-    return found
+                items.append(CompletionItem(number, help=f"{job.name} {job.state}"))
+    return items
 
 
 def complete_partitions(
@@ -55,8 +55,8 @@ def complete_nodes(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the name of a node of the service; its state is shown beside it."""
-    found: list[m.NodeInfo] = []
+    nodes: list[m.NodeInfo] = []
     with _service(context) as client:
-        found = client.run(operations.ask(m.ListNodes(), m.Nodes, _PATIENCE_S)).nodes
-    matching = (node for node in found if node.name.startswith(incomplete))
+        nodes = client.run(operations.ask(m.ListNodes(), m.Nodes, _PATIENCE_S)).nodes
+    matching = (node for node in nodes if node.name.startswith(incomplete))
     return [CompletionItem(node.name, help=node.state) for node in matching]

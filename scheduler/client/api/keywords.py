@@ -84,7 +84,8 @@ def _options(**_fields: Any) -> None:
 
 #: Parameters by keyword.
 _PARAMETERS = {
-    {"walltime_s": "walltime"}.get(str(each.name), str(each.name)): each for each in _options.params
+    {"walltime_s": "walltime"}.get(str(option.name), str(option.name)): option
+    for option in _options.params
 }
 #: Keywords that are no options of the command line.
 _OTHERS = frozenset({"environment"})
@@ -116,11 +117,13 @@ def batch_submission(
     ------
     ReshapeError : the script cannot be read, an option is unknown, or a value is invalid.
     """
-    found = read_script(Path(script))
+    job_script = read_script(Path(script))
     given = fields(options, JobOptions.__annotations__)
     if processors is not None:
         given["processors"] = _value("processors", processors)
-    return script_submission(found, [str(each) for each in arguments], options_of(found) | given)
+    return script_submission(
+        job_script, [str(argument) for argument in arguments], options_of(job_script) | given
+    )
 
 
 def fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

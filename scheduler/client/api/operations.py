@@ -170,8 +170,8 @@ def _left_s(until: float | None) -> float:
 def forecast(message: MessageBase, kind: type[T], timeout: float = FORECAST_S) -> Operation[T]:
     """Request a forecast, which is a structure of the type `kind`."""
     result = yield from ask(message, m.ForecastResult, timeout)
-    found: Any = result.found
-    return msgspec.convert(found, kind)
+    data: Any = result.found
+    return msgspec.convert(data, kind)
 
 
 def quote(submission: m.Submission) -> Operation[Quote]:
@@ -190,10 +190,10 @@ def with_expected_starts(jobs: list[m.JobInfo]) -> Operation[list[m.JobInfo]]:
         return jobs
     message = m.ForecastStarts(limit_s=STARTS_S)
     try:
-        found = yield from forecast(message, list[JobForecast], STARTS_WAIT_S)
+        forecasts = yield from forecast(message, list[JobForecast], STARTS_WAIT_S)
     except ReshapeError:  # it is busy, or cannot forecast this state
         return jobs
-    starts = {each.job: each.start for each in found}
+    starts = {expected.job: expected.start for expected in forecasts}
     return [
         job if job.started_at is not None else replace(job, started_at=starts.get(job.job))
         for job in jobs

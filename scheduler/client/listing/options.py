@@ -49,14 +49,14 @@ class States(click.ParamType[frozenset[str]]):
         if isinstance(value, frozenset):
             return value
         known = {state.value: state.name for state in JobState}
-        found = set()
+        states = set()
         for word in value.upper().split(","):
             name = known.get(word, word)
             if name != "ALL" and name not in known.values():
                 names = [*known.values(), *known]
                 self.fail(f"{word!r} is not a state{nearest(word, names)}", param, ctx)
-            found.add(name)
-        return frozenset(known.values() if "ALL" in found else found)
+            states.add(name)
+        return frozenset(known.values() if "ALL" in states else states)
 
 
 format_option = click.option(
@@ -127,7 +127,7 @@ def chosen(
         users = {*(users or ()), user_of(directory)}
     names = None if name is None else {*name.split(",")}
     partitions = None if partition is None else {*partition.split(",")}
-    spans = [(number_of(directory, each.first), each.last) for each in numbers or ()]
+    spans = [(number_of(directory, job_range.first), job_range.last) for job_range in numbers or ()]
     return [
         job
         for job in jobs

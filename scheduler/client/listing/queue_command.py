@@ -90,11 +90,15 @@ def queue(
             jobs = sorted_jobs(jobs, order, listing.now)
         if starts:
             listed = {job.job for job in jobs}
-            found = [each for each in expected_starts(directory, horizon) if each.job in listed]
+            forecasts = [
+                forecast
+                for forecast in expected_starts(directory, horizon)
+                if forecast.job in listed
+            ]
             if as_json:
-                echo_json({"now": listing.now, "jobs": found})
+                echo_json({"now": listing.now, "jobs": forecasts})
             else:
-                click.echo(render(starts_table(found, jobs, listing.now), parsable))
+                click.echo(render(starts_table(forecasts, jobs, listing.now), parsable))
         elif as_json:
             echo_json({"now": listing.now, "jobs": jobs})
         else:

@@ -84,11 +84,11 @@ def stats(directory: Path, since: float | None, until: float | None, as_json: bo
             raise click.UsageError(
                 f"the time from {format_moment(begin)} to {format_moment(end)} is empty"
             )
-        found = stats_of([*_jobs(client, begin)], begin, end, info.processors)
+        statistics = stats_of([*_jobs(client, begin)], begin, end, info.processors)
     if as_json:
-        echo_json(found)
+        echo_json(statistics)
     else:
-        click.echo(stats_text(found))
+        click.echo(stats_text(statistics))
 
 
 def _jobs(client: Client, since: float) -> Iterator[JobInfo]:
@@ -182,9 +182,9 @@ def stats_text(found: Stats) -> str:
     }
     text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
     rows = [
-        (each.processors, str(each.jobs), *map(format_time, (each.mean_s, each.median_s)),
-         format_time(each.longest_s))
-        for each in found.waits
+        (wait.processors, str(wait.jobs), *map(format_time, (wait.mean_s, wait.median_s)),
+         format_time(wait.longest_s))
+        for wait in found.waits
     ]  # fmt: skip
     heads = ("PROCS", "STARTED", "MEAN WAIT", "MEDIAN", "LONGEST")
     return f"{text}\n\n{render(Table(heads, rows))}" if rows else text

@@ -113,14 +113,14 @@ def _with_options(path: str, text: str) -> JobScript:
             late.append(number)
             continue
         try:
-            found = shlex.split(line, comments=True)
+            options = shlex.split(line, comments=True)
             if prefix == SLURM:
-                found, without_meaning, requested = translated(found)
+                options, without_meaning, requested = translated(options)
                 ignored += without_meaning.values()
                 sizes |= requested
         except ValueError as error:
             raise ReshapeError(f"{path}:{number}: {error}") from None
-        words += found
+        words += options
     return JobScript(path, text, words, ignored, late, sizes)
 
 

@@ -119,7 +119,7 @@ class Known(NamedTuple):
     def _full(self, name: str) -> str:
         """Return the name of an option that a word abbreviates."""
         known = sorted(self.plain | self.valued)
-        begun = [each for each in {*known, *self.instead} if each.startswith(name)]
+        begun = [option for option in {*known, *self.instead} if option.startswith(name)]
         name = begun[0] if len(begun) == 1 else name
         if name in self.instead:
             raise ValueError(f"--{name} is not there: {self.instead[name]}")
@@ -203,19 +203,19 @@ def translated(words: Sequence[str]) -> Translation:
     ------
     ValueError : sbatch has no such option, or its value is missing or wrong.
     """
-    found = Translation([], {}, {})
+    translation = Translation([], {}, {})
     for name, value in SBATCH.read(words):
         if name in _SAME:
-            found.words.extend([_SAME[name], value or ""])
+            translation.words.extend([_SAME[name], value or ""])
         elif name in _FLAGS and value is None:
-            found.words.append(_FLAGS[name])
+            translation.words.append(_FLAGS[name])
         elif name in _SIZES:
-            found.sizes[name] = count(name, value or "")
+            translation.sizes[name] = count(name, value or "")
         elif name == "kill-on-invalid-dep":
-            found.words.extend(["--kill-on-invalid-dep"] if value == "yes" else [])
+            translation.words.extend(["--kill-on-invalid-dep"] if value == "yes" else [])
         elif name != "no-requeue":  # which is so without an option
-            found.ignored[name] = f"--{name}" + ("" if value is None else f"={value}")
-    return found
+            translation.ignored[name] = f"--{name}" + ("" if value is None else f"={value}")
+    return translation
 
 
 def count(name: str, value: str) -> int:

@@ -220,8 +220,8 @@ def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
     rows: list[Sequence[str]] = []
-    found = [job for listing in listings.values() for job in listing.jobs]
-    columns = queue_format(found)
+    all_jobs = [job for listing in listings.values() for job in listing.jobs]
+    columns = queue_format(all_jobs)
     for name, listing in listings.items():
         rows += [(name, *row) for row in columns.table(listing.jobs, listing.now).rows]
     head, _, left = columns.table([], 0.0)

@@ -83,10 +83,10 @@ def _jobs(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[J
     choice = {"jobs": ",".join(named)} if named else {}
     choice |= {name: given[name] for name in ("name", "partition") if name in given}
     choice |= {"name": given["jobname"]} if "jobname" in given else {}
-    found = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
+    listed = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
     return [
         service.job(job.job)
-        for job in chosen(found, choice, user)
+        for job in chosen(listed, choice, user)
         if "state" not in given or job.state in wanted
     ]
 

@@ -81,8 +81,8 @@ def squeue(words: Sequence[str]) -> None:
     wanted = states(given["states"]) if "states" in given else wanted
     with Client() as service:
         users = service.user if "me" in given else given.get("users")
-        found = all_as_slurm(service.queue(ended="states" in given))
-        jobs = [job for job in chosen(found, given, users) if job.state in wanted]
+        listed = all_as_slurm(service.queue(ended="states" in given))
+        jobs = [job for job in chosen(listed, given, users) if job.state in wanted]
         if form.has_starts:
             jobs = service.run(operations.with_expected_starts(jobs))
     now = time.time()
@@ -249,7 +249,7 @@ def sinfo(words: Sequence[str]) -> None:
                     "n": ",".join(node.name for node in part),
                     "C": _processors(part),
                     "c": str(max(node.processors for node in part)),
-                    "f": ",".join({each: None for node in part for each in node.features}),
+                    "f": ",".join({feature: None for node in part for feature in node.features}),
                 }
             )
     texts = [_filled(given.get("format") or usual, row) for row in rows]

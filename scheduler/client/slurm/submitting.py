@@ -57,16 +57,16 @@ def sbatch(words: Sequence[str]) -> int:
     """Submit a job script, as sbatch(1) does, and return the exit code of the command."""
     try:
         given, rest = SBATCH.split(words)
-        named, found = dict(SBATCH.read(given)), translated(given)
+        named, translation = dict(SBATCH.read(given)), translated(given)
     except ValueError as error:
         raise ReshapeError(str(error)) from None
     script = _script(named.get("wrap"), rest)
-    sizes = script.sizes | found.sizes
-    ignored = [text for name, text in found.ignored.items() if name not in _OF_COMMAND]
+    sizes = script.sizes | translation.sizes
+    ignored = [text for name, text in translation.ignored.items() if name not in _OF_COMMAND]
     lines = {match[1]: match[2] for text in script.ignored if (match := _OF_LINES.match(text))}
     ignored += [text for text in script.ignored if not _OF_LINES.match(text)]
     script = script._replace(sizes=sizes, ignored=ignored)
-    fields = options_of(script) | fields_of(found.words, "sbatch")
+    fields = options_of(script) | fields_of(translation.words, "sbatch")
     fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
     named = lines | named
     fields |= _environment(named.get("export"))
@@ -166,12 +166,12 @@ def srun(words: Sequence[str]) -> int:
     fields |= _environment(named.get("export"))
     fields["per_process"] = max(1, per_task)
     processors = processes * max(1, per_task)
-    files = {each: named.get(each) or "" for each in ("output", "error")}
+    files = {stream: named.get(stream) or "" for stream in ("output", "error")}
     with _input(named.get("input") or "all") as read:
         command = variables.command(argv, processes, per_task, name, **files | read)
         if is_step:
             own_fields = ("name", "cwd", "environment", "per_process")
-            fields = {each: fields[each] for each in own_fields if each in fields}
+            fields = {field: fields[field] for field in own_fields if field in fields}
             return run_as_step(command, processors, reads_itself=True, **fields)
         return _run_as_job(command, processors, fields)
 

@@ -49,8 +49,8 @@ def slurm_variables(
     local = int(environment.get("MPI_LOCALRANKID", rank))
     hosts = environment.get("RESHAPE_NODELIST") or socket.gethostname()
     nodes = hosts.count(",") + 1
-    found = {slurm: environment[own] for slurm, own in _SAME.items() if own in environment}
-    found |= {
+    variables = {slurm: environment[own] for slurm, own in _SAME.items() if own in environment}
+    variables |= {
         "SLURM_JOB_NAME": name,
         "SLURM_NTASKS": str(tasks),
         "SLURM_NPROCS": str(tasks),
@@ -66,9 +66,9 @@ def slurm_variables(
         SLURM_VARIABLE: "1",
     }
     if cpus_per_task:
-        found |= {"SLURM_CPUS_PER_TASK": str(cpus_per_task)}
-        found |= {"OMP_NUM_THREADS": str(cpus_per_task)}
-    return found | _HYDRA
+        variables |= {"SLURM_CPUS_PER_TASK": str(cpus_per_task)}
+        variables |= {"OMP_NUM_THREADS": str(cpus_per_task)}
+    return variables | _HYDRA
 
 
 def _position(host: str, hosts: list[str]) -> int:

@@ -53,8 +53,8 @@ def section(nodes: FreeNodes, processors: int) -> Ints:
     begins = np.flatnonzero(ends < len(total))
     lengths = places[ends[begins] - 1] - places[begins]
     best = int(np.argmin(lengths))
-    found: Ints = order[places[begins[best] : ends[begins[best]]]]
-    return found
+    positions: Ints = order[places[begins[best] : ends[begins[best]]]]
+    return positions
 
 
 def by_buddies(nodes: FreeNodes, free: ProcSet, processors: int) -> ProcSet:
@@ -105,7 +105,7 @@ class _Buddies:
         -------
         positions of the nodes, (n,) int64; number of nodes that were not found.
         """
-        ways, found = len(self._children), []
+        ways, taken = len(self._children), []
         top = len(self._blocks) - 1
         missing, wanted = divmod(wanted, ways**top) if top else (wanted, 0)
         for level in range(top, -1, -1):
@@ -113,12 +113,12 @@ class _Buddies:
                 block = self._block(level)
                 if block is None:
                     break
-                found.append((level, block))
+                taken.append((level, block))
                 missing -= 1
             if level:
                 digit, wanted = divmod(wanted, ways ** (level - 1))
                 missing = missing * ways + digit
-        positions = [self._positions(level, block) for level, block in found]
+        positions = [self._positions(level, block) for level, block in taken]
         chosen = np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
         return chosen, missing
 
@@ -208,5 +208,5 @@ def _along_curve(x: Ints, bits: int) -> Ints:
     for bit in range(bits - 1, -1, -1):
         for i in range(d):
             index = 2 * index + ((x[i] >> bit) & 1)
-    found: Ints = index
-    return found
+    indices: Ints = index
+    return indices

@@ -68,13 +68,13 @@ class FreeNodes:
         int64; along each dimension as many positions as boxes: all of a torus, those inside of a
         mesh.
         """
-        found = self._first.get(sides)
-        if found is None:
-            found = self.counts
+        sums = self._first.get(sides)
+        if sums is None:
+            sums = self.counts
             for axis, side in enumerate(sides):
-                found = self._windows(found, axis, side)
-            self._first[sides] = found
-        return found
+                sums = self._windows(sums, axis, side)
+            self._first[sides] = sums
+        return sums
 
     def _windows(self, values: Ints, axis: int, side: int) -> Ints:
         """Sums over windows of a length along one axis."""

@@ -74,11 +74,11 @@ class Mesh(
 
     def coordinates(self, position: int) -> tuple[int, ...]:
         """Coordinates of the node at a position."""
-        found = []
+        coordinates = []
         for size in reversed(self.dims):
             position, coordinate = divmod(position, size)
-            found.append(coordinate)
-        return tuple(reversed(found))
+            coordinates.append(coordinate)
+        return tuple(reversed(coordinates))
 
     def sides(self, processors: ProcSet) -> tuple[int, ...]:
         """Sides of the smallest box around the nodes of the processors, in the order of `dims`.

@@ -36,24 +36,24 @@ def children_of(pid: int) -> set[int]:
             return {child.pid for child in psutil.Process(pid).children()}
         except psutil.Error:
             return set()
-    found: set[int] = set()
+    numbers: set[int] = set()
     with suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
                 children = Path(f"/proc/{pid}/task/{thread}/children").read_bytes()
-                found.update(map(int, children.split()))
-    return found
+                numbers.update(map(int, children.split()))
+    return numbers
 
 
 def descendants_of(pid: int) -> set[int]:
     """Return the process numbers of all descendants of a process."""
-    found: set[int] = set()
+    descendants: set[int] = set()
     left = [pid]
     while left:
-        children = children_of(left.pop()) - found
-        found |= children
+        children = children_of(left.pop()) - descendants
+        descendants |= children
         left += children
-    return found
+    return descendants
 
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
@@ -186,7 +186,9 @@ class ProcessTree:
 
         hydra does not wait for them, but for what they may still write to the output.
         """
-        return self._kill([each for each in self._living() if not _is_below(each.pid, self.pid)])
+        return self._kill(
+            [process for process in self._living() if not _is_below(process.pid, self.pid)]
+        )
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
         self.mpi_files |= mpi_memory.mapped_by(process.pid for process in processes)
@@ -206,12 +208,12 @@ class ProcessTree:
         Those whose parents have died are children of the agent. Their environment tells to which
         tree they belong; if a program has cleared its environment, its session does.
         """
-        found = descendants_of(self.pid) if self.status is None else set()
+        descendants = descendants_of(self.pid) if self.status is None else set()
         for pid in children_of(os.getpid()):
-            if pid != self.pid and pid not in found and self._owns(pid):
-                found |= {pid} | descendants_of(pid)
+            if pid != self.pid and pid not in descendants and self._owns(pid):
+                descendants |= {pid} | descendants_of(pid)
         processes = dict(self.seen)
-        for pid in found - processes.keys():
+        for pid in descendants - processes.keys():
             with contextlib.suppress(psutil.Error):
                 processes[pid] = psutil.Process(pid)
         return [process for process in processes.values() if is_alive(process)]

@@ -127,19 +127,19 @@ class Dispatcher:
         if self._rules.waits == "history":
             self._past_waits(site).add(processors, wait_s)
         if job in self._running:
-            found = self._running[job][0]
-            found.started_at = at
-            self._running[job] = found, site.cpu_factor
+            running_job = self._running[job][0]
+            running_job.started_at = at
+            self._running[job] = running_job, site.cpu_factor
 
     def ended(self, job: int, at: float) -> None:
         """Learn the run time of a job, as on CPU factor 1."""
         if self._predictor is None or job not in self._running:
             return
-        found, cpu_factor = self._running.pop(job)
-        assert found.started_at is not None
-        found.ended_at = found.started_at + (at - found.started_at) / cpu_factor
-        found.state = COMPLETED
-        self._predictor.ended(found)
+        ended_job, cpu_factor = self._running.pop(job)
+        assert ended_job.started_at is not None
+        ended_job.ended_at = ended_job.started_at + (at - ended_job.started_at) / cpu_factor
+        ended_job.state = COMPLETED
+        self._predictor.ended(ended_job)
 
     def _drawn(self, request: SiteRequest, sites: list[S], count: int) -> list[S]:
         """Draw this many of the sites; they keep their order."""
@@ -150,16 +150,16 @@ class Dispatcher:
 
     def _old_answers(self, site: AskedSite, now: float) -> OldAnswers:
         """Answers of a site that are not older than allowed."""
-        found = self._old.get(site.name)
-        if found is None or now - found.at > self._rules.stale_s:
-            found = self._old[site.name] = OldAnswers(site, now)
-        return found
+        answers = self._old.get(site.name)
+        if answers is None or now - answers.at > self._rules.stale_s:
+            answers = self._old[site.name] = OldAnswers(site, now)
+        return answers
 
     def _past_waits(self, site: AskedSite) -> PastWaits:
-        found = self._history.get(site.name)
-        if found is None:
-            found = self._history[site.name] = PastWaits(site)
-        return found
+        past_waits = self._history.get(site.name)
+        if past_waits is None:
+            past_waits = self._history[site.name] = PastWaits(site)
+        return past_waits
 
 
 class PastWaits:

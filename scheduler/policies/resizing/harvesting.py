@@ -156,12 +156,12 @@ def least_impact_priority(
         for other in view.resizable
         if other.size > other.processors and other.smaller and outranked(other)
     ]
-    to, found, jobs = traverse(job, listed, ranks, wanted)
-    is_useful = found >= wanted and view.has_resources(head)
+    to, freed, jobs = traverse(job, listed, ranks, wanted)
+    is_useful = freed >= wanted and view.has_resources(head)
     if to == job.size or (harvest == "useful" and not is_useful):
         return None
     impact = _impact(job, job.size, to)
-    facts = _facts(job, head, view, to) | {"short": wanted, "found": found, "jobs": jobs}
+    facts = _facts(job, head, view, to) | {"short": wanted, "found": freed, "jobs": jobs}
     facts |= {"impact": 100 * impact}
     text = (
         "job {head} requests {needed}, {short} more than are free or being released; {found} can"
@@ -218,10 +218,10 @@ def traverse(
         return job.smaller[-1], all_of_them, len(listed)
     heap = [(step.rank, step) for step in [_Steps(other, ranks) for other in listed]]
     heapify(heap)
-    found, giving, to = 0, set(), job.size
-    while heap and found < wanted:
+    freed, giving, to = 0, set(), job.size
+    while heap and freed < wanted:
         step = heap[0][1]
-        found += step.take()
+        freed += step.take()
         giving.add(step.job.id)
         if step.job is job:
             to = step.at
@@ -229,7 +229,7 @@ def traverse(
             heapreplace(heap, (step.rank, step))
         else:
             heappop(heap)
-    return to, found, len(giving)
+    return to, freed, len(giving)
 
 
 def _impact(job: JobView, size: int, to: int) -> float:

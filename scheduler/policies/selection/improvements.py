@@ -46,11 +46,11 @@ def improvements(
         (-table.factor(node, begin, request, count), node, count) for node, count in counts.items()
     ]
     heapify(entries)
-    found = [Improved(begin, -entries[0][0], chosen)]
+    improved = [Improved(begin, -entries[0][0], chosen)]
     others = free & ~chosen
     for node in table.nodes(others):
         here = others & table.on_node(node)
-        while here and found[-1].factor > accepted:
+        while here and improved[-1].factor > accepted:
             worst = entries[0][1]
             count = counts.get(node, 0) + 1
             factor = table.factor(node, begin, request, count)
@@ -67,5 +67,5 @@ def improvements(
                 heappush(entries, (-factor, worst, counts[worst]))
             while counts[entries[0][1]] != entries[0][2]:
                 heappop(entries)
-            found.append(Improved(begin, -entries[0][0], chosen))
-    return found
+            improved.append(Improved(begin, -entries[0][0], chosen))
+    return improved

@@ -164,9 +164,9 @@ class AnyOnTable:
         for begin, free in times:
             if self._selection.anywhere:
                 return Allocation(set_of(self._any(table, free, needed)), begin)
-            found = self._select(free, needed)
-            if found:
-                return Allocation(set_of(found), begin)
+            selected = self._select(free, needed)
+            if selected:
+                return Allocation(set_of(selected), begin)
         return None
 
     def _any(self, table: ReservationTable, free: int, needed: int) -> int:
@@ -180,8 +180,8 @@ class AnyOnTable:
 
     def _select(self, free: int, needed: int) -> int:
         """Processors that the selection chooses, as bits; 0 if it refuses."""
-        found = self._selection.select(Space(set_of(free), self._network), needed)
-        return 0 if found is None else bits_of(found) & free
+        selected = self._selection.select(Space(set_of(free), self._network), needed)
+        return 0 if selected is None else bits_of(selected) & free
 
 
 def _filled(chosen: int, free: int, needed: int) -> int:

@@ -58,10 +58,10 @@ class Submesh(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors in the first box that has them."""
-        found = self._find(space, processors)
-        if found is None:
+        box = self._find(space, processors)
+        if box is None:
             return None
-        return (space.free & free_nodes(space).box_set(*found)).first(processors)
+        return (space.free & free_nodes(space).box_set(*box)).first(processors)
 
     def fits(self, space: Space, processors: int) -> bool:
         """Whether a box has this many free processors."""

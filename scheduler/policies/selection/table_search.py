@@ -63,11 +63,11 @@ def less_consume(
     best: Improved | None = None
     accepted = 1.0 if threshold is None else threshold
     for begin, free in table.free(needed, length_s, request.after, request.latest):
-        found = improvements(table, request, begin, free, accepted)[-1]
-        if threshold is None or found.factor <= threshold:
-            return found.allocation()
-        if best is None or found.factor < best.factor:
-            best = found
+        improved = improvements(table, request, begin, free, accepted)[-1]
+        if threshold is None or improved.factor <= threshold:
+            return improved.allocation()
+        if best is None or improved.factor < best.factor:
+            best = improved
     # A start that is limited may be improved by waiting.
     return best.allocation() if best is not None and request.latest == inf else None
 
@@ -90,15 +90,15 @@ def least_slowdown(
             return None
         if not missing or (best is not None and begin + length_s > best.score(length_s)[0]):
             break  # a later start has no less slowdown
-        found = improvements(table, request, begin, free, min(missing))
-        if least is None or found[-1].factor < least.factor:
-            least = found[-1]
+        candidates = improvements(table, request, begin, free, min(missing))
+        if least is None or candidates[-1].factor < least.factor:
+            least = candidates[-1]
         for threshold in list(missing):
-            for each in found:
-                if each.factor <= threshold:
+            for candidate in candidates:
+                if candidate.factor <= threshold:
                     missing.remove(threshold)
-                    if best is None or each.score(length_s) < best.score(length_s):
-                        best = each
+                    if best is None or candidate.score(length_s) < best.score(length_s):
+                        best = candidate
                     break
     best = least if best is None else best
     return None if best is None or best.begin > request.latest else best.allocation()

@@ -38,10 +38,10 @@ class TreeContiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fiel
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors below the first switch that has them."""
-        found = self._find(space, processors)
-        if found is None:
+        interval = self._find(space, processors)
+        if interval is None:
             return None
-        return space.free.between(*found).first(processors)
+        return space.free.between(*interval).first(processors)
 
     def fits(self, space: Space, processors: int) -> bool:
         """Whether a switch has this many free processors."""
@@ -53,11 +53,11 @@ class TreeContiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fiel
         They lie below the switch that the job will be given, and are as many as the processors that
         will be released below it do not provide. Other jobs may use the rest below that switch.
         """
-        found = self._find(then, processors)
-        if found is None:
+        interval = self._find(then, processors)
+        if interval is None:
             return ProcSet()
-        here = now.free.between(*found)
-        back = then.free.between(*found).count() - here.count()
+        here = now.free.between(*interval)
+        back = then.free.between(*interval).count() - here.count()
         return here.last(processors - back)
 
     def _find(self, space: Space, processors: int) -> tuple[int, int] | None:

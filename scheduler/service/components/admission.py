@@ -373,13 +373,15 @@ def check_per_process(submission: Submission) -> None:
     ------
     ReshapeError : they do not fit the number of processors, or the program may be resized.
     """
-    n, each = submission.processors, submission.per_process
-    if each < 1 or n % each:
+    n, per_process = submission.processors, submission.per_process
+    if per_process < 1 or n % per_process:
         raise ReshapeError(
-            f"--per-process {each} does not divide the {n} processors of -n: -n counts the"
+            f"--per-process {per_process} does not divide the {n} processors of -n: -n counts the"
             " processors of all processes"
         )
-    if each > 1 and (submission.topology is not None or submission.max_processors not in (None, n)):
+    if per_process > 1 and (
+        submission.topology is not None or submission.max_processors not in (None, n)
+    ):
         raise ReshapeError(
             "a program whose processes have several processors is not resized: leave --max and"
             " --topology out, or --per-process"

@@ -213,9 +213,9 @@ class JobStartup:
                     number=sent.number,
                     to_script=sent.to_script,
                 )
-                each = f"{node} {sent.serial}"  # a signal may follow another one at once
-                if not self._sent.is_under_way(each, job.id, status.group, m.SignalGroup):
-                    self._sent.note(each, job.id, status.group, m.SignalGroup)
+                key = f"{node} {sent.serial}"  # a signal may follow another one at once
+                if not self._sent.is_under_way(key, job.id, status.group, m.SignalGroup):
+                    self._sent.note(key, job.id, status.group, m.SignalGroup)
                     self._monitor.send_to(node, order)
 
     def _arrange_hosts(self, job: Job, group: int) -> None:

@@ -160,10 +160,10 @@ class BatchJobs:
         match result:
             case Refused(name, why):
                 self.doubt(system, name, REFUSED_S, why)
-            case Found(names, found, why):
+            case Found(names, ids, why):
                 self._note_fault(system, why)
                 if not why:
-                    yield from self._settle(names, found)
+                    yield from self._settle(names, ids)
             case LookedUp(why=why):
                 self._looking.discard(system)
                 self._note_fault(system, why)

@@ -45,8 +45,8 @@ class Arrays:
     def tasks(self, array: Job) -> list[Job]:
         """Tasks of an array that are queued or hold processors."""
         numbers = range(array.id + 1, array.id + 1 + array.tasks_queued)
-        found = (self._jobs.get(number) for number in numbers)
-        return [job for job in found if job is not None and job.state not in FINAL]
+        tasks = (self._jobs.get(number) for number in numbers)
+        return [job for job in tasks if job is not None and job.state not in FINAL]
 
     def tasks_here(self, array: Job) -> list[Job]:
         """Those of `tasks` that are in the partition of their array; others were redirected."""

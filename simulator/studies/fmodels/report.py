@@ -143,7 +143,9 @@ def _line(
     series = results.of(category)
     if series is None:
         return
-    points = [(x, found) for x in results.xs(series) if (found := results.values(cell, series, x))]
+    points = [
+        (x, values) for x in results.xs(series) if (values := results.values(cell, series, x))
+    ]
     xs = [x for x, _ in points]
     axes.plot(
         xs, [sum(v) / len(v) for _, v in points], color=colour, marker="o", markersize=4, label=name

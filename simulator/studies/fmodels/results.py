@@ -127,5 +127,5 @@ def geometric(groups: Iterable[Sequence[float]]) -> Interval:
     logs = [[log(ratio) for ratio in group] for group in groups if len(group)]
     if not logs:
         return Interval(nan, nan, nan, 0)
-    logarithms = mean_interval(logs[0] if len(logs) == 1 else [mean(each) for each in logs])
+    logarithms = mean_interval(logs[0] if len(logs) == 1 else [mean(group) for group in logs])
     return Interval(exp(logarithms.mean), exp(logarithms.low), exp(logarithms.high), logarithms.n)

@@ -224,8 +224,8 @@ def _thresholds(curves: Curves) -> str:
     lines = []
     for (label, policy), curve in curves.items():
         if len(curve.points) > 1:
-            found, paper = curve.threshold(), PAPER_THRESHOLD.get((label, policy), "-")
-            lines.append([label, policy, paper, "none" if found is None else f"{found:.2f}"])
+            ours, paper = curve.threshold(), PAPER_THRESHOLD.get((label, policy), "-")
+            lines.append([label, policy, paper, "none" if ours is None else f"{ours:.2f}"])
     head = ["TRACE", "POLICY", "PAPER", "OURS"]
     return render(Table(head, lines, left=frozenset(head)))
 

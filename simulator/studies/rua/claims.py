@@ -131,8 +131,8 @@ def _claim(results: StudyResults, statement: Statement, metric: str, trace: str,
         return [statement.amount(more, less) for more, less in pairs]
 
     def thesis(strategy: str) -> list[float]:
-        found = text.get(strategy) if text else printed(metric, (trace, mix, strategy))
-        return [] if found is None else [found]
+        number = text.get(strategy) if text else printed(metric, (trace, mix, strategy))
+        return [] if number is None else [number]
 
     ours = mean_interval(value(lambda strategy: results.values((trace, mix, strategy), metric)))
     paper = next(iter(value(thesis)), None)

@@ -200,18 +200,18 @@ def _predictions(results: StudyResults) -> Iterator[Claim]:
         return [errors[variable]["median"], *errors[variable]["medians"]]
 
     def judged(id: str, text: str, paper: str, first: Any, second: Any) -> Claim:
-        found = None if first is None or not second else _exact(first / second)
-        return _judged(id, text, paper, found, below=1.0)
+        quotient = None if first is None or not second else _exact(first / second)
+        return _judged(id, text, paper, quotient, below=1.0)
 
     for name in PREDICTED:
-        found = medians(name, "less-waittime-pred", "run_s")
+        run_medians = medians(name, "less-waittime-pred", "run_s")
         yield judged(
             f"{name}/prediction/run_s/over-time",
             f"{name}: median error of predicted run times of the last tenth of the jobs below that"
             " of the first",
             "about 1 / 6",
-            found and found[-1],
-            found and found[1],
+            run_medians and run_medians[-1],
+            run_medians and run_medians[1],
         )
     pairs = [medians("Scenario-2", p, "wait_s") for p in ("less-waittime-pred", "less-waittime")]
     yield judged(

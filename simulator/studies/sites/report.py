@@ -61,11 +61,11 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
 
 def _numbers(rows: Sequence[Row]) -> Numbers:
     """Numbers by scenario and policy; those of several seeds are averaged."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         key = row.parameters["scenario"], row.parameters["policy"]
-        found.setdefault(key, []).append(dict(row.result))
-    return {key: _averaged(results) for key, results in found.items()}
+        groups.setdefault(key, []).append(dict(row.result))
+    return {key: _averaged(results) for key, results in groups.items()}
 
 
 def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -63,19 +63,19 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         dispatch={"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]},
         quotes={},
     )
-    found = ran.centres
-    assert found is not None
-    return found.numbers() | {
-        "moved": found.moved,
+    schedule = ran.centres
+    assert schedule is not None
+    return schedule.numbers() | {
+        "moved": schedule.moved,
         "submitted": len(trace),
         "by_origin": {
-            centre.name: found.numbers(found.of_origin(centre.name))
-            for centre in found.centres
-            if found.of_origin(centre.name).any()
+            centre.name: schedule.numbers(schedule.of_origin(centre.name))
+            for centre in schedule.centres
+            if schedule.of_origin(centre.name).any()
         },
-        "prediction_errors": prediction_errors(found, ran.quotes),
-        "batches": batches(found),
-        "queues": found.queues(QUEUE_EVERY_S),
+        "prediction_errors": prediction_errors(schedule, ran.quotes),
+        "batches": batches(schedule),
+        "queues": schedule.queues(QUEUE_EVERY_S),
     }
 
 
