@@ -86,7 +86,7 @@ def measure(mib: int, resizes: int) -> None:
             reshape_command("stop", "--dir", folder, "--kill")
         print(f"{'resizes':>8}", *(f"{name:>14}" for name in COUNTS))
         for line in Path(f"{outputs}/job").read_text().splitlines():
-            number, *counts = line.split()
+            number, *counts = line.split() or [""]
             if number.isdigit():  # not the message that the job was cancelled
                 print(f"{number:>8}", *(f"{count:>14}" for count in counts))
     left = [after - earlier for after, earlier in zip(of_host(), before, strict=True)]

@@ -59,6 +59,7 @@ def wait_for(job: JobHandle, count: int) -> list[ResizeInfo]:
 CHANGES = {
     # On one host the runtime sends messages only to ranks whose memory it cannot map.
     "messages": (
+        "import scipy.optimize; "  # as `rank_order.prepare` does of jobs on several hosts
         "import reshape.resizing.move as move; reach = move.reach_of_ranks; "
         "move.reach_of_ranks = lambda job, comm, source: "
         "reach(job, comm, source)._replace(hosts=tuple(range(comm.size)))"

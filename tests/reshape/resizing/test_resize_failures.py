@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -85,21 +86,29 @@ def test_the_service_ends_while_the_port_is_open(tmp_path: Path) -> None:
         assert finished(driver, first) == "sizes 2 3 right"
 
 
-@pytest.mark.parametrize(
-    "victim",
-    [
-        pytest.param("1:0:before:merge", marks=pytest.mark.long),
-        pytest.param("1:0:after:merge", marks=pytest.mark.long),
-        pytest.param("1:1:before:introduce", marks=pytest.mark.long),
-        pytest.param("1:0:before:allocate", marks=pytest.mark.long),
-        "1:1:after:run",
-        pytest.param("1:0:before:run", marks=pytest.mark.long),
-        pytest.param("0:1:before:run", marks=pytest.mark.long),
-        pytest.param("0:0:after:relay", marks=pytest.mark.long),
-        pytest.param("1:0:before:commit", marks=pytest.mark.long),
-        "0:0:before:commit",
-    ],
+#: Processes that die in an expansion and in a contraction: group, rank, when, step.
+IN_EXPANSIONS = (
+    "1:0:before:merge",
+    "1:0:after:merge",
+    "1:1:before:introduce",
+    "1:0:before:allocate",
+    "1:1:after:run",
+    "1:0:before:run",
+    "0:1:before:run",
+    "0:0:after:relay",
+    "1:0:before:commit",
+    "0:0:before:commit",
 )
+IN_CONTRACTIONS = ("0:0:before:run", "1:0:after:run", "1:1:before:commit")
+
+
+def each_victim(victims: Sequence[str], *not_long: str) -> pytest.MarkDecorator:
+    """Run a test for each of these processes, all but some in long runs of the tests only."""
+    marked = [pytest.param(v, marks=() if v in not_long else pytest.mark.long) for v in victims]
+    return pytest.mark.parametrize("victim", marked)
+
+
+@each_victim(IN_EXPANSIONS, "1:1:after:run", "0:0:before:commit")
 def test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first", KILL=victim)
@@ -119,24 +128,7 @@ def test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path: Path, victim:
         assert driver.segments == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("victim", ["1:1:after:run", "0:0:before:commit"])
-def test_a_death_costs_at_most_a_restart_on_huge_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
-) -> None:
-    monkeypatch.setenv("LARGE", "yes")
-    monkeypatch.setenv("SPARSE", "1")
-    test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path, victim)
-
-
-@pytest.mark.parametrize(
-    "victim",
-    [
-        pytest.param("0:0:before:run", marks=pytest.mark.long),
-        "1:0:after:run",
-        pytest.param("1:1:before:commit", marks=pytest.mark.long),
-    ],
-)
+@each_victim(IN_CONTRACTIONS, "1:0:after:run")
 def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     """Three processes in two groups; the restarted job is one group of three."""
     with job(tmp_path, SPARSE="1") as driver:
@@ -157,6 +149,25 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         assert driver.latest.epoch == report.serial
         assert finished(driver, again) == "sizes 1 3 right"
         assert driver.segments == []
+
+
+@pytest.fixture
+def huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of some MB, which are on huge pages if the kernel has them."""
+    monkeypatch.setenv("LARGE", "yes")
+    monkeypatch.setenv("SPARSE", "1")
+
+
+@each_victim(IN_EXPANSIONS)
+@pytest.mark.usefixtures("huge_pages")
+def test_a_death_in_an_expansion_on_huge_pages(tmp_path: Path, victim: str) -> None:
+    test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path, victim)
+
+
+@each_victim(IN_CONTRACTIONS)
+@pytest.mark.usefixtures("huge_pages")
+def test_a_death_in_a_contraction_on_huge_pages(tmp_path: Path, victim: str) -> None:
+    test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path, victim)
 
 
 def test_groups_that_restart_have_no_common_world(tmp_path: Path) -> None:
