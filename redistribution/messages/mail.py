@@ -31,7 +31,10 @@ class Mail:
     def __init__(self, given: Arguments, mailboxes: Mailboxes, agreement: Agreement) -> None:
         self._given, self._mailboxes, self._agreement = given, mailboxes, agreement
         self._bound: dict[tuple[int, int], _Round] = {}
-        size = max(1, given.itemsize)
+        self._part, self._outgoing, self._incoming = 1.0, Rounds(), Rounds()
+        size = given.itemsize
+        if not size:
+            return
         elements = given.routes.sent_elements()
         receivers = int(np.count_nonzero(elements, axis=1).max())
         # A rank has two boxes.
@@ -42,9 +45,8 @@ class Mail:
         self._starts = np.cumsum(sizes, axis=1) - sizes
         self._source = array_region(given.a, "source")
         self._target = array_region(given.b, "target")
-        self._outgoing, self._incoming = given.routes.rounds(
-            given.comm.rank, self._part, given.order
-        )
+        rounds = given.routes.rounds(given.comm.rank, self._part, given.order)
+        self._outgoing, self._incoming = rounds
 
     @property
     def is_small(self) -> bool:
@@ -70,8 +72,7 @@ class Mail:
 
     def _bind(self, number: int, half: int) -> _Round:
         """Bind the copies of a round."""
-        given, rank = self._given, self._given.comm.rank
-        source, target, size = self._source, self._target, given.itemsize
+        given, rank, size = self._given, self._given.comm.rank, self._given.itemsize
 
         def of_round(rounds: Rounds) -> tuple[Transfer, ...]:
             return rounds[number] if number < len(rounds) else ()
@@ -84,19 +85,17 @@ class Mail:
             return message_region(piece, message, size, given.order)
 
         packed = [
-            Copy(t, source, in_box(t, rank, t.peer))
+            Copy(t, self._source, in_box(t, rank, t.peer))
             for t in of_round(self._outgoing)
             if t.peer != rank
         ]
         unpacked = [
-            Copy(t, source if t.peer == rank else in_box(t, t.peer, rank), target)
+            Copy(t, self._source if t.peer == rank else in_box(t, t.peer, rank), self._target)
             for t in of_round(self._incoming)
             if t.peer != rank or not given.is_kept
         ]
-        has_more = number + 1 < len(self._outgoing)
-        bound = _Round(
-            list(bind(size, *packed)), list(bind(size, *unpacked)), HAS_MORE if has_more else 0
-        )
+        flags = HAS_MORE if number + 1 < len(self._outgoing) else 0
+        bound = _Round(list(bind(size, *packed)), list(bind(size, *unpacked)), flags)
         self._bound[number, half] = bound
         return bound
 

@@ -151,7 +151,27 @@ def test_moves_in_many_rounds(comm):
         plan.run(comm, a, b)
         np.testing.assert_array_equal(b, local_part(target, comm.rank, array, "C"))
         b[...] = 0
-    assert use.mailboxes.half in (0, 1)
+    assert use.mailboxes.box_bytes == 4096
+
+
+@on_4_ranks
+@needs_kernel
+@pytest.mark.parametrize("dtype", ["V0", "V3"])
+def test_elements_of_any_size(comm, dtype):
+    """Of no bytes, too, and on ranks that have no part."""
+    shape = (5, 6)
+    source, target = Cuts.even(shape, 3), Cuts.even(shape, 3, axis=1)
+    plan = Plan(source, target, [0, 1, 2], [1, 2, 0])
+    a, b = (
+        np.zeros(layout.local_shape(processes[comm.rank]), dtype) if comm.rank < 3 else None
+        for layout, processes in (
+            (source, plan.source_process),
+            (target, plan.target_process),
+        )
+    )
+    for _ in range(4):
+        plan.run(comm, a, b)
+    assert Use.of(comm).mailboxes is not None
 
 
 @on_4_ranks
