@@ -46,7 +46,7 @@ def replay_sites(folder: Path, sites: Path, metric: str, *, as_json: bool) -> in
     return int(same < len(compared))
 
 
-def _data(metric: str, same: int, found: list[ComparedChoice]) -> dict[str, object]:
+def _data(metric: str, same: int, compared: list[ComparedChoice]) -> dict[str, object]:
     choices = [
         {
             "live": choice.live,
@@ -56,15 +56,15 @@ def _data(metric: str, same: int, found: list[ComparedChoice]) -> dict[str, obje
             "same": choice.is_same,
             "waits_s": {n: None if wait == inf else wait for n, wait in choice.waits_s.items()},
         }
-        for choice in found
+        for choice in compared
     ]
-    return {"metric": metric, "jobs": len(found), "same": same, "choices": choices}
+    return {"metric": metric, "jobs": len(compared), "same": same, "choices": choices}
 
 
-def _table(found: list[ComparedChoice]) -> Table:
-    names = list(dict.fromkeys(name for choice in found for name in choice.waits_s))
+def _table(compared: list[ComparedChoice]) -> Table:
+    names = list(dict.fromkeys(name for choice in compared for name in choice.waits_s))
     rows = []
-    for choice in found:
+    for choice in compared:
         waits = [choice.waits_s.get(name) for name in names]
         rows.append(
             (

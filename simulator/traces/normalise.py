@@ -343,21 +343,21 @@ def _labels(trace: Trace, lines: Ints) -> dict[str, Ints]:
     }
 
 
-def _report(trace: Trace, found: Mapping[str, Bools], kept: int) -> CleaningReport:
+def _report(trace: Trace, irregular: Mapping[str, Bools], kept: int) -> CleaningReport:
     """Count the jobs to which each rule applies."""
     unsorted = int((np.diff(_column(trace, "submit")) < 0).sum())
-    counts = {name: int(mask.sum()) for name, mask in found.items()}
+    counts = {name: int(mask.sum()) for name, mask in irregular.items()}
     odd = msgspec.structs.asdict(trace.oddities)
     del odd["first_skipped"]
     return CleaningReport(jobs=len(trace), kept=kept, unsorted=unsorted, **counts, **odd)
 
 
-def _kept(found: Mapping[str, Bools], rules: Rules) -> Ints:
+def _kept(irregular: Mapping[str, Bools], rules: Rules) -> Ints:
     """Lines of the jobs that the rules keep."""
-    keep = ~(found["without_time"] | found["without_size"])
+    keep = ~(irregular["without_time"] | irregular["without_size"])
     for name in ("larger", "duplicates", "without_run", "without_request"):
         if getattr(rules, name) == "drop":
-            keep &= ~found[name]
+            keep &= ~irregular[name]
     return np.flatnonzero(keep)
 
 

@@ -169,22 +169,22 @@ def _waits(jobs: Sequence[JobInfo], now: float) -> Iterator[ClassWaits]:
             yield ClassWaits(name, len(waits), fmean(waits), median(waits), max(waits))
 
 
-def stats_text(found: Stats) -> str:
+def stats_text(stats: Stats) -> str:
     """Write statistics for people."""
     lines = {
-        "Time": f"{format_moment(found.since)} to {format_moment(found.until)}",
-        "Utilisation": f"{100 * found.utilization:.1f} % of {found.processors} processors",
-        "Ended": ", ".join(f"{count} {state}" for state, count in found.states.items()) or "-",
-        "Resizes": ", ".join(f"{count} {kind}" for kind, count in found.resizes.items()) or "-",
-        "Pauses": f"{found.pause_s:.1f} s",
-        "Gained": counted(round(found.gained), "processor-second"),
-        "Lost": counted(round(found.lost), "processor-second"),
+        "Time": f"{format_moment(stats.since)} to {format_moment(stats.until)}",
+        "Utilisation": f"{100 * stats.utilization:.1f} % of {stats.processors} processors",
+        "Ended": ", ".join(f"{count} {state}" for state, count in stats.states.items()) or "-",
+        "Resizes": ", ".join(f"{count} {kind}" for kind, count in stats.resizes.items()) or "-",
+        "Pauses": f"{stats.pause_s:.1f} s",
+        "Gained": counted(round(stats.gained), "processor-second"),
+        "Lost": counted(round(stats.lost), "processor-second"),
     }
     text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
     rows = [
         (wait.processors, str(wait.jobs), *map(format_time, (wait.mean_s, wait.median_s)),
          format_time(wait.longest_s))
-        for wait in found.waits
+        for wait in stats.waits
     ]  # fmt: skip
     heads = ("PROCS", "STARTED", "MEAN WAIT", "MEDIAN", "LONGEST")
     return f"{text}\n\n{render(Table(heads, rows))}" if rows else text

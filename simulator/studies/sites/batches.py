@@ -29,25 +29,25 @@ BINS_A_DECADE = 100
 NORMAL, SAMPLES = 1.96, 1000
 
 
-def batches(found: CentresSchedule) -> dict[str, Any]:
+def batches(simulated: CentresSchedule) -> dict[str, Any]:
     """Sums and histograms over the jobs of each batch.
 
     Returns
     -------
     name -> sum for each batch; "histograms" -> name -> counts of the bins for each batch
     """
-    ran, submitted = found.ran, found.schedule.jobs.submitted
+    ran, submitted = simulated.ran, simulated.schedule.jobs.submitted
     length_s = WEEK_S if submitted[-1] - submitted[0] >= LEAST_WEEKS * WEEK_S else DAY_S
     batch = ((submitted - submitted[0]) // length_s).astype(np.int64)[ran]
-    limits = np.array(found.max_costs)[ran]
+    limits = np.array(simulated.max_costs)[ran]
     columns = {
         "jobs": np.ones(len(batch)),
-        "bounded_slowdown": found.bounded_slowdown[ran],
-        "slowdown": found.slowdown[ran],
-        "wait_s": found.schedule.wait[ran],
-        "cost": found.cost[ran],
+        "bounded_slowdown": simulated.bounded_slowdown[ran],
+        "slowdown": simulated.slowdown[ran],
+        "wait_s": simulated.schedule.wait[ran],
+        "cost": simulated.cost[ran],
         "limited": np.isfinite(limits).astype(np.float64),
-        "within_limit": (found.cost[ran] <= limits * (1 + 1e-12)) & np.isfinite(limits),
+        "within_limit": (simulated.cost[ran] <= limits * (1 + 1e-12)) & np.isfinite(limits),
     }
     sums = {name: np.bincount(batch, column).tolist() for name, column in columns.items()}
     histograms = {

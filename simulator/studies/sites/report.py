@@ -80,9 +80,9 @@ def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
     return averaged
 
 
-def _data(found: Numbers) -> dict[str, dict[str, Any]]:
+def _data(groups: Numbers) -> dict[str, dict[str, Any]]:
     data: dict[str, dict[str, Any]] = {}
-    for (scenario, policy), numbers in found.items():
+    for (scenario, policy), numbers in groups.items():
         data.setdefault(scenario, {})[policy] = {key: numbers[key] for key in KEYS}
     return data
 
@@ -97,10 +97,10 @@ def _trace_data(row: Row) -> dict[str, Any]:
     }
 
 
-def _table(scenario: str, found: Numbers) -> str:
+def _table(scenario: str, groups: Numbers) -> str:
     """Numbers of all policies of one scenario."""
     lines = []
-    for (name, policy), numbers in found.items():
+    for (name, policy), numbers in groups.items():
         if name == scenario:
             values = [numbers[key] for key in COLUMNS.values()]
             values[6] = None if values[6] is None else values[6] / 1e6
@@ -108,11 +108,11 @@ def _table(scenario: str, found: Numbers) -> str:
     return titled(scenario, ["POLICY", *COLUMNS], lines)
 
 
-def _separate_table(found: Numbers) -> str:
+def _separate_table(groups: Numbers) -> str:
     """Table 8.1: the separate centres, the paper's numbers in brackets."""
     lines = []
     for (centre, scenario), paper in keyed(PAPER.table_8_1).items():
-        numbers = found.get((scenario, "origin"), {}).get("by_origin", {}).get(centre)
+        numbers = groups.get((scenario, "origin"), {}).get("by_origin", {}).get(centre)
         if numbers is not None:
             names = ("bounded_slowdown", "slowdown", "wait_s")
             ours = [numbers[f"{part}_{name}"] for name in names for part in ("mean", "sd", "p95")]
@@ -122,10 +122,10 @@ def _separate_table(found: Numbers) -> str:
     return titled("Table 8.1, separate centres, ours (GUIM)", ["CENTRE", *head], lines)
 
 
-def _jobs_table(found: Numbers) -> str:
+def _jobs_table(groups: Numbers) -> str:
     """Table 8.3: jobs by centre in ALL-SJBF, the paper's numbers in brackets."""
     lines, centres = [], list[str]()
-    for (scenario, policy), numbers in found.items():
+    for (scenario, policy), numbers in groups.items():
         if scenario == "ALL-SJBF":
             paper = PAPER.table_8_3.get(policy, {})
             cells = [
@@ -138,18 +138,18 @@ def _jobs_table(found: Numbers) -> str:
     return titled(title, ["POLICY", *centres], lines)
 
 
-def _errors(found: Numbers) -> dict[str, dict[str, Any]]:
+def _errors(groups: Numbers) -> dict[str, dict[str, Any]]:
     """Errors of predictions by scenario, policy and variable; see `prediction_errors`."""
     data: dict[str, dict[str, Any]] = {}
-    for (scenario, policy), numbers in found.items():
+    for (scenario, policy), numbers in groups.items():
         if numbers["prediction_errors"]:
             data.setdefault(scenario, {})[policy] = numbers["prediction_errors"]
     return data
 
 
-def _errors_table(found: Numbers) -> str:
+def _errors_table(groups: Numbers) -> str:
     """Table 8.5: errors of predictions in percent, the paper's numbers in brackets."""
-    lines, errors = [], _errors(found)
+    lines, errors = [], _errors(groups)
     for (scenario, policy, variable), paper in keyed(PAPER.table_8_5).items():
         ours = errors.get(scenario, {}).get(policy, {}).get(variable)
         if ours is not None:
@@ -165,11 +165,11 @@ def _errors_table(found: Numbers) -> str:
     return titled(title, head, lines, 3)
 
 
-def _errors_csv(found: Numbers) -> bytes:
+def _errors_csv(groups: Numbers) -> bytes:
     """Medians of the errors over time (figure 8.14), a line for each part of the jobs."""
     lines = (
         (scenario, policy, variable, part, f"{median:.6g}")
-        for scenario, policies in _errors(found).items()
+        for scenario, policies in _errors(groups).items()
         for policy, variables in policies.items()
         for variable, errors in variables.items()
         for part, median in enumerate(errors["medians"], 1)
@@ -177,11 +177,11 @@ def _errors_csv(found: Numbers) -> bytes:
     return of_rows(("scenario", "policy", "variable", "part", "median_pct"), lines).csv()
 
 
-def _queues_csv(found: Numbers) -> bytes:
+def _queues_csv(groups: Numbers) -> bytes:
     """Queued jobs over time: one line for each scenario, policy, centre and time."""
     lines = (
         (scenario, policy, centre, f"{i * QUEUE_EVERY_S:g}", count)
-        for (scenario, policy), numbers in found.items()
+        for (scenario, policy), numbers in groups.items()
         for centre, queued in numbers["queues"].items()
         for i, count in enumerate(queued)
     )

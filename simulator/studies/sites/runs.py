@@ -63,19 +63,19 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         dispatch={"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]},
         quotes={},
     )
-    schedule = ran.centres
-    assert schedule is not None
-    return schedule.numbers() | {
-        "moved": schedule.moved,
+    simulated = ran.centres
+    assert simulated is not None
+    return simulated.numbers() | {
+        "moved": simulated.moved,
         "submitted": len(trace),
         "by_origin": {
-            centre.name: schedule.numbers(schedule.of_origin(centre.name))
-            for centre in schedule.centres
-            if schedule.of_origin(centre.name).any()
+            centre.name: simulated.numbers(simulated.of_origin(centre.name))
+            for centre in simulated.centres
+            if simulated.of_origin(centre.name).any()
         },
-        "prediction_errors": prediction_errors(schedule, ran.quotes),
-        "batches": batches(schedule),
-        "queues": schedule.queues(QUEUE_EVERY_S),
+        "prediction_errors": prediction_errors(simulated, ran.quotes),
+        "batches": batches(simulated),
+        "queues": simulated.queues(QUEUE_EVERY_S),
     }
 
 
@@ -101,7 +101,9 @@ def _trace(merged: tuple[tuple[str, Path], ...], days: float) -> swf.Trace:
     return merge([swf.read(file) for _, file in merged], [centre for centre, _ in merged], days)
 
 
-def prediction_errors(found: CentresSchedule, quotes: Columns) -> dict[str, dict[str, Any]] | None:
+def prediction_errors(
+    simulated: CentresSchedule, quotes: Columns
+) -> dict[str, dict[str, Any]] | None:
     """Compute errors in percent of the true value; None if no quote was kept.
 
     GUIM does not say of what the errors are percentages. Waits and run times below 60 s count as
@@ -112,17 +114,17 @@ def prediction_errors(found: CentresSchedule, quotes: Columns) -> dict[str, dict
     variable -> `median`, `iqr` (interquartile range), `p95` and `medians`, those of `PARTS` equal
     parts of the jobs in the order of their submission
     """
-    ran = found.ran[quotes["row"]]
+    ran = simulated.ran[quotes["row"]]
     if not ran.any():
         return None
     jobs = quotes["row"][ran]
-    factors = np.array([centre.cpu_factor for centre in found.centres])[found.ran_at[jobs]]
-    wait_s, run_s = found.schedule.wait[jobs], found.schedule.run_s[jobs]
+    factors = np.array([centre.cpu_factor for centre in simulated.centres])[simulated.ran_at[jobs]]
+    wait_s, run_s = simulated.schedule.wait[jobs], simulated.schedule.run_s[jobs]
     quoted_s, expected_s = quotes["wait_s"][ran], np.maximum(1.0, quotes["run_s"][ran] * factors)
     errors = {
         "wait_s": _percent(quoted_s, wait_s, TAU_S),
         "run_s": _percent(expected_s, run_s, TAU_S),
-        "slowdown": _percent(1.0 + quoted_s / expected_s, found.slowdown[jobs], 1.0),
+        "slowdown": _percent(1.0 + quoted_s / expected_s, simulated.slowdown[jobs], 1.0),
     }
     return {name: _summary(values) for name, values in errors.items() if len(values)}
 
