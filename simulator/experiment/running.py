@@ -115,9 +115,7 @@ def _on_machine(
     engine = Engine(
         core,
         source.submissions,
-        requests=[
-            reservation.request(float(jobs.submitted[0])) for reservation in settings.reservations
-        ],
+        requests=[planned.request(float(jobs.submitted[0])) for planned in settings.reservations],
         cost=source.cost,
         start_s=source.start_s,
         end_s=source.end_s,
