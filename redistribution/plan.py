@@ -140,10 +140,9 @@ class Plan(Routes):
         -----
         Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25
         times the larger of ``a`` and ``b``, or 16 MB if that is more. The buffers are kept for the
-        next run. From its second use on, a communicator of one host has two mailboxes for each
-        rank, as long as it exists: at most 16 MB, of which a move uses ``max_extra_bytes``. The
-        plan keeps its last arrays of up to 8 MB with the prepared copies, until four others have
-        done so: moving the same arrays again takes half of the time or less.
+        next run. From its second use on, a communicator of one host has two mailboxes a rank, at
+        most 16 MB, of which a move uses ``max_extra_bytes``. The plan keeps its last arrays of up
+        to 8 MB with their copies until four others do: moving them again takes half of the time.
         """
         given = Arguments(self, comm, a, b, order, max_extra_bytes, sources)
         last = self._last_run
