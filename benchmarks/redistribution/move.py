@@ -359,9 +359,9 @@ def barrier(comm: Any) -> None:
 
 def meet(comm: Any) -> None:
     """Collective over comm. A barrier in the memory that the ranks share, once there is one."""
-    from redistribution.messages.mailboxes import Use
+    from redistribution.messages.mailboxes import CommunicatorUse
 
-    mailboxes = Use.of(comm).mailboxes
+    mailboxes = CommunicatorUse.of(comm).mailboxes
     if mailboxes is None:
         barrier(comm)
     else:

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution.messages.arguments import Arguments
-from redistribution.messages.mailboxes import Use
+from redistribution.messages.mailboxes import CommunicatorUse
 from redistribution.messages.waiting import all_or
 from redistribution.plans.transfers import Order
 
@@ -51,7 +51,7 @@ class Agreement:
             kind = f"dtype {array.dtype}"
             number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
             word = number & _MASK | (~number & _MASK) << _BITS
-        self.use, self.fault, self.flags = Use.of(comm), fault, 0
+        self.use, self.fault, self.flags = CommunicatorUse.of(comm), fault, 0
         self._routes, self._comm, self._word = routes, comm, word
         self._description = f"{kind}, order {order!r}, {max_extra_bytes} bytes"
 

@@ -37,7 +37,7 @@ _SLEEP_NS = 200_000
 
 
 class Mailboxes:
-    """The shared memory of the ranks of a communicator; made by `Use.settle`.
+    """The shared memory of the ranks of a communicator; made by `CommunicatorUse.settle`.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Mailboxes:
         self._await_turn(self._meeting, turn, 0)  # from here on, what others wrote is visible
 
 
-class Use:
+class CommunicatorUse:
     """Whether a communicator has mailboxes, found out when it is used for the second time.
 
     Making them takes as long as some moves by messages, and many communicators move arrays once.
@@ -125,7 +125,7 @@ class Use:
         self._is_first = True
 
     @classmethod
-    def of(cls, comm: MPI.Intracomm) -> Use:
+    def of(cls, comm: MPI.Intracomm) -> CommunicatorUse:
         """Use of a communicator, which ends when it is freed."""
         use = comm.Get_attr(_key())
         if not isinstance(use, cls):
@@ -143,7 +143,7 @@ class Use:
 
 @cache
 def _key() -> int:
-    """Key of the `Use` among the attributes of a communicator."""
+    """Key of the `CommunicatorUse` among the attributes of a communicator."""
     return MPI.Comm.Create_keyval()
 
 

@@ -27,7 +27,7 @@ from redistribution.messages import exchange
 from redistribution.messages.agreement import IS_UNREADY, NEEDS_MESSAGES, Agreement
 from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.mail import Mail
-from redistribution.messages.mailboxes import Use
+from redistribution.messages.mailboxes import CommunicatorUse
 from redistribution.messages.waiting import wait
 from redistribution.plans.transfers import Transfer
 from redistribution.tuning import tuning
@@ -108,7 +108,7 @@ class PreparedMove:
             exchange.Exchange(self.given).run()
 
 
-def _needs_messages(given: Arguments, use: Use) -> bool:
+def _needs_messages(given: Arguments, use: CommunicatorUse) -> bool:
     """Whether this rank cannot move its part through mailboxes, or moves it faster by messages.
 
     Large messages are faster if MPI copies them out of the arrays. The answer depends on nothing

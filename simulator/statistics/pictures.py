@@ -135,5 +135,5 @@ def _ends(axes: Axes, columns: Columns) -> None:
     axes.set_xlabel("jobs")
     axes.margins(x=0.1)
     if len(centres) > 1:
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(loc="best", frameon=False, fontsize=9)
     drawing.reduce_frame(axes)

@@ -132,7 +132,7 @@ def _figure(
         )
         drawing.reduce_frame(axes)
     panels[0].set_ylabel("bounded slowdown, P95")
-    panels[0].legend(frameon=False, fontsize=9)
+    panels[0].legend(loc="best", frameon=False, fontsize=9)
     return figure
 
 

@@ -64,7 +64,7 @@ def _costs(curves: Curves) -> Figure:
     axes.set_ylabel("wait relative to non-contiguous")
     axes.yaxis.set_major_formatter(FuncFormatter(_decimal))
     if policies:
-        axes.legend(frameon=False)
+        axes.legend(loc="best", frameon=False)
     drawing.reduce_frame(axes)
     return figure
 
@@ -89,7 +89,7 @@ def _lines(
         else:
             axes.set_ylim(bottom=0)
     panels[0].set_ylabel("minutes")
-    panels[0].legend(frameon=False)
+    panels[0].legend(loc="best", frameon=False)
     return figure
 
 

@@ -51,7 +51,7 @@ def _speedup() -> Figure:
         axes.plot(sizes, sizes / 400, color=INK, lw=0.8, ls=":", label="linear")
         _style(axes, titles[reading], "speedup")
         axes.set_xlabel("processors")
-        axes.legend(frameon=False)
+        axes.legend(loc="best", frameon=False)
     return figure
 
 

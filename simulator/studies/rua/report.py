@@ -91,7 +91,7 @@ def _scatter(results: StudyResults, traces: Sequence[str], metric: str) -> Figur
         axes.set_title(trace, fontsize=10)
         axes.set_xlabel(title)
         axes.set_ylabel("bounded slowdown, P95")
-        axes.legend(frameon=False)
+        axes.legend(loc="best", frameon=False)
         drawing.reduce_frame(axes)
     return figure
 
@@ -109,5 +109,5 @@ def _bars(results: StudyResults) -> Figure:
         axes.set_xticks(range(len(groups)), [f"{t}\n{mix}" for t, mix in groups], fontsize=7)
         axes.set_title(TABLES[metric]["title"], fontsize=10)
         drawing.reduce_frame(axes)
-    figure.axes[0].legend(frameon=False)
+    figure.axes[0].legend(loc="best", frameon=False)
     return figure

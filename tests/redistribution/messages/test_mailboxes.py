@@ -13,7 +13,7 @@ from redistribution_cases import index_valued, local_part
 from redistribution import BlockCyclic, Cuts, Plan
 from redistribution.copies import kernel
 from redistribution.messages import mailboxes as module
-from redistribution.messages.mailboxes import Use
+from redistribution.messages.mailboxes import CommunicatorUse
 from redistribution.tuning import tuning
 
 #: As in some containers: MPI then transfers messages in small portions.
@@ -32,7 +32,7 @@ def comm():
 
 def used_twice(comm):
     """Use of a communicator in which plans have run."""
-    use = Use.of(comm)
+    use = CommunicatorUse.of(comm)
     for _ in range(2):
         use.settle(comm)
     return use
@@ -63,14 +63,14 @@ def test_a_communicator_has_mailboxes_from_its_second_use_until_it_is_freed(comm
     before, descriptors = mapped(), len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         other = comm.Dup()
-        use = Use.of(other)
+        use = CommunicatorUse.of(other)
         use.settle(other)
         assert (use.mailboxes, use.is_settled) == (None, False)
-        assert Use.of(other) is use
+        assert CommunicatorUse.of(other) is use
         use.settle(other)
         assert use.mailboxes is not None
         assert mapped() == before + 1
-        assert Use.of(comm) is not use
+        assert CommunicatorUse.of(comm) is not use
         del use
         other.Free()
         assert mapped() == before
@@ -171,7 +171,7 @@ def test_elements_of_any_size(comm, dtype):
     )
     for _ in range(4):
         plan.run(comm, a, b)
-    assert Use.of(comm).mailboxes is not None
+    assert CommunicatorUse.of(comm).mailboxes is not None
 
 
 @on_4_ranks
