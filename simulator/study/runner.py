@@ -103,7 +103,7 @@ class _Processes(ProcessPoolExecutor):
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         """Wait for the runs under way, or end them after an exception."""
         for process in list((self._processes or {}).values()) if kind is not None else ():
-            process.terminate()
+            process.kill()  # a process that was forked may ignore or handle SIGTERM
         super().__exit__(kind, *error)
 
 
@@ -121,6 +121,7 @@ def processes(workers: int, start: str = "spawn") -> Executor:
 def _begin_worker() -> None:
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a traceback
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the executor ends a broken pool by it
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ from scheduler.client.slurm.programs import main
 
 #: Seconds to install a client, and to let it work.
 INSTALL_S, WORK_S = 240, 400
+
+
+#: Signals of which a command may change the handler for its process.
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SlurmPrograms:
@@ -73,10 +78,14 @@ class SlurmPrograms:
             redirect_stderr(StringIO()) as stderr,
         ):
             patch.setenv("RESHAPE_DIR", directory)
+            handlers = {number: signal.getsignal(number) for number in _HANDLED}
             try:
                 ended = main(name, "RESHAPE_DIR", directory, words)
             except SystemExit as error:  # of argparse
                 ended = int(error.code or 0)
+            finally:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
         assert ended == code, stdout.getvalue() + stderr.getvalue()
         return (stderr if code else stdout).getvalue()
 

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,11 @@ class Raising(QueueOrder, msgspec.Struct, frozen=True):
     number: int = 0
     fails_at: int = -1
     is_killed: bool = False
+    waits_at: int = -1
 
     def key(self, job: Job, now: float) -> float:
+        if self.number == self.waits_at:
+            threading.Event().wait()
         if self.number == self.fails_at:
             if self.is_killed:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -122,7 +126,7 @@ def test_workers_are_at_least_one() -> None:
 def test_labels() -> None:
     mine = [Raising(1), Raising(1), {"policy": "sjf"}, None, "fcfs"]
     table = sweep(Experiment(COLUMNS), {"queue_order": mine}, workers=1, progress=False)
-    shown = "Raising(number=1, fails_at=-1, is_killed=False)"
+    shown = "Raising(number=1, fails_at=-1, is_killed=False, waits_at=-1)"
     assert table["queue_order"].tolist() == [
         f"{shown} #1", f"{shown} #2", "policy=sjf", "", "fcfs",
     ]  # fmt: skip
@@ -220,6 +224,17 @@ def test_a_point_that_raises_names_the_point_and_keeps_the_others(tmp_path: Path
         assert re.search(r"test_sweep.py:\d+\)", said), "the error names the line"
         assert points_in(file) >= 1
     assert points_in(file) < 4
+
+
+def test_a_point_that_raises_ends_the_others_though_sigterm_is_ignored(tmp_path: Path) -> None:
+    """Forked processes inherit that from a program, and one of them never ends by itself."""
+    orders = [Raising(number, fails_at=2, waits_at=1) for number in range(4)]
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.raises(ReshapeError, match="no order today"):
+            sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, progress=False)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_point_whose_process_is_killed(tmp_path: Path) -> None:
