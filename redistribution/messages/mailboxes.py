@@ -30,8 +30,8 @@ from redistribution.tuning import tuning
 _HEAD_BYTES = mmap.PAGESIZE
 _TURNS = 3
 
-# A rank that waits for a meeting yields its core for the first time, and sleeps for the second one
-# or until the meeting ends, in nanoseconds. After that it lets MPI work on messages under way.
+# A rank that waits for a meeting yields its core for `_YIELD_NS` nanoseconds, and then sleeps until
+# the meeting ends, at most for `_SLEEP_NS`. After that it lets MPI work on messages under way.
 _YIELD_NS = 20_000
 _SLEEP_NS = 200_000
 

@@ -2,8 +2,8 @@
 
 A small move spends most of its time on checking arguments, finding runs and allocating messages. A
 prepared move does this once; running it only copies and sends. All ranks check, before anything
-moves, that their arguments are valid and the same, and that they choose the same of three ways:
-mailboxes, small messages, each with a buffer of its own, or an `Exchange` of large ones.
+moves, that their arguments are valid and the same, and agree whether they use mailboxes. If they do
+not, a rank with small messages has a buffer for each of them, and others make an `Exchange`.
 """
 
 from __future__ import annotations
