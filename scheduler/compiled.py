@@ -19,6 +19,7 @@ from zlib import crc32
 MODULES = (
     "scheduler.core.core",
     "scheduler.forecasts.expected_jobs",
+    "scheduler.model.history",
     "scheduler.model.intervals",
     "scheduler.model.job",
     "scheduler.model.machine",
@@ -32,6 +33,7 @@ MODULES = (
     "scheduler.partition.partition",
     "scheduler.partition.passes",
     "scheduler.partition.queueing",
+    "scheduler.partition.resizing",
     "scheduler.partition.step_starts",
     "scheduler.policies.backfill.head_reservation",
     "scheduler.policies.backfill.kept_reservations",
@@ -40,6 +42,8 @@ MODULES = (
     "scheduler.policies.backfill.profile_pass",
     "scheduler.policies.backfill.scheduling_pass",
     "scheduler.policies.backfill.table_pass",
+    "scheduler.policies.queue_orders.aging_priority",
+    "scheduler.policies.resizing.allocation",
     "scheduler.policies.selection.improvements",
     "scheduler.policies.selection.table_search",
     "scheduler.state.bitsets",
@@ -61,6 +65,7 @@ MODULES = (
     "simulator.engine.rigid_jobs",
     "simulator.engine.job_programs",
     "simulator.engine.shared_nodes",
+    "simulator.engine.shared_programs",
     "simulator.many_centres.expected_start",
 )
 ROOT = Path(__file__).parent.parent

@@ -158,7 +158,7 @@ class ExpectedJobs(Physics):
 
     def _iteration_s(self, job: Job) -> float:
         """Iteration time of a live job on its size, s; 0 if the effect of resizes is not known."""
-        if not job.spec.resizable:
+        if not job.resizable:
             return 0.0
         measured = job.history.measured if job.history.visits else 0
         if measured > 1 or (measured and job.spec.performance):
@@ -167,7 +167,7 @@ class ExpectedJobs(Physics):
 
     def _modelled_s(self, job: Job) -> float:
         """Time of one of `MODELLED` iterations by the performance model, s; 0 without a model."""
-        if not (job.spec.resizable and job.spec.performance):
+        if not (job.resizable and job.spec.performance):
             return 0.0
         factor = speedup_by(job.spec.performance, job.spec.processors, job.size)
         return 0.0 if factor is None else self._expected_s(job) / MODELLED / factor

@@ -152,4 +152,4 @@ def _end_follows_from_start(state: RecordedState, specs: Sequence[JobSpec], numb
     if number > state.last:
         return not specs[number - state.last - 1].resizable
     job = next(job for job in state.jobs if job.id == number)
-    return job.started_at is None and not job.spec.resizable
+    return job.started_at is None and not job.resizable

@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, ResizePoint
-from scheduler.model.history import History
 from scheduler.model.job import FINAL, PENDING, Job
 from scheduler.model.machine import Machine
 from scheduler.model.network import Network
@@ -28,14 +25,12 @@ from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import scenario_of
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.state.derived_jobs.arrays import last_number
-from scheduler.state.records import decode_core, encode_core
+from scheduler.state.records import copied, decode_core, encode_core
 
 #: Latest jobs that tell how run times and estimates differ, and what is submitted.
 PAST_JOBS = 1000
 #: Ended jobs of a recorded state, the latest. Hindcasts of the later half know the earlier half.
 KEPT_JOBS = 2 * PAST_JOBS
-_encode_history = msgspec.msgpack.Encoder().encode
-_decode_history = msgspec.msgpack.Decoder(History).decode
 
 
 @dataclass(frozen=True)
@@ -175,7 +170,7 @@ def _copied(job: Job) -> Job:
     """Copy a job together with its history."""
     copy = job.copy()
     if job.recorded_history is not None:
-        copy.recorded_history = _decode_history(_encode_history(job.recorded_history))
+        copy.recorded_history = copied(job.recorded_history)
     return copy
 
 

@@ -117,7 +117,7 @@ def last_job_changes_nothing(state: RecordedState) -> bool:
         and backfill.max_jobs is None
         and not backfill.kill_at_reservation
     )
-    if not is_plain or any(job.spec.resizable or job.spec.is_placed for job in state.jobs):
+    if not is_plain or any(job.resizable or job.spec.is_placed for job in state.jobs):
         return False
     recorded = decode_core(state.record).partitions[0]
     return recorded.depth is None and not recorded.exclusions

@@ -17,9 +17,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import fsum, inf, log
 from operator import mul
-from statistics import median, median_low
-
-import msgspec
+from statistics import median
 
 from reshape.speedup import speedup_by
 from reshape.wire.messages import ResizeTimes
@@ -30,11 +28,12 @@ KEPT = 32  # iteration times kept per size: a long job must not grow the schedul
 MOST_PAUSE_S = 3600.0
 
 
-class Timing(msgspec.Struct, eq=False):
+class Timing:
     """Iteration times on one size, s: the first after each start or resize, and the later ones."""
 
-    first: list[float] = []
-    later: list[float] = []
+    def __init__(self) -> None:
+        self.first: list[float] = []
+        self.later: list[float] = []
 
     def add(self, iteration_s: float, first: bool) -> None:
         """Add a measurement; only the latest `KEPT` are kept."""
@@ -45,20 +44,21 @@ class Timing(msgspec.Struct, eq=False):
     @property
     def typical_s(self) -> float:
         """Lower median, s; of first iterations (cold caches) only if there are no others."""
-        return median_low(self.later or self.first)
+        return lower_median(self.later or self.first)
 
 
-class Moves(msgspec.Struct, eq=False):
+class Moves:
     """Measured costs of the latest `KEPT` resizes, of one job or of all jobs.
 
-    Parameters
+    Attributes
     ----------
     fixed_s : time of a pause that does not depend on the data: join, plan and resume, s.
     byte_s : time of the move per byte of the job's data, s.
     """
 
-    fixed_s: list[float] = []
-    byte_s: list[float] = []
+    def __init__(self) -> None:
+        self.fixed_s: list[float] = []
+        self.byte_s: list[float] = []
 
     def add(self, times: ResizeTimes, data_bytes: int) -> None:
         """Add a resize of a job with this many bytes of data (0: not known)."""
@@ -75,20 +75,21 @@ class Moves(msgspec.Struct, eq=False):
         return median(self.fixed_s) + data_bytes * median(self.byte_s or [0.0])
 
 
-class Failures(msgspec.Struct, eq=False):
+class Failures:
     """Expansions, or contractions, of a job that have failed in succession.
 
-    Parameters
+    Attributes
     ----------
     count : how many they are.
     at, why : time (s) and reason of the last one.
     given_up : whether no further one is tried.
     """
 
-    count: int = 0
-    at: float = -inf
-    why: str = ""
-    given_up: bool = False
+    def __init__(self) -> None:
+        self.count = 0
+        self.at = -inf
+        self.why = ""
+        self.given_up = False
 
     @property
     def retry_at(self) -> float:
@@ -99,10 +100,15 @@ class Failures(msgspec.Struct, eq=False):
         return self.at + min(2.0 ** min(self.count, 32), MOST_PAUSE_S) if self.count > 1 else -inf
 
 
-class History(msgspec.Struct, eq=False):
-    """Performance history of one job.
+class History:
+    """Performance history of one job; `scheduler.state.records` tells what of it is stored.
 
     Parameters
+    ----------
+    performance : performance model of the job, as `reshape.speedup.named` reads it; "": none, so
+        that the profiler fits one to the measurements.
+
+    Attributes
     ----------
     visits : configurations in the order visited, the starting one first.
     points : resize points seen so far.
@@ -114,26 +120,25 @@ class History(msgspec.Struct, eq=False):
     failed_expansions, failed_contractions : those since the last one that was committed.
     data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
     moves : measured costs of its resizes.
-    performance : performance model of the job, as `reshape.speedup.named` reads it; "": none, so
-        that the profiler fits one to the measurements.
     """
 
-    visits: list[int] = []
-    points: int = 0
-    settled: int = 0
-    next_point_at: float = -inf
-    sweet_spot: int | None = None
-    failures: dict[int, int] = {}
-    failed_expansions: Failures = msgspec.field(default_factory=Failures)
-    failed_contractions: Failures = msgspec.field(default_factory=Failures)
-    data_bytes: int = 0
-    moves: Moves = msgspec.field(default_factory=Moves)
-    performance: str = ""
-    _timings: dict[int, Timing] = {}
-    _typical_s: dict[int, float] = {}
-    _predicted_s: dict[int, float] = {}  # on other sizes, since the last measurement
-    _potential: float | None = None
-    _potential_window: int = -1  # for which `_potential` is valid; -1: none
+    def __init__(self, performance: str = "") -> None:
+        self.visits: list[int] = []
+        self.points = 0
+        self.settled = 0
+        self.next_point_at = -inf
+        self.sweet_spot: int | None = None
+        self.failures: dict[int, int] = {}
+        self.failed_expansions = Failures()
+        self.failed_contractions = Failures()
+        self.data_bytes = 0
+        self.moves = Moves()
+        self.performance = performance
+        self._timings: dict[int, Timing] = {}
+        self._typical_s: dict[int, float] = {}
+        self._predicted_s: dict[int, float] = {}  # on other sizes, since the last measurement
+        self._potential: float | None = None
+        self._potential_window = -1  # for which `_potential` is valid; -1: none
 
     def configured(self, size: int, at: float) -> None:
         """Record the present size after a start, a restart or a resize."""
@@ -282,16 +287,15 @@ class History(msgspec.Struct, eq=False):
 
     def _extrapolated_s(self, size: int) -> float:
         """Expected iteration time on a size that the job did not run on, s."""
-        near, *others = sorted(self._typical_s, key=lambda other: (abs(log(size / other)), other))[
-            :4
-        ]
+        nearest = sorted([(abs(log(size / other)), other) for other in self._typical_s])[:4]
+        near = nearest[0][1]
         if self.performance:
             start = self.visits[0]
             here, there = (speedup_by(self.performance, start, n) for n in (near, size))
             if here is not None and there is not None:
                 return self._typical_s[near] * here / there
         slopes = []
-        for other in others:
+        for _, other in nearest[1:]:
             near_s, other_s = self.comparable_s(near, other)
             if near_s > 0 and other_s > 0:
                 slopes.append(log(near_s / other_s) / log(other / near))
@@ -306,7 +310,7 @@ class History(msgspec.Struct, eq=False):
         """
         first, second = self._timings[one], self._timings[other]
         if not (first.later and second.later) and first.first and second.first:
-            return median_low(first.first), median_low(second.first)
+            return lower_median(first.first), lower_median(second.first)
         return self._typical_s[one], self._typical_s[other]
 
     def predict_pause_s(self, everybody: Moves) -> float | None:
@@ -324,6 +328,11 @@ class History(msgspec.Struct, eq=False):
         self._potential_window = -1
         iteration_s = self.predict_s(self.visits[-1])
         self.next_point_at = -inf if iteration_s is None else at + iteration_s
+
+
+def lower_median(times: list[float]) -> float:
+    """Median, of an even number of times the lower one of the two in the middle."""
+    return sorted(times)[(len(times) - 1) // 2]
 
 
 @lru_cache(maxsize=1024)

@@ -164,6 +164,7 @@ class Job:
     sent : the last signal that was ordered for its processes.
     warned : whether it has got the signal before the end of its walltime.
     is_lent : whether the processors of its first group belong to the job whose step it is.
+    resizable : whether its request says so; decisions read it for every running job.
     """
 
     state: JobState
@@ -203,6 +204,7 @@ class Job:
     sent: SentSignal | None = None
     warned: bool = False
     is_lent: bool = False
+    resizable: bool = False
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
 
@@ -218,6 +220,7 @@ class Job:
         if not request.is_plain:
             self.topology = spec.topology
             self.partition = spec.partition
+            self.resizable = spec.resizable
         self.groups: dict[int, ProcSet] = {}
 
     @property
@@ -267,6 +270,7 @@ class Job:
         """Take a request with other limits and labels; the rest of the record stays."""
         self.spec = spec
         self.is_plain = RequestFacts(spec).is_plain
+        self.resizable = spec.resizable
 
     def _wait_again(self, at: float) -> None:
         """Become PENDING and forget the last start.

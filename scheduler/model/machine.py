@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from scheduler.model.intervals import count
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.nodes import NodeRequest
@@ -391,7 +392,7 @@ class Machine:
             self.free_count -= processors
             return some(processors)
         space = self.space
-        if avoiding:
+        if avoiding.intervals:
             space = space.copy()
             space.take(avoiding)
             if space.free.count() < processors:
@@ -407,12 +408,10 @@ class Machine:
         if self.counted:
             self.free_count += processors.intervals[0][1] + 1  # as `some` makes them
             return
-        if self._owed:
+        if self._owed.intervals:
             self._owed -= processors
-        if self._down:
-            processors -= self._down
-        self.space.put(processors)
-        self.free_count += processors.count()
+        self.space.put(self.usable(processors))
+        self.free_count += self.count_usable(processors)
 
     def can_place(self, selection: Selection, processors: int) -> bool:
         """Whether the selection would accept this many processors if every node was up and idle."""
@@ -434,11 +433,11 @@ class Machine:
 
     def usable(self, processors: ProcSet) -> ProcSet:
         """Those of the processors that would be free if they were released now."""
-        return processors - self._down if self._down else processors
+        return processors if self.whole else processors - self._down
 
     def count_usable(self, processors: ProcSet) -> int:
         """Number of the processors that would be free if they were released now."""
-        return len(self.usable(processors))
+        return count(self.usable(processors).intervals)
 
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
         """Processors by node name, in the order of their numbers."""

@@ -69,7 +69,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
 
     def __len__(self) -> int:
         """Count the processors."""
-        return self.count()
+        return count(self.intervals)
 
     def __bool__(self) -> bool:
         """Whether the set is not empty."""

@@ -138,7 +138,7 @@ class JobEvents:
         if job is None or job.state is not S.STARTING:
             return
         job.become(S.RUNNING)
-        if job.spec.resizable:
+        if job.resizable:
             job.history.configured(job.size, event.at)
 
     def on_resize_point(self, event: ResizePoint) -> None:

@@ -103,7 +103,7 @@ def _table(
 
 def _can_leave(resizes: Resizes, job: Job, begin: float) -> ProcSet:
     """Processors that a resizable job leaves before a time (s) by contracting as far as it can."""
-    if job.state is not JobState.RUNNING or not job.spec.resizable or not job.smaller:
+    if job.state is not JobState.RUNNING or not job.resizable or not job.smaller:
         return ProcSet()
     if resizes.scenario.resizing_of(job.spec.queue) is None or resizes.soon(job) > begin:
         return ProcSet()

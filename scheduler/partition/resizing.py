@@ -78,7 +78,7 @@ class Resizes:
             state = "not known" if job is None else job.state.name
             return _continue(event.job, "not running", "the job is {state}", state=state)
         note_progress(job, event)
-        if not job.spec.resizable:
+        if not job.resizable:
             text = "submitted for {size} processors only"
             return _continue(job.id, "rigid", text, size=job.size)
         if job.state in RESIZING:
@@ -134,7 +134,7 @@ class Resizes:
         drain, it expands so that it can leave them next.
         """
         state, machine = self._state, self._state.machine
-        if machine.draining:
+        if machine.draining.intervals:
             order = self._contract_off(job, machine.draining, self._drain_reason)
             left = order or self._expand_to_leave(job)
             if left is not None:
@@ -159,7 +159,7 @@ class Resizes:
 
     def request_fault(self, job: Job, bounds: SizeBounds) -> str:
         """Why bounds on the size of a job are declined; empty if they are not."""
-        if not job.spec.resizable:
+        if not job.resizable:
             return f"the job was submitted for {job.size} processors only"
         if self.scenario.resizing_of(job.spec.queue) is None:
             return f"{self.scenario.name} resizes no job"
@@ -404,7 +404,7 @@ def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
 
 def note_progress(job: Job, event: ResizePoint) -> None:
     """Note what a job reports at a resize point: its progress, and times if it is resizable."""
-    if job.spec.resizable:
+    if job.resizable:
         _measure(job, event)
     if event.iterations > 0:
         left = max(0, event.iterations - event.iteration)

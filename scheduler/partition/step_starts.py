@@ -34,7 +34,7 @@ class StepStarts:
     def admit(self, step: Job) -> None:
         """Take a step that is requested; it is dropped if its job can have none (any more)."""
         state, job = self._state, self._job_of(step)
-        if job is None or job.spec.resizable or job.spec.step_of is not None:
+        if job is None or job.resizable or job.spec.step_of is not None:
             text = "its job does not run" if job is None else "job {job} can have no steps"
             reason = Reason("step", text, {"job": 0 if job is None else job.id})
             step.become(JobState.CANCELLED)

@@ -377,7 +377,7 @@ def growing_jobs(
 def _next_size(partition: Partition, job: Job) -> int | None:
     """Size to which a job would expand next; None if it would not."""
     topology = job.topology
-    if job.state is not JobState.RUNNING or not job.spec.resizable:
+    if job.state is not JobState.RUNNING or not job.resizable:
         return None
     if (
         topology is None

@@ -184,7 +184,7 @@ class Queue:
                 self._rebuild_heap(now)
 
     def _rebuild_heap(self, now: float) -> None:
-        self._heap = [(self._order.key(job, now), job.id) for job in self.jobs.values()]
+        self._heap = list(zip(self._order.keys(self.jobs.values(), now), self.jobs, strict=True))
         heapify(self._heap)
 
     def first(self, installed: float, can_run: Callable[[Job], bool] | None = None) -> Job | None:

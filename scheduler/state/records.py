@@ -18,7 +18,7 @@ import msgspec
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import REDIRECTION, JobSpec
-from scheduler.model.history import History, Moves
+from scheduler.model.history import Failures, History, Moves, Timing
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Node
 from scheduler.model.orders import Resize
@@ -104,6 +104,48 @@ _values = attrgetter(
 )
 
 
+#: Attributes of a performance history and its parts that are stored. The classes are compiled, and
+#: msgspec does not know their attributes.
+_HISTORY: dict[type, tuple[str, ...]] = {
+    Timing: ("first", "later"),
+    Moves: ("fixed_s", "byte_s"),
+    Failures: ("count", "at", "why", "given_up"),
+    History: (
+        "visits", "points", "settled", "next_point_at", "sweet_spot", "failures",
+        "failed_expansions", "failed_contractions", "data_bytes", "moves", "performance",
+        "_timings", "_typical_s",
+    ),
+}  # fmt: skip
+_PARTS = {"failed_expansions": Failures, "failed_contractions": Failures, "moves": Moves}
+
+
+def _stored(part: Any) -> dict[str, Any]:
+    """Attributes of a performance history, or of a part of one, by name."""
+    if type(part) not in _HISTORY:
+        raise NotImplementedError(f"a {type(part).__name__} cannot be stored")
+    return {name: getattr(part, name) for name in _HISTORY[type(part)]}
+
+
+def _restored(kind: type, stored: Any) -> Any:
+    """Make a performance history, or a part of one, of its stored attributes."""
+    part = kind()
+    for name in _HISTORY[kind]:
+        if name in stored:  # release 0.1.0 stored fewer
+            value = stored[name]
+            if name in _PARTS:
+                value = _restored(_PARTS[name], value)
+            elif name == "_timings":
+                value = {size: _restored(Timing, times) for size, times in value.items()}
+            setattr(part, name, value)
+    return part
+
+
+def copied(history: History) -> History:
+    """Copy a performance history, with all that belongs to it."""
+    copy: History = _history_decoder.decode(_encoder.encode(history))
+    return copy
+
+
 class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The scheduler state of a partition, apart from its jobs.
 
@@ -149,9 +191,10 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     redirection: PartitionRecord | None = None
 
 
-_encoder = msgspec.msgpack.Encoder()
-_job_decoder = msgspec.msgpack.Decoder(JobRecord, strict=False)
-_core_decoder = msgspec.msgpack.Decoder(CoreRecord, strict=False)
+_encoder = msgspec.msgpack.Encoder(enc_hook=_stored)
+_job_decoder = msgspec.msgpack.Decoder(JobRecord, strict=False, dec_hook=_restored)
+_core_decoder = msgspec.msgpack.Decoder(CoreRecord, strict=False, dec_hook=_restored)
+_history_decoder = msgspec.msgpack.Decoder(History, dec_hook=_restored)
 
 
 def encode_job(job: Job) -> bytes:

@@ -385,7 +385,7 @@ class SchedulerState:
             job.start_on(size)
             job.demand = self.quantity(size, job)
         self.live[number] = job
-        if not job.is_plain and job.spec.resizable:
+        if job.resizable:
             self.resizable[number] = job
         job.state = STARTING  # a legal transition: the job is PENDING
         job.started_at = now
@@ -509,7 +509,7 @@ class SchedulerState:
         self.jobs.update((job.id, job) for job in jobs)
         for job in sorted(live, key=_start_order):
             self.live[job.id] = job
-            if job.spec.resizable:
+            if job.resizable:
                 self.resizable[job.id] = job
             if job.resize is not None and not job.resize.expands:
                 self.freeing += job.resize.old - job.resize.new

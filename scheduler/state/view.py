@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from math import isfinite
 from typing import NamedTuple
 
 from reshape.topology import Topology
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import JobView
-from scheduler.model.priority import Prioritised, running_priority
+from scheduler.model.priority import Prioritised
 from scheduler.model.resources import processors_of
 from scheduler.model.selection import leaving_groups
 from scheduler.state.earliest_place import EarliestPlace
@@ -202,8 +203,7 @@ class View(MachineNow):
     def next_larger(self, job: JobView) -> int | None:
         """Next valid size above the present one; None without one or if it failed recently."""
         assert isinstance(job, Job)
-        spec = job.spec
-        if not spec.resizable or job.topology is None or topology_fault(job):
+        if not job.resizable or job.topology is None or topology_fault(job):
             return None
         size = larger_size(job.topology, job.size, job.processors, job.most)
         return None if size is None or self.failed_lately(job, size) else size
@@ -224,6 +224,23 @@ class View(MachineNow):
             return True
         failed = job.history.failures.get(size)
         return failed is not None and job.history.points - failed < self._retry_after
+
+
+def running_priority(job: Job, now: float) -> float:
+    """Priority of a running job: ``(100 - pct_time_left) + user`` (PRIO 3.1).
+
+    "An application that is closer to finishing its execution will be assigned a higher priority."
+    An overdue job has 0 % of its time left; a job without a walltime limit always has 100 %.
+    """
+    walltime_s, started_at = job.walltime_s, job.started_at
+    if started_at is None or not isfinite(walltime_s):
+        return job.spec.priority
+    left_s = walltime_s - (now - started_at)
+    if left_s < 0.0:  # policies call this for every running job: faster than `min` and `max`
+        left_s = 0.0
+    elif left_s > walltime_s:
+        left_s = walltime_s
+    return 100.0 - 100.0 * left_s / walltime_s + job.spec.priority
 
 
 def topology_fault(job: Job) -> str:

@@ -179,7 +179,7 @@ class EventLoop:
         if type(order) is START:
             number = order.job
             self.started[number - 1] = self._agenda.now
-            if self.allocated is not None and not self.site.jobs[number].spec.resizable:
+            if self.allocated is not None and not self.site.jobs[number].resizable:
                 self.allocated[number] = order.processors
             if self.first_estimates is not None and isnan(self.first_estimates[number - 1]):
                 self.first_estimates[number - 1] = self.site.jobs[number].first_estimate_s

@@ -30,7 +30,7 @@ from simulator.engine.shared_programs import IterationEnd, SharedIterations
 from simulator.results.metrics import Sizes
 
 
-class SteadyPart(msgspec.Struct):
+class SteadyPart:
     """Iterations that a program computes one after the other, without a pause or a change of speed.
 
     Their ends are computed from the first one's begin. If the length of an iteration were added
@@ -41,37 +41,47 @@ class SteadyPart(msgspec.Struct):
     since : begin of the first of them, seconds.
     before : iterations finished then.
     run_s : time of all iterations of the job at this speed, seconds.
+
+    Attributes
+    ----------
     points_s : time of the resize points since then, seconds.
     ends : end of the last of them, seconds.
     """
 
-    since: float
-    before: int
-    run_s: float
-    points_s: float = 0.0
-    ends: float = nan
+    def __init__(self, since: float, before: int, run_s: float) -> None:
+        self.since, self.before, self.run_s = since, before, run_s
+        self.points_s, self.ends = 0.0, nan
 
 
-class ProgramState(msgspec.Struct):
+class ProgramState:
     """State of the program of a resizable job.
 
     Parameters
     ----------
-    iterations, size : iterations finished or under way; processors on which it computes.
+    size : processors on which it computes.
+
+    Attributes
+    ----------
+    iterations : iterations finished or under way.
     pace : what the end of the iteration under way is computed from.
     joining, group_s, ready_at : the expansion whose group is starting, how long its start takes
         (seconds), and when it is ready.
     resumed_at : end of the pause of its last resize.
     """
 
-    job: SimJob
-    iterations: int = 0
-    size: int = 0
-    pace: SteadyPart | None = None
-    joining: Expand | None = None
-    group_s: float = 0.0
-    ready_at: float = inf
-    resumed_at: float = -inf
+    def __init__(self, job: SimJob, size: int) -> None:
+        self.job, self.size, self.iterations = job, size, 0
+        self.pace: SteadyPart | None = None
+        self.joining: Expand | None = None
+        self.group_s, self.ready_at, self.resumed_at = 0.0, inf, -inf
+        self._timed_size, self._run_s = 0, 0.0
+
+    @property
+    def run_s(self) -> float:
+        """Time of all iterations on the present size, seconds."""
+        if self._timed_size != self.size:
+            self._timed_size, self._run_s = self.size, self.job.run_on_s(self.size)
+        return self._run_s
 
 
 class GroupStart(NamedTuple):
@@ -157,7 +167,7 @@ class Programs(Physics):
             if self._cpu_factors is not None:
                 factor = self._cpu_factors.get(order.job, 1.0)
                 job = msgspec.structs.replace(job, run_s=job.run_s * factor)
-            self._states[order.job] = ProgramState(job, size=processes)
+            self._states[order.job] = ProgramState(job, processes)
         if self.places is not None:
             kept = self.places.setdefault(order.job, [])
             if kept and kept[-1][1]:  # redirected at this instant
@@ -302,7 +312,7 @@ class Programs(Physics):
             if phase.iteration == state.iterations:
                 now = self._agenda.now
                 self._agenda.add(SizesRequested(now, number, phase.minimum, phase.maximum))
-        run_s = job.run_on_s(size)
+        run_s = state.run_s
         if self._contiguity is not None:
             run_s = self._contiguity.run_s(run_s, self._computes_on(number))
         pace = state.pace

@@ -1,13 +1,13 @@
 """Queue orders by the aging priority of PRIO 3.1, for one queue and for several.
 
 A larger priority is more urgent. The scenarios of PRIO 3.3 compare the aging priority of queued
-jobs with the running priority of running ones (`scheduler.model.priority`); the weights set how
-they relate.
+jobs with the running priority of running ones (`scheduler.state.view.running_priority`); the
+weights set how they relate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ import msgspec
 
 from scheduler.model.job import Job
 from scheduler.model.priority import Prioritised, QueueOrder
+from scheduler.policies.queue_orders.aging_priority import aging_keys, aging_priority
 from scheduler.text.used_fields import Needs
 
 #: User-assigned priorities by name, unless a configuration names others. PRIO 4.4: "ReSHAPE gives
@@ -77,19 +78,11 @@ class Aging(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def priority(self, job: Job, now: float) -> float:
         """Aging priority of a queued job."""
-        spec = job.spec
-        wait_s, walltime_s = now - job.submitted_at, spec.walltime_s
-        if wait_s < 0.0:
-            wait_s = 0.0
-        if walltime_s < self.qfactor_limit_s:
-            walltime_s = self.qfactor_limit_s
-        qfactor = 1.0 + wait_s / walltime_s
-        return (
-            self.qfactor_weight * qfactor
-            + self.wait_weight * (wait_s / 60.0)
-            + self.nodes_weight * spec.processors
-            + spec.priority
-        )
+        return aging_priority(job, now, *self._weights)
+
+    @property
+    def _weights(self) -> tuple[float, float, float, float]:
+        return self.qfactor_weight, self.wait_weight, self.nodes_weight, self.qfactor_limit_s
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
         """Priority, highest first, then the time of submission."""
@@ -99,6 +92,12 @@ class Aging(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         spec = job.spec
         fixed = self.nodes_weight * spec.processors + spec.priority
         return self.wait_weight * job.submitted_at / 60.0 - fixed, job.submitted_at
+
+    def keys(self, jobs: Iterable[Job], now: float) -> list[tuple[float, float]]:
+        """Keys of several jobs, in compiled code."""
+        if type(self) is not Aging or not self.ages:  # a subclass may have another priority
+            return super().keys(jobs, now)
+        return aging_keys(jobs, now, *self._weights)
 
 
 class ByQueue(QueueOrder):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-
-import msgspec
+from typing import NamedTuple
 
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
@@ -16,7 +15,7 @@ from scheduler.policies.resizing.interface import Grow, Stay
 from scheduler.state.view import View
 
 
-class Benefit(msgspec.Struct, frozen=True):
+class Benefit(NamedTuple):
     """How Max-Benefit-Priority ranks running jobs: by the users' priorities, then by potential.
 
     A job of unknown potential ranks above all of its priority, so that it explores. (By the words

@@ -184,8 +184,10 @@ def test_the_pause_of_a_planned_resize() -> None:
     assert history.predict_pause_s(everybody) == pytest.approx(3.5), "its own count; start_s not"
     history.data_bytes = 3000
     assert history.predict_pause_s(everybody) == pytest.approx(9.5), "it has more data now"
-    assert Moves(fixed_s=[0.25]).pause_s(0) == 0.25, "no data, no move"
-    assert Moves(fixed_s=[0.25]).pause_s(8) is None, "data, and no move was ever measured"
+    without_data = Moves()
+    without_data.add(ResizeTimes(join_s=0.25), 0)
+    assert without_data.pause_s(0) == 0.25, "no data, no move"
+    assert without_data.pause_s(8) is None, "data, and no move was ever measured"
 
 
 def test_many_resizes_need_no_more_memory() -> None:

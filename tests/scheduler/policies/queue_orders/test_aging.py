@@ -13,9 +13,9 @@ from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
-from scheduler.model.priority import running_priority
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.scenario import Scenario
+from scheduler.state.view import running_priority
 
 
 def job(
