@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
@@ -15,8 +15,8 @@ from scheduler.text.formats import counted, json_text
 from scheduler.text.tables import Table, render
 from simulator.commands.options import json_option
 from simulator.results import jobs_csv
-from simulator.results.metrics import metrics_of
-from simulator.results.schedule import Floats
+from simulator.results.schedule import Schedule
+from simulator.traces.normalise import TraceJobs
 
 METRICS = (
     "mean_wait_s", "max_wait_s", "mean_turnaround_s", "mean_bounded_slowdown",
@@ -24,23 +24,6 @@ METRICS = (
 )  # fmt: skip
 QUANTILES = {"min": 0, "p5": 5, "p25": 25, "median": 50, "p75": 75, "p95": 95, "max": 100}
 EXPERIMENTS = (".yaml", ".yml")
-
-
-class RanJobs(NamedTuple):
-    """Jobs of a run that started; (n,) each, times in seconds."""
-
-    names: list[str]
-    submitted: Floats
-    started: Floats
-    ended: Floats
-    processors: NDArray[np.int64]
-
-    def of(self, names: list[str]) -> RanJobs:
-        """Some of the jobs, by their names."""
-        rows = {name: row for row, name in enumerate(self.names)}
-        chosen = np.array([rows[name] for name in names], np.int64)
-        times = self.submitted[chosen], self.started[chosen], self.ended[chosen]
-        return RanJobs(names, *times, self.processors[chosen])
 
 
 @click.command()
@@ -71,22 +54,43 @@ def compare(one: Path, other: Path, most: int, tau: float, as_json: bool) -> Non
     if not tau >= 0:
         raise click.UsageError(f"--tau {tau}: must be >= 0")
     first, second = _read(one), _read(other)
-    there = set(second.names)
-    common = [name for name in first.names if name in there]
+    rows, others = _rows(first), _rows(second)
+    common = [name for name in rows if name in others]
     if not common:
         raise ReshapeError(f"{one} and {other} have no job in common, by their numbers")
-    only = len(first.names) - len(common), len(second.names) - len(common)
-    result = _compared(first.of(common), second.of(common), most, tau)
-    result = {"a": str(one), "b": str(other)} | result | {"only_a": only[0], "only_b": only[1]}
+    first = _some(first, [rows[name] for name in common])
+    second = _some(second, [others[name] for name in common])
+    result = {
+        "a": str(one),
+        "b": str(other),
+        **_compared(common, first, second, most, tau),
+        "only_a": len(rows) - len(common),
+        "only_b": len(others) - len(common),
+    }
     click.echo(json_text(result) if as_json else _as_text(result))
 
 
-def _compared(one: RanJobs, other: RanJobs, most: int, tau: float) -> dict[str, Any]:
-    """Differences of runs whose jobs are in the same order."""
+def _rows(run: Schedule) -> dict[str, int]:
+    """Index of each job that ran, by its name."""
+    names = jobs_csv.job_names(run)
+    return {names[row]: row for row in np.flatnonzero(run.ran).tolist()}
+
+
+def _some(run: Schedule, rows: list[int]) -> Schedule:
+    """Some of the jobs, by their indices, without what each held over time."""
+    jobs = run.jobs.select(np.array(rows))
+    return Schedule(jobs, run.processors, run.started[rows], run.ended[rows], run.killed[rows])
+
+
+def _compared(
+    names: list[str], one: Schedule, other: Schedule, most: int, tau: float
+) -> dict[str, Any]:
+    """Differences of runs of the jobs of these names, in the same order."""
     later_s = other.started - one.started
     order = np.argsort(later_s, kind="stable")
     quantiles = np.percentile(later_s, [*QUANTILES.values()])
     spread = dict(zip(QUANTILES, quantiles.tolist(), strict=True))
+    metrics = (attrgetter(*METRICS)(run.metrics(tau)) for run in (one, other))
     gained = [i for i in order[:most].tolist() if later_s[i] < 0]
     lost = [i for i in order[::-1][:most].tolist() if later_s[i] > 0]
     return {
@@ -96,28 +100,20 @@ def _compared(one: RanJobs, other: RanJobs, most: int, tau: float) -> dict[str, 
         "later": int((later_s > 0).sum()),
         "metrics": {
             name: {"a": a, "b": b, "difference": b - a}
-            for name, a, b in zip(METRICS, _numbers(one, tau), _numbers(other, tau), strict=True)
+            for name, a, b in zip(METRICS, *metrics, strict=True)
         },
         "starts": {"mean": float(later_s.mean())} | spread,
-        "gained": [_job(one, other, i) for i in gained],
-        "lost": [_job(one, other, i) for i in lost],
+        "gained": [_job(names[i], one, other, i) for i in gained],
+        "lost": [_job(names[i], one, other, i) for i in lost],
     }
 
 
-def _numbers(run: RanJobs, tau: float) -> list[float]:
-    """Values of `METRICS`."""
-    metrics = metrics_of(
-        *run[1:4], processors=1, held_s=0.0, tau=tau, unstarted=0, killed=0
-    )  # utilisation, which needs the machine, is not shown
-    return [getattr(metrics, name) for name in METRICS]
-
-
-def _job(one: RanJobs, other: RanJobs, row: int) -> dict[str, Any]:
+def _job(name: str, one: Schedule, other: Schedule, row: int) -> dict[str, Any]:
     starts = float(one.started[row]), float(other.started[row])
     return {
-        "job": one.names[row],
-        "processors": int(one.processors[row]),
-        "submit_s": float(one.submitted[row]),
+        "job": name,
+        "processors": int(one.jobs.processors[row]),
+        "submit_s": float(one.jobs.submitted[row]),
         "start_a_s": starts[0],
         "start_b_s": starts[1],
         "later_s": starts[1] - starts[0],
@@ -151,23 +147,18 @@ def _text(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _read(path: Path) -> RanJobs:
-    """Jobs of a run that a path names."""
+def _read(path: Path) -> Schedule:
+    """The run that a path names."""
     if path.suffix in EXPERIMENTS:
         from simulator.experiment.experiment import Experiment  # late: it loads the simulator
 
-        schedule = Experiment.from_file(path).run().schedule
-        return _of_table(jobs_csv.JobTable.of(schedule, ""))
+        return Experiment.from_file(path).run().schedule
     if path.name.endswith((".swf", ".swf.gz")):
         return _recorded(path)
-    return _of_table(jobs_csv.read(path / jobs_csv.NAME if path.is_dir() else path))
+    return jobs_csv.read(path / jobs_csv.NAME if path.is_dir() else path)[0]
 
 
-def _of_table(table: jobs_csv.JobTable) -> RanJobs:
-    return RanJobs(table.numbers, table.submitted, table.started, table.ended, table.processors)
-
-
-def _recorded(path: Path) -> RanJobs:
+def _recorded(path: Path) -> Schedule:
     """Jobs of a trace with their recorded waits.
 
     Raises
@@ -185,10 +176,11 @@ def _recorded(path: Path) -> RanJobs:
     lines = np.flatnonzero(kept)
     lines = lines[np.argsort(submit[lines], kind="stable")]
     started = submit[lines] + wait[lines]
-    return RanJobs(
-        jobs_csv.distinct(trace.columns["job"][lines].astype(np.int64).tolist()),
+    jobs = TraceJobs.of(
+        trace.columns["job"][lines].astype(np.int64),
         submit[lines],
-        started,
-        started + run[lines],
+        run[lines],
         np.where(requested > 0, requested, held)[lines].astype(np.int64),
     )
+    largest = max(1, int(jobs.processors.max()))
+    return Schedule(jobs, largest, started, started + run[lines], jobs.cut)

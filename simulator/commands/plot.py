@@ -16,6 +16,8 @@ from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
 from simulator.commands.options import json_option
 from simulator.results import jobs_csv
+from simulator.results.held import least_processors
+from simulator.results.schedule import Schedule
 from simulator.traces.files import check_place, replace_all
 
 if TYPE_CHECKING:
@@ -80,24 +82,24 @@ def plot(
             raise click.UsageError(f"--format {form}: must be {' or '.join(FORMATS)}, or both")
     if directory.is_file() or (directory / JOURNAL).is_file():
         source, target = directory if directory.is_file() else directory / JOURNAL, out or Path()
-        jobs, size, policy, nodes = _live_run(directory)
+        schedule, size, about, nodes = _live_run(directory)
     else:
         source, target = directory / jobs_csv.NAME, out or directory
-        jobs, size, policy, nodes = _simulation(directory)
-    size = processors or size
-    if size < jobs.machine():
+        schedule, size, about, nodes = _simulation(directory)
+    size, least = processors or size, least_processors(schedule)
+    if size < least:
         raise ReshapeError(
-            f"{source}: a job held processor {jobs.machine() - 1}, the machine"
-            f" has {size}; give --processors {jobs.machine()} or more"
+            f"{source}: a job held processor {least - 1}, the machine"
+            f" has {size}; give --processors {least} or more"
         )
-    about = [jobs.workload, policy, f"{size} processors"]
     check_place(target / "gantt.png", make_parent=True)
 
     from scheduler.pictures import encode  # late: matplotlib is slow to load
     from simulator.results.pictures import PICTURES, Scene
 
-    name = ", ".join(part for part in about if part)
-    scene = Scene(jobs, size, name, nodes if machine_file is None else _hosts(machine_file, size))
+    name = ", ".join(part for part in (*about, f"{size} processors") if part)
+    hosts = nodes if machine_file is None else _hosts(machine_file, size)
+    scene = Scene(schedule, size, name, hosts)
     # Each file gets a new figure: writing a figure changes its layout.
     files = {
         target / f"{name}.{form}": encode(draw(scene), form)
@@ -108,35 +110,36 @@ def plot(
         for form in chosen:
             files[target / f"{table}.{form}"] = encode(figure(), form)
     replace_all(files)
-    result = {"jobs": len(jobs), "processors": size, "pictures": [str(path) for path in files]}
+    result = {"jobs": len(schedule.jobs), "processors": size, "pictures": [*map(str, files)]}
     click.echo(json.dumps(result) if as_json else "\n".join(map(str, files)))
 
 
 class _Drawn(NamedTuple):
-    """Jobs to draw, the processors of the machine, the name of the policy, and the nodes."""
+    """Schedule, processors of the machine, names of workload and policy, and the nodes."""
 
-    jobs: jobs_csv.JobTable
+    schedule: Schedule
     processors: int
-    policy: str
+    about: tuple[str, ...]
     nodes: Mapping[str, ProcSet]
 
 
 def _simulation(directory: Path) -> _Drawn:
-    jobs = jobs_csv.read(directory / jobs_csv.NAME)
+    schedule, workload = jobs_csv.read(directory / jobs_csv.NAME)
     metrics = _metrics(directory / "metrics.json")
-    size = int(metrics.get("processors", jobs.machine()))
+    size = int(metrics.get("processors", schedule.processors))
     if metrics.get("redirected"):  # a redirection group has further ones
-        size = max(size, jobs.machine())
-    return _Drawn(jobs, size, str(metrics.get("policy", "")), {})
+        size = max(size, schedule.processors)
+    return _Drawn(schedule, size, (workload, str(metrics.get("policy", ""))), {})
 
 
 def _live_run(directory: Path) -> _Drawn:
     from scheduler.replay.journal_reader import reading
     from simulator.live_runs.pictured import pictured_run
 
+    name = f"live run of {directory}"
     with reading(directory) as journal:
-        run = pictured_run(journal, f"live run of {directory}")
-    return _Drawn(run.jobs, run.processors, "", run.nodes)
+        schedule, nodes = pictured_run(journal, name)
+    return _Drawn(schedule, schedule.processors, (name,), nodes)
 
 
 def _hosts(machine_file: Path, processors: int) -> Mapping[str, ProcSet]:

@@ -19,7 +19,7 @@ from scheduler.text.formats import json_text
 from simulator.experiment import parquet, tables
 from simulator.experiment.tables import Columns, Named
 from simulator.results import jobs_csv, notes, paraver
-from simulator.results.jobs_csv import JobTable
+from simulator.results.held import least_processors
 from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.schedule import Schedule
 from simulator.results.window import Window
@@ -226,7 +226,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         if with_paraver:
             began = 0 if self.trace is None else self.trace.declared("UnixStartTime") or 0
             began += int(schedule.jobs.submitted[0])
-            contents |= paraver.encode(JobTable.of(schedule, self.name), schedule.processors, began)
+            contents |= paraver.encode(schedule, began)
         contents[METRICS] = (json_text(summary or self.summary, indent=2) + "\n").encode()
         return contents
 
@@ -293,10 +293,9 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     def _scene(self) -> Scene:
         from simulator.results.pictures import Scene
 
-        jobs = JobTable.of(self.schedule, self.name)
-        size = max(self.processors, jobs.machine())
+        size = max(self.processors, least_processors(self.schedule))
         policy = self.head.get("policy", self.head.get("assign", ""))
-        return Scene(jobs, size, f"{self.name}, {policy}, {size} processors")
+        return Scene(self.schedule, size, f"{self.name}, {policy}, {size} processors")
 
     def _repr_html_(self) -> str:
         """The name and all metrics that are single numbers, for a notebook."""

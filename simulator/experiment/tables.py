@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from reshape.errors import nearest
 from scheduler.text.tables import Table as TextTable
 from scheduler.text.tables import render
-from simulator.results.jobs_csv import JobTable, job_names
+from simulator.results.held import held_places, held_sizes
+from simulator.results.jobs_csv import job_names
 from simulator.results.metrics import bounded_slowdown
 from simulator.results.penalties import penalised_pct, penalised_s
 from simulator.results.schedule import Schedule
@@ -115,7 +116,6 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
     On shared nodes, `penalised_s` and `penalised_pct` tell what neighbours added to a run time.
     """
     jobs, started, ended = schedule.jobs, schedule.started, schedule.ended
-    ran = ~np.isnan(ended)
     estimates = schedule.first_estimates
     columns = Columns(
         job=np.array(job_names(schedule)),
@@ -130,7 +130,7 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
         run_s=schedule.run_s,
         turnaround_s=ended - jobs.submitted,
         bounded_slowdown=bounded_slowdown(schedule.wait, schedule.run_s, tau_s),
-        state=np.where(ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
+        state=np.where(schedule.ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
         nominal_run_s=jobs.run,
     )
     if jobs.partitions:
@@ -146,31 +146,22 @@ def allocation_columns(schedule: Schedule) -> Columns:
 
     The processors are intervals of numbers such as ``0-3 8-11``, or empty if they were counted.
     """
-    table = JobTable.of(schedule, "")
-    if table.allocated is not None:
+    names = job_names(schedule)
+    if schedule.allocated is not None:
         rows = [
-            (table.numbers[i], begin, end, len(held), str(held))
-            for i, begin, end, held in table.spans
+            (names[job], begin, end, len(held), str(held))
+            for job, begin, end, held in held_places(schedule)
         ]
         return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), rows)
-    if table.sizes is None:
-        count = len(table)
-        return Columns(
-            job=np.array(table.numbers),
-            begin_s=table.started,
-            end_s=table.ended,
-            processors=table.processors,
-            numbers=np.full(count, ""),
-        )
-    spans = [
-        (number, begin, end, size, "")
-        for number, sizes, last in zip(
-            table.numbers, table.sizes, table.ended.tolist(), strict=True
-        )
-        for (begin, size), (end, _) in pairwise([*sizes, (last, 0)])
-        if size
-    ]
-    return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), spans)
+    held = held_sizes(schedule)
+    there = held.processors > 0
+    return Columns(
+        job=np.array(names)[held.job[there]],
+        begin_s=held.begin[there],
+        end_s=held.end[there],
+        processors=held.processors[there],
+        numbers=np.full(int(there.sum()), ""),
+    )
 
 
 def resize_columns(schedule: Schedule) -> Columns:

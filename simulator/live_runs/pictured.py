@@ -1,47 +1,33 @@
-"""A live run as a table of jobs, for pictures: what its journal says that jobs held, and when."""
+"""A live run as a schedule, for pictures: what its journal says that jobs held, and when."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
 from reshape.errors import ReshapeError
+from scheduler.model.job import Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader
-from simulator.results.jobs_csv import JobTable
-from simulator.results.schedule import Places
+from simulator.results.schedule import Places, Schedule
+from simulator.traces.normalise import TraceJobs
 
 
-class PicturedRun(NamedTuple):
-    """A live run.
-
-    Parameters
-    ----------
-    jobs : jobs that have started; times in seconds from the first submission on. Those that have
-        not ended last until the latest event.
-    nodes : processors of each node that the machine has had.
-    """
-
-    jobs: JobTable
-    nodes: Mapping[str, ProcSet]
-
-    @property
-    def processors(self) -> int:
-        """Number of processors of the machine."""
-        held = [last for node in self.nodes.values() for _, last in node.intervals]
-        return max(1 + max(held, default=-1), self.jobs.machine())
-
-
-def pictured_run(journal: JournalReader, name: str) -> PicturedRun:
+def pictured_run(journal: JournalReader, name: str) -> tuple[Schedule, Mapping[str, ProcSet]]:
     """Read the jobs of a journal, which may be that of a running service.
 
     Parameters
     ----------
-    name : of the run, for titles.
+    name : of the run, for the error.
+
+    Returns
+    -------
+    schedule : of the jobs that have started; times in seconds from the first submission on. Those
+        that have not ended last until the latest event.
+    nodes : processors of each node that the machine has had.
 
     Raises
     ------
@@ -54,26 +40,43 @@ def pictured_run(journal: JournalReader, name: str) -> PicturedRun:
         }
         recorded, latest = journal.core_record(), journal.latest_event_at()
     origin = min((job.submitted_at for job in jobs), default=inf)
-    places: dict[int, Places] = {
-        number: tuple((at - origin, ProcSet.parse(text)) for at, text in changes)
-        for number, changes in held.items()
-    }
-    ran = [job for job in jobs if places[job.id]]
+    ran = [job for job in jobs if held[job.id]]
     if not ran:
         raise ReshapeError(f"{name}: no job has started, so there is nothing to draw")
-    ended = [latest if job.ended_at is None else job.ended_at for job in ran]
-    table = JobTable(
-        name,
-        [str(job.id) for job in ran],
-        np.array([job.submitted_at - origin for job in ran]),
-        np.array([places[job.id][0][0] for job in ran]),
-        np.array(ended) - origin,
-        np.array([job.spec.processors for job in ran]),
-        [places[job.id][0][1] for job in ran],
-        [tuple((at, len(processors)) for at, processors in places[job.id]) for job in ran],
-        [places[job.id] for job in ran],
-    )
+    places: dict[int, Places] = {
+        number: tuple((at - origin, ProcSet.parse(text)) for at, text in held[job.id])
+        for number, job in enumerate(ran, 1)
+    }
     nodes: dict[str, ProcSet] = {}
     for node in (node for part in recorded.partitions for node in part.nodes) if recorded else ():
         nodes[node.name] = nodes.get(node.name, ProcSet()) | node.processors
-    return PicturedRun(table, nodes)
+    return _schedule(ran, origin, latest, places, nodes), nodes
+
+
+def _schedule(
+    ran: Sequence[Job],
+    origin: float,
+    latest: float,
+    places: Mapping[int, Places],
+    nodes: Mapping[str, ProcSet],
+) -> Schedule:
+    started = np.array([kept[0][0] for kept in places.values()])
+    ended = np.array([latest if job.ended_at is None else job.ended_at for job in ran]) - origin
+    columns = TraceJobs.of(
+        np.array([job.id for job in ran]),
+        np.array([job.submitted_at - origin for job in ran]),
+        ended - started,
+        np.array([job.spec.processors for job in ran]),
+        np.array([job.spec.walltime_s for job in ran]),
+    )
+    used = (held for kept in places.values() for _, held in kept)
+    return Schedule(
+        columns,
+        ProcSet.union([*nodes.values(), *used]).intervals[-1][1] + 1,
+        started,
+        ended,
+        np.array([job.state is JobState.TIMEOUT for job in ran]),
+        {number: kept[0][1] for number, kept in places.items()},
+        sizes={number: [(at, len(held)) for at, held in kept] for number, kept in places.items()},
+        places=places,
+    )

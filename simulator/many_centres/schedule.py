@@ -49,7 +49,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     @property
     def ran(self) -> Bools:
         """Whether each job ended, (n,) bool."""
-        return ~np.isnan(self.schedule.ended)
+        return self.schedule.ran
 
     @property
     def slowdown(self) -> Floats:

@@ -56,7 +56,7 @@ def fragmentation(schedule: Schedule, lost: float, asked: NDArray[np.int64]) -> 
     lost : processor-seconds counted by `ExternalLoss`.
     asked : (n,) int64, processors that the jobs requested.
     """
-    ran = ~np.isnan(schedule.ended)
+    ran = schedule.ran
     if not ran.any():
         return Fragmentation(np.nan, np.nan)
     run = schedule.run_s[ran]

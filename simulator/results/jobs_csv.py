@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from itertools import pairwise
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,8 +24,10 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.model.procset import ProcSet
+from simulator.results.held import least_processors
 from simulator.results.metrics import Sizes
 from simulator.results.schedule import Places, Schedule
+from simulator.traces.normalise import TraceJobs
 
 NAME = "jobs.csv"
 #: Columns in the order of Batsim 4.
@@ -36,113 +36,11 @@ COLUMNS = (
     "requested_time", "success", "final_state", "starting_time", "execution_time", "finish_time",
     "waiting_time", "turnaround_time", "stretch", "allocated_resources",
 )  # fmt: skip
-REJECTED = "REJECTED"
+REJECTED, KILLED = "REJECTED", "COMPLETED_WALLTIME_REACHED"
 SIZES, PLACES = "sizes", "places"
 DISPERSAL = ("mean_distance", "extent")
 PARTITION = "partition"
 FIRST_PREDICTION = "first_prediction_s"
-
-
-class HeldSpans(NamedTuple):
-    """Spans of time in which a job held a number of processors; (m,) each.
-
-    Parameters
-    ----------
-    begin, end : float64, seconds.
-    processors : int64.
-    """
-
-    begin: NDArray[np.float64]
-    end: NDArray[np.float64]
-    processors: NDArray[np.int64]
-
-
-class JobTable(msgspec.Struct, frozen=True):
-    """Jobs that ran, for pictures and traces of other tools; (n,) each.
-
-    Parameters
-    ----------
-    workload : name, for titles.
-    numbers : shown to users, each different.
-    submitted, started, ended : float64, seconds.
-    processors : int64.
-    allocated : the processors of each job, or None if they were only counted.
-    sizes : sizes of each job over time; None: `processors` from start to end.
-    places : processors of each job over time; None: `allocated` from start to end.
-    """
-
-    workload: str
-    numbers: list[str]
-    submitted: NDArray[np.float64]
-    started: NDArray[np.float64]
-    ended: NDArray[np.float64]
-    processors: NDArray[np.int64]
-    allocated: list[ProcSet] | None
-    sizes: Sequence[Sizes] | None = None
-    places: Sequence[Places] | None = None
-
-    def __len__(self) -> int:
-        """Count the jobs."""
-        return len(self.numbers)
-
-    @classmethod
-    def of(cls, schedule: Schedule, workload: str) -> JobTable:
-        """Jobs of a schedule that ran."""
-        ran = np.flatnonzero(~np.isnan(schedule.ended))
-        names, held = job_names(schedule), schedule.allocated
-        sizes, places = schedule.sizes, schedule.places
-        return cls(
-            workload,
-            [names[index] for index in ran],
-            schedule.jobs.submitted[ran],
-            schedule.started[ran],
-            schedule.ended[ran],
-            schedule.jobs.processors[ran],
-            None if held is None else [held[index + 1] for index in ran.tolist()],
-            None if sizes is None else [sizes[index + 1] for index in ran.tolist()],
-            None if places is None else [places[index + 1] for index in ran.tolist()],
-        )
-
-    @property
-    def held(self) -> HeldSpans:
-        """Spans in which processors were held."""
-        if self.sizes is None:
-            return HeldSpans(self.started, self.ended, self.processors)
-        spans = [
-            (begin, then, size)
-            for sizes, end in zip(self.sizes, self.ended.tolist(), strict=True)
-            for (begin, size), (then, _) in pairwise([*sizes, (end, 0)])
-        ]
-        begin, end, processors = (np.array(column) for column in zip(*spans, strict=True))
-        return HeldSpans(
-            begin.astype(np.float64), end.astype(np.float64), processors.astype(np.int64)
-        )
-
-    @property
-    def spans(self) -> list[tuple[int, float, float, ProcSet]]:
-        """Job (by its index), begin and end (s) of each span in which it held these processors.
-
-        Individual processors must have been allocated.
-        """
-        assert self.allocated is not None
-        begins, ends = self.started.tolist(), self.ended.tolist()
-        if self.places is None:
-            return list(zip(range(len(self)), begins, ends, self.allocated, strict=True))
-        return [
-            (i, begin, then, held)
-            for i, kept in enumerate(self.places)
-            for (begin, held), (then, _) in pairwise([*kept, (ends[i], ProcSet())])
-            if held
-        ]
-
-    def machine(self) -> int:
-        """Least number of processors of a machine that ran these jobs.
-
-        Without allocations it is the size of the largest job, a lower bound.
-        """
-        if self.allocated is None:
-            return int(self.held.processors.max())
-        return 1 + max(held.intervals[-1][1] for _, _, _, held in self.spans if held)
 
 
 def encode(schedule: Schedule, workload: str) -> bytes:
@@ -175,7 +73,7 @@ def _columns(schedule: Schedule, workload: str) -> dict[str, list[Any]]:
     finished = started + run_s
     turnaround = finished - jobs.submitted
     stretch = np.divide(turnaround, run_s, out=np.full(len(jobs), np.nan), where=run_s > 0)
-    states = np.where(schedule.killed, "COMPLETED_WALLTIME_REACHED", "COMPLETED_SUCCESSFULLY")
+    states = np.where(schedule.killed, KILLED, "COMPLETED_SUCCESSFULLY")
     columns = (
         names,
         [workload] * len(jobs),
@@ -215,14 +113,59 @@ def _sizes(text: str) -> list[tuple[float, int]]:
     return [(float(at), int(size)) for at, size in pairs]
 
 
-def read(path: Path) -> JobTable:
+def read(path: Path) -> tuple[Schedule, str]:
     """Read a ``jobs.csv``, ours or Batsim's.
+
+    Returns
+    -------
+    schedule : of the jobs that ran, in the order of the file, on the smallest machine that can have
+        run them. Users, priorities and partitions are unknown.
+    workload : its name.
 
     Raises
     ------
     ReshapeError : it cannot be read, lacks a column, no job in it ran, or a field is wrong; the
         message names file, line and column.
     """
+    lines = _lines(path)
+
+    def column(name: str, kind: Any) -> list[Any]:
+        return [_field(path, line, row, name, kind) for line, row in lines]
+
+    def numbered(name: str, kind: Any) -> dict[int, Any]:
+        return dict(enumerate(column(name, kind), 1))
+
+    first = lines[0][1]
+    allocated = numbered("allocated_resources", ProcSet.parse)
+    sizes = numbered(SIZES, _sizes) if SIZES in first else None
+    places = numbered(PLACES, _places) if PLACES in first else None
+    submitted, started, ended = (
+        np.array(column(name, float))
+        for name in ("submission_time", "starting_time", "finish_time")
+    )
+    jobs = TraceJobs.of(
+        np.array([row["job_id"] for _, row in lines]),
+        submitted,
+        ended - started,
+        np.array(column("requested_number_of_resources", int)),
+        np.array(column("requested_time", _number)),
+    )
+    schedule = Schedule(
+        jobs,
+        0,
+        started,
+        ended,
+        np.array([row["final_state"] == KILLED for _, row in lines]),
+        allocated if all(allocated.values()) else None,
+        sizes=sizes,
+        places=places,
+    )
+    schedule = msgspec.structs.replace(schedule, processors=least_processors(schedule))
+    return schedule, first["workload_name"]
+
+
+def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Number and fields of each line of a job that ran, at least one."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -236,28 +179,15 @@ def read(path: Path) -> JobTable:
         raise ReshapeError(f"{path}: is no table: {error}") from None
     if not lines:
         raise ReshapeError(f"{path}: no job in it ran")
-    held = [_field(path, line, row, "allocated_resources", ProcSet.parse) for line, row in lines]
-    first = lines[0][1]
-    sizes = places = None
-    if SIZES in first:
-        sizes = [_field(path, line, row, SIZES, _sizes) for line, row in lines]
-    if PLACES in first:
-        places = [_field(path, line, row, PLACES, _places) for line, row in lines]
+    return lines
 
-    def column(name: str, kind: Any) -> NDArray[Any]:
-        return np.array([_field(path, line, row, name, kind) for line, row in lines])
 
-    return JobTable(
-        first["workload_name"],
-        [row["job_id"] for _, row in lines],
-        column("submission_time", float),
-        column("starting_time", float),
-        column("finish_time", float),
-        column("requested_number_of_resources", int),
-        held if all(held) else None,
-        sizes,
-        places,
-    )
+def _number(text: str) -> float:
+    """Number of a field that nothing depends on; nan if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> Any:
@@ -268,12 +198,8 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
 
 
 def job_names(schedule: Schedule) -> list[str]:
-    """Numbers of the trace, distinct."""
-    return distinct(schedule.jobs.numbers.tolist())
-
-
-def distinct(numbers: Sequence[int]) -> list[str]:
-    """Numbers as texts; a repeated number is followed by the index of its job."""
+    """Numbers of the jobs as texts; a repeated number is followed by the index of its job."""
+    numbers = schedule.jobs.numbers.tolist()
     first = {number: index for index, number in reversed([*enumerate(numbers)])}
     return [
         str(number) if first[number] == index else f"{number}#{index + 1}"

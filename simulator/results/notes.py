@@ -30,7 +30,7 @@ def notes(schedule: Schedule, chosen: Scenario, *, is_rigid: bool) -> Iterator[s
 
 
 def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:
-    (indices,) = np.nonzero(np.isnan(schedule.ended))
+    (indices,) = np.nonzero(~schedule.ran)
     if not len(indices):
         return
     reasons = []

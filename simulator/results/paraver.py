@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from simulator.results import series
-from simulator.results.jobs_csv import JobTable
+from simulator.results.held import held_places
+from simulator.results.jobs_csv import job_names
+from simulator.results.schedule import Schedule
 
 NAME = "schedule"
 MOST_PROCESSORS = 65534  # objects have 16 bits; one is the queue
@@ -38,12 +40,11 @@ _LABELS = {
 }
 
 
-def encode(jobs: JobTable, processors: int, began: int) -> dict[str, bytes]:
+def encode(schedule: Schedule, began: int) -> dict[str, bytes]:
     """Write the three files of a trace.
 
     Parameters
     ----------
-    processors : of the machine.
     began : time 0 in seconds since 1970; 0 if unknown.
 
     Returns
@@ -54,19 +55,19 @@ def encode(jobs: JobTable, processors: int, began: int) -> dict[str, bytes]:
     ------
     ReshapeError : individual processors were allocated, and Paraver cannot number all of them.
     """
-    apart = jobs.allocated is not None
+    apart, processors = schedule.allocated is not None, schedule.processors
     if apart and processors > MOST_PROCESSORS:
         raise ReshapeError(
             f"Paraver numbers at most {MOST_PROCESSORS} processors, the machine has {processors};"
             " give --select count, and the trace says how many were in use"
         )
-    origin = float(jobs.submitted.min())
-    blocks = _queue(jobs, origin, 2 if apart else 1)
+    origin = float(schedule.jobs.submitted[schedule.ran].min())
+    blocks = _queue(schedule, origin, 2 if apart else 1)
     if apart:
-        blocks += _machine(jobs, origin)
+        blocks += _machine(schedule, origin)
     blocks.sort()
     date = datetime.fromtimestamp(began, UTC).strftime("%d/%m/%Y at %H:%M")
-    end = int(_ns(jobs.ended.max(), origin))
+    end = int(_ns(schedule.ended[schedule.ran].max(), origin))
     threads = f"2:1({processors}:1):1(1:1)" if apart else "1:1(1:1)"
     header = f"#Paraver ({date}):{end}_ns:1({processors}):{threads},0"
     return {
@@ -79,18 +80,18 @@ def encode(jobs: JobTable, processors: int, began: int) -> dict[str, bytes]:
 Block = tuple[int, int, str]  # time, rank at that time, lines
 
 
-def _machine(jobs: JobTable, origin: float) -> list[Block]:
+def _machine(schedule: Schedule, origin: float) -> list[Block]:
     """A state and events for each processor of each job, and each span between two resizes."""
-    spans = jobs.spans
+    spans = held_places(schedule)
     begins = _ns(np.array([begin for _, begin, _, _ in spans]), origin).tolist()
     ends = _ns(np.array([end for _, _, end, _ in spans]), origin).tolist()
-    waits = np.round(jobs.started - jobs.submitted).astype(np.int64).tolist()
-    numbers = [number.partition("#")[0] for number in jobs.numbers]
+    waits = schedule.wait.tolist()
+    numbers = [name.partition("#")[0] for name in job_names(schedule)]
     blocks: list[Block] = []
     for (job, _, _, held), begin, end in zip(spans, begins, ends, strict=True):
         if begin == end:
             continue
-        values = f"{JOB}:{numbers[job]}:{SIZE}:{held.count()}:{WAIT}:{waits[job]}"
+        values = f"{JOB}:{numbers[job]}:{SIZE}:{held.count()}:{WAIT}:{round(waits[job])}"
         where = [f"{processor}:1:1:{processor}" for processor in (n + 1 for n in held)]
         states = (f"1:{at}:{begin}:{end}:{RUNNING}\n2:{at}:{begin}:{values}" for at in where)
         blocks.append((begin, 2, "\n".join(states)))
@@ -99,12 +100,12 @@ def _machine(jobs: JobTable, origin: float) -> list[Block]:
     return blocks
 
 
-def _queue(jobs: JobTable, origin: float, application: int) -> list[Block]:
+def _queue(schedule: Schedule, origin: float, application: int) -> list[Block]:
     blocks: list[Block] = []
     for kind, counted in (
-        (WAITING, series.waiting(jobs)),
-        (WANTED, series.demand(jobs)),
-        (USED, series.in_use(jobs)),
+        (WAITING, series.waiting(schedule)),
+        (WANTED, series.demand(schedule)),
+        (USED, series.in_use(schedule)),
     ):
         times = _ns(counted.times, origin).tolist()
         for at, value in zip(times, counted.values.astype(np.int64).tolist(), strict=True):

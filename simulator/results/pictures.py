@@ -25,7 +25,9 @@ from scheduler import pictures as drawing
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import group_by_host
 from simulator.results import raster, series
-from simulator.results.jobs_csv import JobTable
+from simulator.results.held import held_places, held_sizes
+from simulator.results.jobs_csv import job_names
+from simulator.results.schedule import Schedule
 from simulator.results.series import Series
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -50,20 +52,20 @@ class Scene(NamedTuple):
     hosts : processors of each host, by which the rows of a Gantt chart are grouped.
     """
 
-    jobs: JobTable
+    schedule: Schedule
     processors: int
     about: str
     hosts: Mapping[str, ProcSet] = MappingProxyType({})
 
     @property
     def origin(self) -> float:
-        """Time of the first submission, seconds."""
-        return float(self.jobs.submitted.min())
+        """Time of the first submission of a job that ran, seconds."""
+        return float(self.schedule.jobs.submitted[self.schedule.ran].min())
 
     @property
     def span(self) -> float:
         """From the first submission to the last end, seconds; not 0."""
-        return float(self.jobs.ended.max()) - self.origin or 1.0
+        return float(np.nanmax(self.schedule.ended)) - self.origin or 1.0
 
     @property
     def unit(self) -> tuple[str, float]:
@@ -88,7 +90,7 @@ class Scene(NamedTuple):
 
     def norm(self) -> LogNorm:
         """Scale of the sizes of jobs."""
-        return LogNorm(1, max(2, int(self.jobs.held.processors.max())))
+        return LogNorm(1, max(2, int(held_sizes(self.schedule).processors.max())))
 
 
 def gantt(scene: Scene) -> Figure:
@@ -100,8 +102,8 @@ def gantt(scene: Scene) -> Figure:
 
 def draw_gantt(scene: Scene, axes: Axes) -> None:
     """Draw a Gantt chart into axes, and the legend of its colours beside them."""
-    figure = axes.figure
-    if scene.jobs.allocated is None:
+    figure, schedule = axes.figure, scene.schedule
+    if schedule.allocated is None:
         _stacked(axes, scene)
         figure.legend(
             title="processors of a job", loc="outside right upper", frameon=False, reverse=True
@@ -116,11 +118,12 @@ def draw_gantt(scene: Scene, axes: Axes) -> None:
         axes.set_ylim(-0.5, scene.processors - 0.5)
         scale = ScalarMappable(scene.norm(), _SIZES)
         bar = figure.colorbar(scale, ax=axes, label="processors of the job", pad=0.01, aspect=40)
-        powers = range(int(np.log2(max(2, int(scene.jobs.processors.max())))) + 1)
+        largest = int(schedule.jobs.processors[schedule.ran].max())
+        powers = range(int(np.log2(max(2, largest))) + 1)
         bar.set_ticks([2**power for power in powers], labels=[str(2**power) for power in powers])
         bar.minorticks_off()
-    scene.dress(axes, "processor" if scene.jobs.allocated is not None else "processors in use")
-    if scene.jobs.allocated is not None:
+    scene.dress(axes, "processor" if schedule.allocated is not None else "processors in use")
+    if schedule.allocated is not None:
         group_by_host(axes, scene.hosts)
     scene.name_time(axes)
 
@@ -129,12 +132,12 @@ def load(scene: Scene) -> Figure:
     """Processors in use, and processors that waiting jobs request."""
     figure = scene.figure("Load", 5.2)
     used, wanted = figure.subplots(2, 1, sharex=True)
-    _area(used, scene, series.in_use(scene.jobs), "#2a6f97", peaks=False)
+    _area(used, scene, series.in_use(scene.schedule), "#2a6f97", peaks=False)
     used.axhline(scene.processors, color=drawing.INK, linewidth=0.9, linestyle=(0, (4, 2)))
     used.set_ylim(0, 1.08 * scene.processors)
     scene.dress(used, "processors in use")
     used.set_title(f"dashed: the machine, {scene.processors}", loc="right", fontsize=9)
-    _area(wanted, scene, series.demand(scene.jobs), drawing.WAITING)
+    _area(wanted, scene, series.demand(scene.schedule), drawing.WAITING)
     scene.dress(wanted, "processors wanted\nby waiting jobs")
     scene.name_time(wanted)
     return figure
@@ -144,7 +147,7 @@ def queue(scene: Scene) -> Figure:
     """Number of waiting jobs."""
     figure = scene.figure("Queue", 3.6)
     axes = figure.subplots()
-    _area(axes, scene, series.waiting(scene.jobs), drawing.WAITING)
+    _area(axes, scene, series.waiting(scene.schedule), drawing.WAITING)
     scene.dress(axes, "jobs waiting")
     scene.name_time(axes)
     return figure
@@ -155,7 +158,7 @@ PICTURES: dict[str, Callable[[Scene], Figure]] = {"gantt": gantt, "load": load, 
 
 def _boxes(scene: Scene) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
     """Rectangles as left, low, right, high in units of the axes, and the job and size of each."""
-    spans = scene.jobs.spans
+    spans = held_places(scene.schedule)
     intervals = [held.intervals for _, _, _, held in spans]
     of = np.repeat(np.arange(len(intervals)), [len(parts) for parts in intervals])
     ranges = np.array([pair for parts in intervals for pair in parts], dtype=np.float64)
@@ -175,8 +178,9 @@ def _rectangles(
     axes.add_collection(
         PolyCollection([*corners], facecolors=colours, edgecolors="white", linewidths=0.4)
     )
-    if len(scene.jobs) > MOST_NUMBERS:
+    if scene.schedule.ran.sum() > MOST_NUMBERS:
         return
+    names = job_names(scene.schedule)
     for (left, low, right, high), colour, owner in zip(boxes, colours, owners, strict=True):
         wide = (right - left) * scene.unit[1] > 0.03 * scene.span
         if wide and high - low > 0.03 * scene.processors:
@@ -184,7 +188,7 @@ def _rectangles(
             axes.text(
                 (left + right) / 2,
                 (low + high) / 2,
-                scene.jobs.numbers[owner],
+                names[owner],
                 ha="center",
                 va="center",
                 fontsize=8,
@@ -211,13 +215,13 @@ def _image(axes: Axes, scene: Scene, boxes: Floats, colours: Floats) -> None:
 
 def _stacked(axes: Axes, scene: Scene) -> None:
     """Processors in use by jobs of up to 1, 4, 16, ... processors, above one another."""
-    sizes = scene.jobs.held.processors
+    sizes = held_sizes(scene.schedule).processors
     classes = np.ceil(np.log2(np.maximum(sizes, 1)) / 2).astype(np.int64)
     floor, edges = np.zeros(SPANS), _edges(scene)
     for power in range(int(classes.max()) + 1):
         if not (classes == power).any():
             continue
-        means, _ = series.in_use(scene.jobs, classes == power).between(edges)
+        means, _ = series.in_use(scene.schedule, classes == power).between(edges)
         least, most = 4**power // 4 + 1, min(4**power, int(sizes.max()))
         colour = _SIZES(power / max(1, int(classes.max())))  # the last class may be narrow
         name = f"{least}-{most}" if least < most else str(most)

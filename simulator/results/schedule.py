@@ -94,6 +94,11 @@ class Schedule(msgspec.Struct, frozen=True):
     places: Mapping[int, Places] | None = None
 
     @property
+    def ran(self) -> NDArray[np.bool_]:
+        """Whether each job ran, (n,) bool."""
+        return ~np.isnan(self.ended)
+
+    @property
     def wait(self) -> Floats:
         """From submission to start, (n,) float64, seconds."""
         return self.started - self.jobs.submitted
@@ -114,7 +119,7 @@ class Schedule(msgspec.Struct, frozen=True):
         """Processor-seconds that all jobs held together."""
         if self.held_s is not None:
             return self.held_s
-        ran = ~np.isnan(self.ended)
+        ran = self.ran
         held_s = (self.ended[ran] - self.started[ran]) * self.jobs.processors[ran]
         return float(held_s.sum()) + self.lost_processor_s
 
@@ -125,7 +130,7 @@ class Schedule(msgspec.Struct, frozen=True):
         ----------
         tau : run times below this bound count as the bound in the bounded slowdown, seconds.
         """
-        ran = ~np.isnan(self.ended)
+        ran = self.ran
         return metrics_of(
             self.jobs.submitted[ran],
             self.started[ran],

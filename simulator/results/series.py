@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.pictures import steps
-from simulator.results.jobs_csv import JobTable
+from simulator.results.held import held_sizes
+from simulator.results.schedule import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -49,25 +50,28 @@ class Series(NamedTuple):
         return means, np.where(behind > first, np.maximum(at_edge[:-1], peaks), at_edge[:-1])
 
 
-def in_use(jobs: JobTable, chosen: NDArray[np.bool_] | None = None) -> Series:
-    """Processors held by jobs, or in some of the spans of `JobTable.held`."""
-    held = jobs.held
-    return _held(held.begin, held.end, held.processors.astype(np.float64), chosen)
+def in_use(schedule: Schedule, chosen: NDArray[np.bool_] | None = None) -> Series:
+    """Processors held by jobs, or in some of the spans of `held_sizes`."""
+    held = held_sizes(schedule)
+    spans = held.begin, held.end, held.processors.astype(np.float64)
+    return _sum(*(spans if chosen is None else (column[chosen] for column in spans)))
 
 
-def waiting(jobs: JobTable) -> Series:
-    """Number of waiting jobs."""
-    return _held(jobs.submitted, jobs.started, np.ones(len(jobs)), None)
+def waiting(schedule: Schedule) -> Series:
+    """Number of waiting jobs, of those that ran."""
+    return _waiting(schedule, np.ones(len(schedule.jobs)))
 
 
-def demand(jobs: JobTable) -> Series:
-    """Processors that waiting jobs request."""
-    return _held(jobs.submitted, jobs.started, jobs.processors.astype(np.float64), None)
+def demand(schedule: Schedule) -> Series:
+    """Processors that waiting jobs request, of those that ran."""
+    return _waiting(schedule, schedule.jobs.processors.astype(np.float64))
 
 
-def _held(
-    begins: Floats, ends: Floats, amounts: Floats, chosen: NDArray[np.bool_] | None
-) -> Series:
-    if chosen is not None:
-        begins, ends, amounts = begins[chosen], ends[chosen], amounts[chosen]
+def _waiting(schedule: Schedule, amounts: Floats) -> Series:
+    ran = schedule.ran
+    return _sum(schedule.jobs.submitted[ran], schedule.started[ran], amounts[ran])
+
+
+def _sum(begins: Floats, ends: Floats, amounts: Floats) -> Series:
+    """Sum of amounts, each from a begin to an end."""
     return Series(*steps(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts])))

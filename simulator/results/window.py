@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError
-from simulator.results.jobs_csv import JobTable
+from simulator.results.held import held_sizes
 from simulator.results.metrics import Metrics, metrics_of
 from simulator.results.schedule import Schedule
 
@@ -58,7 +58,7 @@ class Window(msgspec.Struct, frozen=True):
                 f" {last - first:g} s; make them shorter",
                 field="warm_up_s" if self.warm_up_s else "cool_down_s",
             )
-        counted = inside & ~np.isnan(schedule.ended)
+        counted = inside & schedule.ran
         redirected = [run for run in schedule.redirected if counted[run[0] - 1]]
         sizes = schedule.sizes or {}
         metrics = metrics_of(
@@ -68,7 +68,7 @@ class Window(msgspec.Struct, frozen=True):
             processors=schedule.processors,
             held_s=0.0,
             tau=tau,
-            unstarted=int((inside & np.isnan(schedule.ended)).sum()),
+            unstarted=int((inside & ~schedule.ran).sum()),
             killed=int(schedule.killed[counted].sum()),
             redirected=len(redirected),
             lost_processor_s=sum(
@@ -83,6 +83,6 @@ class Window(msgspec.Struct, frozen=True):
 
 def _held_s(schedule: Schedule, begin: float, end: float) -> float:
     """Processor-seconds that jobs hold in a span of time."""
-    held = JobTable.of(schedule, "").held
+    held = held_sizes(schedule)
     inside = np.minimum(held.end, end) - np.maximum(held.begin, begin)
     return float((np.maximum(inside, 0.0) * held.processors).sum())

@@ -36,7 +36,7 @@ class JobValues:
         price: float | Floats | None = None,
         cost_limits: Floats | None = None,
     ) -> None:
-        ran = ~np.isnan(schedule.ended)
+        ran = schedule.ran
         self.schedule, self.ran = schedule, ran
         self.submitted = schedule.jobs.submitted[ran]
         self.started, self.ended = schedule.started[ran], schedule.ended[ran]

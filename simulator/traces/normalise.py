@@ -131,7 +131,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     Parameters
     ----------
     lines : (n,) int64, index of each job in the trace.
-    numbers : (n,) int64, its number in the trace, which may repeat.
+    numbers : (n,) int64, its number in the trace, which may repeat; (n,) str of jobs that were read
+        from a jobs.csv.
     submitted, run, estimate : (n,) float64, seconds.
     processors : (n,) int64.
     users : (n,) int64, -1 unknown.
@@ -144,7 +145,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     """
 
     lines: Ints
-    numbers: Ints
+    numbers: Ints | NDArray[np.str_]
     submitted: Floats
     run: Floats
     estimate: Floats
@@ -160,6 +161,29 @@ class TraceJobs(msgspec.Struct, frozen=True):
     partition: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
     partitions: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        numbers: Ints | NDArray[np.str_],
+        submitted: Floats,
+        run: Floats,
+        processors: Ints,
+        estimate: Floats | None = None,
+    ) -> TraceJobs:
+        """Jobs of which only these columns are known; an unknown estimate is nan."""
+        count = len(numbers)
+        return cls(
+            lines=np.arange(count),
+            numbers=numbers,
+            submitted=submitted,
+            run=run,
+            estimate=np.full(count, np.nan) if estimate is None else estimate,
+            processors=processors,
+            users=np.full(count, -1),
+            priorities=np.zeros(count),
+            cut=np.zeros(count, np.bool_),
+        )
+
     def __len__(self) -> int:
         """Count the jobs."""
         return len(self.numbers)
@@ -168,12 +192,12 @@ class TraceJobs(msgspec.Struct, frozen=True):
         """The first `count` jobs."""
         return self.select(slice(count))
 
-    def select(self, chosen: Bools | slice) -> TraceJobs:
-        """Some of the jobs, in their order.
+    def select(self, chosen: Bools | Ints | slice) -> TraceJobs:
+        """Some of the jobs.
 
         Parameters
         ----------
-        chosen : (n,) bool, or a slice.
+        chosen : (n,) bool, (m,) int64, indices in any order, or a slice.
         """
         fields = msgspec.structs.asdict(self).items()
         labels = {name: column[chosen] for name, column in self.labels.items()}

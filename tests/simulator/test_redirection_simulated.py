@@ -21,6 +21,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
+from simulator.results.held import held_places, held_sizes
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
@@ -62,18 +63,21 @@ def test_results_have_the_first_runs_of_redirected_jobs(
     options = ("--set", "redirection.theta=3", "--set", "redirection.processors=16", *more)
     done = invoke("simulate", SMALL, "--jobs", 150, *options, "--out", tmp_path, "--json")
     facts = json.loads(done.stdout)
-    jobs = jobs_csv.read(tmp_path / "jobs.csv")
-    assert jobs.sizes is not None
-    assert sum(size == 0 for sizes in jobs.sizes for _, size in sizes) == facts["redirected"] > 0
-    held = jobs.held
+    schedule, _ = jobs_csv.read(tmp_path / "jobs.csv")
+    assert schedule.sizes is not None
+    changes = [size for sizes in schedule.sizes.values() for _, size in sizes]
+    assert changes.count(0) == facts["redirected"] > 0
+    held = held_sizes(schedule)
     work = float(((held.end - held.begin) * held.processors).sum())
     assert work == pytest.approx(facts["utilization"] * 80 * facts["makespan_s"])
     if more:
-        assert jobs.places is not None
-        for sizes, places in zip(jobs.sizes, jobs.places, strict=True):
-            assert [(at, len(each)) for at, each in places] == [*sizes]
+        assert schedule.places is not None
+        assert [*schedule.places] == [*schedule.sizes]
+        for number, places in schedule.places.items():
+            assert [(at, len(each)) for at, each in places] == [*schedule.sizes[number]]
         invoke("plot", tmp_path, "--format", "png")
-        assert sum((end - begin) * len(each) for _, begin, end, each in jobs.spans) == (
+        spans = held_places(schedule)
+        assert sum((end - begin) * len(each) for _, begin, end, each in spans) == (
             pytest.approx(work)
         )
 

@@ -18,6 +18,7 @@ from reshape.speedup import parse
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from simulator.results import jobs_csv, series
+from simulator.results.held import held_sizes, least_processors
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
@@ -79,19 +80,21 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     path, out = tmp_path / "prio.yaml", tmp_path / "out"
     path.write_text(PRIO)
     facts = told(path, "--policy", "fcfs-pr", "--out", out)
-    jobs = jobs_csv.read(out / "jobs.csv")
-    assert jobs.sizes is not None
-    changes = sum(len(sizes) - 1 for sizes in jobs.sizes)
+    schedule, _ = jobs_csv.read(out / "jobs.csv")
+    assert schedule.sizes is not None
+    changes = sum(len(sizes) - 1 for sizes in schedule.sizes.values())
     assert changes == facts["expansions"] + facts["contractions"] > 0
-    assert [sizes[0][0] for sizes in jobs.sizes] == jobs.started.tolist()
-    held = jobs.held
+    starts = [sizes[0][0] for sizes in schedule.sizes.values()]
+    assert starts == schedule.started.tolist()
+    held = held_sizes(schedule)
     work = float(((held.end - held.begin) * held.processors).sum())
     assert work == pytest.approx(facts["utilization"] * 400 * facts["makespan_s"], rel=1e-6)
-    span = np.array([jobs.submitted.min(), jobs.ended.max()])
-    (mean,), (peak,) = series.in_use(jobs).between(span)
+    span = np.array([schedule.jobs.submitted.min(), schedule.ended.max()])
+    (mean,), (peak,) = series.in_use(schedule).between(span)
     assert mean * np.diff(span) == pytest.approx(work)
     assert peak <= 400
-    assert jobs.machine() > jobs.processors.max(), "some grew beyond what any asked for"
+    largest = schedule.jobs.processors.max()
+    assert least_processors(schedule) > largest, "some grew beyond what any asked for"
     done = CliRunner().invoke(main, ["plot", str(out), "--format", "png"])
     assert done.exit_code == 0, done.output
     text = (out / "jobs.csv").read_text()

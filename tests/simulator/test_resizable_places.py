@@ -26,6 +26,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
 from simulator.results.dispersal import Dispersal, mean_distance
+from simulator.results.held import held_places
 from simulator.workload_models.workload import Workload
 
 TREE = "nodes: 64\nnetwork: {topology: tree, k: 2, levels: 6}\n"
@@ -93,28 +94,28 @@ def test_no_processor_belongs_to_two_jobs_at_a_time(
     assert facts["contractions"] > 0
     assert 0 <= facts["external_fragmentation"] < 1
     assert facts["internal_fragmentation"] == 0
-    jobs = jobs_csv.read(out / "jobs.csv")
-    assert jobs.sizes is not None
-    assert jobs.places is not None
-    assert jobs.allocated is not None
+    schedule, _ = jobs_csv.read(out / "jobs.csv")
+    assert schedule.sizes is not None
+    assert schedule.places is not None
+    assert schedule.allocated is not None
     by_processor: dict[int, list[tuple[float, float]]] = {}
-    for _, begin, end, held in jobs.spans:
+    for _, begin, end, held in held_places(schedule):
         for processor in held:
             by_processor.setdefault(processor, []).append((begin, end))
     for spans in by_processor.values():
         for (_, end), (begin, _) in pairwise(sorted(spans)):
             assert end <= begin
     network = Tree(2, 6)
-    for sizes, places, start in zip(jobs.sizes, jobs.places, jobs.allocated, strict=True):
-        assert [(at, len(held)) for at, held in places] == [*sizes]
-        assert places[0][1] == start
+    assert [*schedule.places] == [*schedule.sizes] == [*schedule.allocated]
+    for number, places in schedule.places.items():
+        assert [(at, len(held)) for at, held in places] == [*schedule.sizes[number]]
+        assert places[0][1] == schedule.allocated[number]
         if select == "tree":
-            assert network.contiguous(start)
+            assert network.contiguous(places[0][1])
     with (out / "jobs.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["mean_distance"]]
-    rigid_ones = [
-        (row, each[0][1]) for row, each in zip(rows, jobs.places, strict=True) if len(each) == 1
-    ]
+    kept = schedule.places.values()
+    rigid_ones = [(row, each[0][1]) for row, each in zip(rows, kept, strict=True) if len(each) == 1]
     assert rigid_ones
     for row, held in rigid_ones:
         assert float(row["mean_distance"]) == pytest.approx(mean_distance(network, held))
@@ -147,10 +148,10 @@ def test_a_workload_file_on_a_machine_with_a_network(tree: Path, tmp_path: Path)
     options = ("--machine", tree, "--select", "tree", "--set", "event_order=sequential")
     done = simulate(jobs, "--policy", "max-b-pr", *options, "--paraver", "--out", out)
     assert done.exit_code == 0, done.output
-    found = jobs_csv.read(out / "jobs.csv")
+    found, _ = jobs_csv.read(out / "jobs.csv")
     assert found.places is not None
-    assert [(at, str(held)) for at, held in found.places[0]] == [(0, "0-1"), (10, "0-3")]
-    assert [(at, str(held)) for at, held in found.places[1]] == [(1, "4-7")]
+    assert [(at, str(held)) for at, held in found.places[1]] == [(0, "0-1"), (10, "0-3")]
+    assert [(at, str(held)) for at, held in found.places[2]] == [(1, "4-7")]
     states = [line for line in (out / "schedule.prv").read_text().splitlines() if line[:2] == "1:"]
     assert states == [
         *(f"1:{n}:1:1:{n}:0:10000000000:1" for n in (1, 2)),

@@ -11,6 +11,8 @@ from desk import Desk
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
 from simulator.live_runs.pictured import pictured_run
+from simulator.results.held import least_processors
+from simulator.results.jobs_csv import job_names
 
 
 def start(desk: Desk, job: int) -> None:
@@ -41,15 +43,18 @@ def directory(tmp_path: Path) -> Path:
 
 def test_a_live_run_is_the_jobs_that_started(directory: Path) -> None:
     with reading(directory) as journal:
-        run = pictured_run(journal, "run")
-    jobs = run.jobs
-    assert (jobs.numbers, jobs.processors.tolist(), run.processors) == (["1", "2"], [3, 2], 4)
-    assert [held.count() for held in jobs.allocated or ()] == [3, 2]
+        schedule, nodes = pictured_run(journal, "run")
+    jobs = schedule.jobs
+    assert (job_names(schedule), jobs.processors.tolist()) == (["1", "2"], [3, 2])
+    assert {number: held.count() for number, held in (schedule.allocated or {}).items()} == (
+        {1: 3, 2: 2}
+    )
     assert jobs.submitted[0] == 0
-    assert (jobs.submitted <= jobs.started).all()
-    assert (jobs.started <= jobs.ended).all()
-    assert jobs.machine() == 3
-    assert {name: str(held) for name, held in run.nodes.items()} == {"local": "0-3"}
+    assert (jobs.submitted <= schedule.started).all()
+    assert (schedule.started <= schedule.ended).all()
+    assert (jobs.estimate.tolist(), schedule.killed.any()) == ([60.0, 60.0], False)
+    assert (schedule.processors, least_processors(schedule)) == (4, 3)
+    assert {name: str(held) for name, held in nodes.items()} == {"local": "0-3"}
 
 
 @pytest.mark.parametrize("place", ["service", "service/journal.db"])

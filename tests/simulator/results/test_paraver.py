@@ -16,6 +16,7 @@ import pytest
 from paths import SMALL_TRACE
 
 from simulator.results import jobs_csv
+from simulator.results.schedule import Schedule
 from simulator.traces import swf
 
 SMALL = SMALL_TRACE
@@ -64,11 +65,12 @@ def parsed(path: Path) -> Parsed:
     return Parsed(date, int(end), sizes, threads, states, events)
 
 
-def results(folder: Path, *options: str) -> tuple[Parsed, jobs_csv.JobTable, dict]:
+def results(folder: Path, *options: str) -> tuple[Parsed, Schedule, dict]:
     command = [sys.executable, "-m", "reshape", "simulate", str(SMALL), "--out", str(folder)]
     subprocess.run([*command, "--paraver", *options], check=True, capture_output=True)
     metrics = json.loads((folder / "metrics.json").read_text())
-    return parsed(folder / "schedule.prv"), jobs_csv.read(folder / "jobs.csv"), metrics
+    schedule, _ = jobs_csv.read(folder / "jobs.csv")
+    return parsed(folder / "schedule.prv"), schedule, metrics
 
 
 def area(events: list[tuple[int, ...]], kind: int, end: int) -> int:
@@ -79,7 +81,7 @@ def area(events: list[tuple[int, ...]], kind: int, end: int) -> int:
 
 
 def test_totals(tmp_path: Path) -> None:
-    trace, jobs, metrics = results(tmp_path, "--select", "first-fit")
+    trace, schedule, metrics = results(tmp_path, "--select", "first-fit")
     assert trace.date == "01/01/1970 at 00:00"
     assert trace.cpus == [64]
     assert trace.threads == [64, 1]
@@ -94,12 +96,12 @@ def test_totals(tmp_path: Path) -> None:
     for of_one in spans.values():  # no processor does two things at once
         assert all(a[1] <= b[0] for a, b in pairwise(of_one))
     started = {(e[0], e[6]) for e in trace.events if e[5] == 7700001 and e[6]}
-    assert jobs.allocated is not None
-    held = zip(jobs.numbers, jobs.allocated, strict=True)
+    assert schedule.allocated is not None
+    held = zip(jobs_csv.job_names(schedule), schedule.allocated.values(), strict=True)
     assert started == {(cpu + 1, int(number)) for number, own in held for cpu in own}
     wait = area(trace.events, 7700011, trace.end) / 1e9
     assert wait == pytest.approx(metrics["mean_wait_s"] * metrics["jobs"])
-    wanted = float(((jobs.started - jobs.submitted) * jobs.processors).sum())
+    wanted = float((schedule.wait * schedule.jobs.processors).sum())
     assert area(trace.events, 7700012, trace.end) / 1e9 == pytest.approx(wanted)
     assert area(trace.events, 7700013, trace.end) == busy
 

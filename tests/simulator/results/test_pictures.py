@@ -7,6 +7,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,6 +22,8 @@ from reshape.__main__ import main
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import steps
 from simulator.results import jobs_csv, pictures, raster, series
+from simulator.results.schedule import Schedule
+from simulator.traces.normalise import TraceJobs
 
 TRACE = SYNTHETIC_TRACE
 CHANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(-3, 3)), min_size=1, max_size=12)
@@ -80,13 +83,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_areas_are_those_of_the_metrics(results: Path) -> None:
-    jobs = jobs_csv.read(results / "jobs.csv")
+    schedule, workload = jobs_csv.read(results / "jobs.csv")
+    assert workload == "synthetic"
     metrics = json.loads((results / "metrics.json").read_text())
-    begin, end = jobs.submitted.min(), jobs.ended.max()
-    (used,), (most,) = series.in_use(jobs).between(np.array([begin, end]))
+    begin, end = schedule.jobs.submitted.min(), schedule.ended.max()
+    (used,), (most,) = series.in_use(schedule).between(np.array([begin, end]))
     assert used / metrics["processors"] == pytest.approx(metrics["utilization"])
     assert most <= metrics["processors"]
-    (wait,), _ = series.waiting(jobs).between(np.array([begin, end]))
+    (wait,), _ = series.waiting(schedule).between(np.array([begin, end]))
     assert wait * (end - begin) == pytest.approx(metrics["mean_wait_s"] * metrics["jobs"])
 
 
@@ -115,13 +119,17 @@ def test_plot(results: Path, selection: str, tmp_path: Path) -> None:
             assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
 
 
+def two_seconds_each(starts: list[float], sizes: list[int], **fields: Any) -> Schedule:
+    """Jobs of these sizes that start when they are submitted and run for two seconds."""
+    n, times, run = np.arange(1, len(sizes) + 1), np.array(starts), np.full(len(sizes), 2.0)
+    jobs = TraceJobs.of(n, times, run, np.array(sizes))
+    return Schedule(jobs, sum(sizes), times, times + run, jobs.cut, **fields)
+
+
 def test_each_class_of_sizes_has_a_colour() -> None:
     """The last class has few sizes: 257 to 272."""
-    n = np.arange(6)
-    sizes = np.array([1, 3, 16, 60, 256, 272])
-    times = n.astype(float)
-    jobs = jobs_csv.JobTable("sizes", [str(k) for k in n], times, times, times + 2, sizes, None)
-    figure = pictures.gantt(pictures.Scene(jobs, 1000, "sizes"))
+    schedule = two_seconds_each([0, 1, 2, 3, 4, 5], [1, 3, 16, 60, 256, 272])
+    figure = pictures.gantt(pictures.Scene(schedule, 1000, "sizes"))
     colours = [tuple(patch.get_facecolor()) for patch in figure.legends[0].get_patches()]
     assert len(colours) == len(set(colours)) == 6
     steps_apart = [max(abs(np.subtract(a, b))) for a, b in pairwise(colours)]
@@ -129,10 +137,9 @@ def test_each_class_of_sizes_has_a_colour() -> None:
 
 
 def test_a_job_on_two_ranges_of_processors_is_two_rectangles() -> None:
-    times = np.array([0.0, 5.0])
-    held = [ProcSet.parse("0-1 4-5"), ProcSet.parse("2-3")]
-    jobs = jobs_csv.JobTable("few", ["1", "2"], times, times, times + 2, np.array([4, 2]), held)
-    axes = pictures.gantt(pictures.Scene(jobs, 8, "few")).axes[0]
+    held = {1: ProcSet.parse("0-1 4-5"), 2: ProcSet.parse("2-3")}
+    schedule = two_seconds_each([0.0, 5.0], [4, 2], allocated=held)
+    axes = pictures.gantt(pictures.Scene(schedule, 8, "few")).axes[0]
     drawn = [path.get_extents() for c in axes.collections for path in c.get_paths()]
     assert len(drawn) == 3
 
