@@ -42,7 +42,7 @@ MODULES = (
     "scheduler.policies.backfill.profile_pass",
     "scheduler.policies.backfill.scheduling_pass",
     "scheduler.policies.backfill.table_pass",
-    "scheduler.policies.queue_orders.aging_priority",
+    "scheduler.policies.queue_orders.compiled_keys",
     "scheduler.policies.resizing.allocation",
     "scheduler.policies.selection.improvements",
     "scheduler.policies.selection.table_search",

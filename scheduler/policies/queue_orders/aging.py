@@ -15,7 +15,7 @@ import msgspec
 
 from scheduler.model.job import Job
 from scheduler.model.priority import Prioritised, QueueOrder
-from scheduler.policies.queue_orders.aging_priority import aging_keys, aging_priority
+from scheduler.policies.queue_orders.compiled_keys import aging_keys, aging_priority
 from scheduler.text.used_fields import Needs
 
 #: User-assigned priorities by name, unless a configuration names others. PRIO 4.4: "ReSHAPE gives

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isfinite
 
 import msgspec
 
 from scheduler.model.job import Job
 from scheduler.model.priority import QueueOrder
+from scheduler.policies.queue_orders.compiled_keys import lxwf_key, lxwf_keys
 
 
 class Fcfs(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +68,10 @@ class Lxwf(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
         """Priority, largest first, then the time at which the job came to the queue."""
-        wait_s = now - job.queued_at
-        expansion = wait_s / max(job.estimate_s, 1.0)
-        return -(expansion + self.weight_per_hour * wait_s / 3600.0), job.queued_at
+        return lxwf_key(job, now, self.weight_per_hour)
+
+    def keys(self, jobs: Iterable[Job], now: float) -> list[tuple[float, float]]:
+        """Keys of several jobs, in compiled code."""
+        if type(self) is not Lxwf:  # a subclass may have another key
+            return super().keys(jobs, now)
+        return lxwf_keys(jobs, now, self.weight_per_hour)

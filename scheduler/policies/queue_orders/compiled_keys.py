@@ -1,4 +1,4 @@
-"""The aging priority of PRIO 3.1, compiled: an order that ages evaluates it for all queued jobs."""
+"""Sort keys of the orders that age, compiled: these are computed for all queued jobs each time."""
 
 from __future__ import annotations
 
@@ -47,3 +47,15 @@ def aging_keys(
         )
         for job in jobs
     ]
+
+
+def lxwf_key(job: Job, now: float, weight_per_hour: float) -> tuple[float, float]:
+    """Sort key of a queued job; see `scheduler.policies.queue_orders.basic.Lxwf`."""
+    wait_s, estimate_s = now - job.queued_at, job.estimate_s
+    expansion = wait_s / (estimate_s if estimate_s > 1.0 else 1.0)
+    return -(expansion + weight_per_hour * wait_s / 3600.0), job.queued_at
+
+
+def lxwf_keys(jobs: Iterable[Job], now: float, weight_per_hour: float) -> list[tuple[float, float]]:
+    """Sort keys of several jobs."""
+    return [lxwf_key(job, now, weight_per_hour) for job in jobs]
