@@ -26,7 +26,7 @@ from simulator.many_centres.run import run_centres, simulate_jobs
 from simulator.studies.sites.runs import centres
 from simulator.traces import swf
 from simulator.traces.merge import merge
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 TRACES = {
     "CTC": "CTC-SP2-1996-3.1-cln.swf.gz",

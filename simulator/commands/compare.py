@@ -16,7 +16,7 @@ from scheduler.text.tables import Table, render
 from simulator.commands.options import json_option
 from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 METRICS = (
     "mean_wait_s", "max_wait_s", "mean_turnaround_s", "mean_bounded_slowdown",

@@ -33,7 +33,8 @@ from simulator.predictions.accuracy import Accuracy, PlayedTrace, play
 from simulator.predictions.given import GivenEstimates
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
-from simulator.traces.normalise import LABELS, NEEDED, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import LABELS, NEEDED, machine_size, normalise
+from simulator.traces.trace_jobs import TraceJobs
 
 EXACT = "exact"
 DEFAULT = ("user", "tsafrir", "statistical", "regression", "online", "classification", "hybrid")

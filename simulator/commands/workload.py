@@ -26,8 +26,9 @@ from simulator.commands.options import (
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.merge import merge as merged_trace
-from simulator.traces.normalise import NEEDED, CleaningReport, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import NEEDED, CleaningReport, machine_size, normalise
 from simulator.traces.scaling import offered_load, scaled
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.traces.weeks import choose, cut
 from simulator.workload_models.demands import CAPACITY, LEVELS, MIXES, NAME, Demands
 

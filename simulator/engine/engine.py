@@ -24,7 +24,7 @@ from simulator.engine.shared_programs import SharedIterations
 from simulator.engine.sharing import Sharing
 from simulator.results.metrics import Sizes
 from simulator.results.schedule import Schedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 
 class Engine:

@@ -10,7 +10,7 @@ import numpy as np
 
 from reshape.speedup import Speedup
 from scheduler.model.events import JobSpec
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 
 class ProgramPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

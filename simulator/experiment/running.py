@@ -35,8 +35,9 @@ from simulator.results.window import Window
 from simulator.traces import swf
 from simulator.traces.feedback import COLUMNS as FEEDBACK
 from simulator.traces.feedback import Feedback
-from simulator.traces.normalise import LABELS, NEEDED, TraceJobs
+from simulator.traces.normalise import LABELS, NEEDED
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.advance_reservations import granted
 from simulator.workload_models.resizable_trace import of_trace
 from simulator.workload_models.workload import Workload

@@ -19,10 +19,11 @@ from simulator.engine.jobs import JobList, Submissions
 from simulator.engine.sharing import Sharing
 from simulator.experiment.jobs import processors_of
 from simulator.experiment.settings import Settings
-from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import CleaningReport, Rules, machine_size, normalise
 from simulator.traces.partitions import TracePartitions
 from simulator.traces.scaling import scaled
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.advance_reservations import in_list, in_trace
 from simulator.workload_models.resizable_trace import of_trace
 from simulator.workload_models.workload import Workload

@@ -13,7 +13,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader
 from simulator.results.schedule import Places, Schedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 
 def pictured_run(journal: JournalReader, name: str) -> tuple[Schedule, Mapping[str, ProcSet]]:
@@ -67,7 +67,6 @@ def _schedule(
         np.array([job.submitted_at - origin for job in ran]),
         ended - started,
         np.array([job.spec.processors for job in ran]),
-        np.array([job.spec.walltime_s for job in ran]),
     )
     used = (held for kept in places.values() for _, held in kept)
     return Schedule(

@@ -17,7 +17,7 @@ import numpy as np
 from scheduler.policies.assignment.by_length import Sita
 from scheduler.policies.assignment.interface import Assignment
 from simulator.many_centres.schedule import CentresSchedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 #: Quantiles of the estimates that SITA-U tries as cut-offs.
 TRIED = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)

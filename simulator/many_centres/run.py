@@ -25,8 +25,9 @@ from simulator.many_centres.rules import GRID_BACKFILLING, CentresRules
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.results.schedule import Schedule
 from simulator.traces.merge import origins as origins_of
-from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
+from simulator.traces.normalise import CleaningReport, Rules, normalise
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.resizable_trace import Resizability, of_trace
 
 

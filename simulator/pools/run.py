@@ -23,7 +23,7 @@ from simulator.engine.policy_failures import simulated_core
 from simulator.pools.pooled_site import EndedAllocation, PooledSite
 from simulator.pools.waits import BatchWaits
 from simulator.results.schedule import Schedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
 #: Name of the simulated pool.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scheduler.model.job import Job
 from scheduler.predictions.predictor import Predictor
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 Floats: TypeAlias = NDArray[np.float64]
 

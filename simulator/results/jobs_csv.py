@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import io
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from scheduler.model.procset import ProcSet
 from simulator.results.held import least_processors
 from simulator.results.metrics import Sizes
 from simulator.results.schedule import Places, Schedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 NAME = "jobs.csv"
 #: Columns in the order of Batsim 4.
@@ -119,7 +119,7 @@ def read(path: Path) -> tuple[Schedule, str]:
     Returns
     -------
     schedule : of the jobs that ran, in the order of the file, on the smallest machine that can have
-        run them. Users, priorities and partitions are unknown.
+        run them. Estimates, users, priorities and partitions are not read.
     workload : its name.
 
     Raises
@@ -148,7 +148,6 @@ def read(path: Path) -> tuple[Schedule, str]:
         submitted,
         ended - started,
         np.array(column("requested_number_of_resources", int)),
-        np.array(column("requested_time", _number)),
     )
     schedule = Schedule(
         jobs,
@@ -180,14 +179,6 @@ def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
     if not lines:
         raise ReshapeError(f"{path}: no job in it ran")
     return lines
-
-
-def _number(text: str) -> float:
-    """Number of a field that nothing depends on; nan if it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return nan
 
 
 def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> Any:

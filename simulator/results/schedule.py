@@ -13,9 +13,10 @@ from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
 from simulator.results.dispersal import Dispersal
 from simulator.results.metrics import Metrics, Sizes, metrics_of
-from simulator.traces.normalise import CleaningReport, TraceJobs
+from simulator.traces.normalise import CleaningReport
 from simulator.traces.plain_lines import Column, whole
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 
 Floats: TypeAlias = NDArray[np.float64]
 #: Processors of a job over time: (time in seconds, processors from then on).

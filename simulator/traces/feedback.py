@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError
-from simulator.traces.normalise import TraceJobs
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 
 #: Columns of a trace that tell of it.
 COLUMNS = ("preceding", "think")

@@ -5,22 +5,18 @@ Each rule is an option with a default; a `CleaningReport` counts the jobs to whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, ReshapeError
-from scheduler.model.events import JobSpec
 from scheduler.text.formats import counted, grouped
 from simulator.traces.partitions import TracePartitions
 from simulator.traces.swf import RESOURCE, SHARED, Trace
-
-Ints: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
-Bools: TypeAlias = NDArray[np.bool_]
+from simulator.traces.trace_jobs import Bools, Floats, Ints, TraceJobs
 
 #: Columns of a trace that `normalise` looks at.
 NEEDED = (
@@ -123,150 +119,6 @@ _WORDS = {
     "blank_lines": "blank lines",
     "skipped_lines": "malformed lines skipped",
 }
-
-
-class TraceJobs(msgspec.Struct, frozen=True):
-    """Rigid jobs in the order of their submission; the core numbers them 1, 2, ...
-
-    Parameters
-    ----------
-    lines : (n,) int64, index of each job in the trace.
-    numbers : (n,) int64, its number in the trace, which may repeat; (n,) str of jobs that were read
-        from a jobs.csv.
-    submitted, run, estimate : (n,) float64, seconds.
-    processors : (n,) int64.
-    users : (n,) int64, -1 unknown.
-    priorities : (n,) float64, larger is more urgent.
-    cut : (n,) bool, whether the run was cut at the request.
-    resources : (n, k) int64, amounts of further resources; names : of these.
-    shared : (n, m) int64, demands of each process for shared resources; shared_names : of these.
-    labels : field of `JobSpec` -> (n,) int64, -1 unknown, of `LABELS`; empty unless asked for.
-    partition : (n,) int64, index of each job's partition among `partitions`; empty without any.
-    """
-
-    lines: Ints
-    numbers: Ints | NDArray[np.str_]
-    submitted: Floats
-    run: Floats
-    estimate: Floats
-    processors: Ints
-    users: Ints
-    priorities: Floats
-    cut: Bools
-    resources: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    names: tuple[str, ...] = ()
-    shared: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    shared_names: tuple[str, ...] = ()
-    labels: dict[str, Ints] = {}
-    partition: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
-    partitions: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        numbers: Ints | NDArray[np.str_],
-        submitted: Floats,
-        run: Floats,
-        processors: Ints,
-        estimate: Floats | None = None,
-    ) -> TraceJobs:
-        """Jobs of which only these columns are known; an unknown estimate is nan."""
-        count = len(numbers)
-        return cls(
-            lines=np.arange(count),
-            numbers=numbers,
-            submitted=submitted,
-            run=run,
-            estimate=np.full(count, np.nan) if estimate is None else estimate,
-            processors=processors,
-            users=np.full(count, -1),
-            priorities=np.zeros(count),
-            cut=np.zeros(count, np.bool_),
-        )
-
-    def __len__(self) -> int:
-        """Count the jobs."""
-        return len(self.numbers)
-
-    def first(self, count: int) -> TraceJobs:
-        """The first `count` jobs."""
-        return self.select(slice(count))
-
-    def select(self, chosen: Bools | Ints | slice) -> TraceJobs:
-        """Some of the jobs.
-
-        Parameters
-        ----------
-        chosen : (n,) bool, (m,) int64, indices in any order, or a slice.
-        """
-        fields = msgspec.structs.asdict(self).items()
-        labels = {name: column[chosen] for name, column in self.labels.items()}
-        others = {
-            "names": self.names,
-            "shared_names": self.shared_names,
-            "labels": labels,
-            "partitions": self.partitions,
-        }
-        columns = {
-            name: column[chosen] if len(column) == len(self) else column
-            for name, column in fields
-            if name not in others
-        }
-        return TraceJobs(**columns | others)
-
-    def columns(self) -> TraceJobs:
-        """These jobs: they are columns already."""
-        return self
-
-    def run_times(self) -> list[float]:
-        """Run times in order, seconds."""
-        return self.run.tolist()  # type: ignore[no-any-return]
-
-    def submit_times(self) -> list[float]:
-        """Times of submission in order, seconds."""
-        return self.submitted.tolist()  # type: ignore[no-any-return]
-
-    def specs(self) -> list[JobSpec]:
-        """Request of each job, in order; equal requests share one object."""
-        further, made = len(self.names), dict[tuple[Any, ...], JobSpec]()
-
-        def spec(
-            processors: int, estimate: float, user: int, priority: float, *amounts: int
-        ) -> JobSpec:
-            name = str(user) if user >= 0 else ""
-            named_amounts = [*zip((*self.names, *self.shared_names), amounts, strict=True)]
-            resources = {n: a for n, a in named_amounts[:further] if a}
-            shared = {n: a for n, a in named_amounts[further:] if a}
-            return JobSpec(
-                processors,
-                estimate,
-                user=name,
-                priority=priority,
-                resources=resources,
-                shared=shared,
-            )
-
-        columns = [self.processors, self.estimate, self.users, self.priorities]
-        columns += [*self.resources.T, *self.shared.T]
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        specs = [made.get(row) or made.setdefault(row, spec(*row)) for row in rows]
-        if self.partitions:
-            own = [self.partitions[index] for index in self.partition.tolist()]
-            specs = [
-                msgspec.structs.replace(each, partition=name)
-                for each, name in zip(specs, own, strict=True)
-            ]
-        if not self.labels:
-            return specs
-        labels = zip(*(column.tolist() for column in self.labels.values()), strict=True)
-        return [_labelled(each, self.labels, row) for each, row in zip(specs, labels, strict=True)]
-
-
-def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> JobSpec:
-    """Request with labels; negative values are unknown."""
-    known = {name: value for name, value in zip(names, values, strict=True) if value >= 0}
-    labels = {n: value if n == "memory_kib" else str(value) for n, value in known.items()}
-    return msgspec.structs.replace(spec, **labels)
 
 
 def normalise(

@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from scheduler import pictures as drawing
-from simulator.traces.normalise import TraceJobs
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WEEK_S: Final = 7 * 86400.0

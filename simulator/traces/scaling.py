@@ -7,8 +7,8 @@ from math import inf
 import numpy as np
 
 from reshape.errors import ReshapeError
-from simulator.traces.normalise import TraceJobs
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 
 
 def offered_load(jobs: TraceJobs, processors: int) -> float | None:

@@ -30,7 +30,7 @@ from scheduler.model.orders import Refuse, Reserve
 from scheduler.model.procset import ProcSet
 from scheduler.text.located import Located
 from simulator.engine.jobs import SimJob, Submissions
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 
 class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from reshape.topology import Topology
 from scheduler.config.partitions import PartitionLimits
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import JobList, SimJob
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 
 class Workload(msgspec.Struct, frozen=True):

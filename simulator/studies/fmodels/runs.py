@@ -21,7 +21,8 @@ from simulator.predictions.given import GivenEstimates
 from simulator.studies.papers import paper
 from simulator.study.study import trace_path
 from simulator.traces import swf
-from simulator.traces.normalise import NEEDED, Rules, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
+from simulator.traces.trace_jobs import TraceJobs
 
 #: EASY in the order of arrival; with backfilling of the shortest prediction first (SJBF); and with
 #: the queue in the order of expansion factor and wait (LXWF, Chiang et al. 2002).

@@ -39,7 +39,8 @@ from simulator.pools.run import run_pool
 from simulator.pools.waits import BatchWaits
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
-from simulator.traces.normalise import Rules, TraceJobs, normalise
+from simulator.traces.normalise import Rules, normalise
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models import advance_reservations
 from simulator.workload_models.resizable_trace import of_trace
 from simulator.workload_models.workload import Workload

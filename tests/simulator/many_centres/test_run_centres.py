@@ -22,7 +22,7 @@ from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import rules_named, with_estimates
 from simulator.many_centres.run import simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 EASY, SJBF = scenario("easy"), scenario("easy", {"backfill_order": "sjf"})
 CENTRES = [

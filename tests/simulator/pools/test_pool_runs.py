@@ -19,7 +19,7 @@ from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.pools.run import PoolRun, run_pool
 from simulator.pools.waits import BatchWaits
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
 OPTIONS = PoolOptions(

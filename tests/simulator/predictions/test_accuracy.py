@@ -11,7 +11,7 @@ from scheduler.predictions.predictor import Predictor
 from scheduler.predictions.statistical import Statistical
 from simulator.predictions.accuracy import PlayedTrace, play
 from simulator.predictions.given import GivenEstimates
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 
 def jobs_of(submitted: list[float], run: list[float]) -> TraceJobs:

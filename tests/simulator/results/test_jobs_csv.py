@@ -10,7 +10,7 @@ from scheduler.model.procset import ProcSet
 from simulator.results import jobs_csv, series
 from simulator.results.held import held_places, held_sizes, least_processors
 from simulator.results.schedule import Schedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 #: Of a run of Batsim with two workloads; the third job was refused.
 BATSIM = """\
@@ -34,7 +34,6 @@ def test_a_file_of_batsim(tmp_path: Path) -> None:
     assert jobs_csv.job_names(schedule) == ["w0!1", "w0!2", "w1!2"]
     assert jobs.submitted.tolist() == [3, 1.5, 3]
     assert jobs.run.tolist() == [50, 40, 50.25]
-    assert np.array_equal(jobs.estimate, [100, -1, np.nan], equal_nan=True)
     assert jobs.users.tolist() == [-1] * 3
     assert schedule.killed.tolist() == [False, True, False]
     assert [str(held) for *_, held in held_places(schedule)] == ["0-3", "4-5", "0-7"]
@@ -56,7 +55,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         np.array([0.0, 1, 1, 3]),
         np.array([5.0, 5, 7, 99]),
         np.array([2, 9, 4, 3]),
-        np.array([5.0, 5, 8, 10.5]),
     )
     killed = np.array([False, False, False, True])
     held = {1: ProcSet.parse("0-1"), 3: ProcSet.parse("2-5"), 4: ProcSet.parse("0 3-4")}
@@ -66,7 +64,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert workload == "few"
     assert jobs_csv.job_names(schedule) == ["7", "7#2", "8", "7#4"]
     assert jobs_csv.job_names(found) == ["7", "8", "7#4"]
-    assert found.jobs.estimate.tolist() == [5, 8, 10.5]
     assert found.killed.tolist() == [False, False, True]
     assert found.metrics(10).mean_bounded_slowdown == schedule.metrics(10).mean_bounded_slowdown
     assert [span[1:] for span in held_places(found)] == [s[1:] for s in held_places(schedule)]

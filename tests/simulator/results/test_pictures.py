@@ -23,7 +23,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.pictures import steps
 from simulator.results import jobs_csv, pictures, raster, series
 from simulator.results.schedule import Schedule
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 TRACE = SYNTHETIC_TRACE
 CHANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(-3, 3)), min_size=1, max_size=12)

@@ -23,7 +23,7 @@ from simulator.statistics.collectors import (
 )
 from simulator.statistics.job_variables import JobValues
 from simulator.statistics.samples import Samples
-from simulator.traces.normalise import TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 NAN = float("nan")
 

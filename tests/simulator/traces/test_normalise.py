@@ -9,7 +9,8 @@ from paths import SMALL_TRACE
 
 from reshape.errors import ReshapeError
 from simulator.traces import swf
-from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import CleaningReport, Rules, machine_size, normalise
+from simulator.traces.trace_jobs import TraceJobs
 
 SMALL = SMALL_TRACE
 #: job, submit, run, allocated, requested processors, requested time, user, queue
