@@ -112,7 +112,7 @@ class Resizes:
         can raise, the processor selection included, runs before the state changes.
         """
         decision: object = policy.decide(job, self._view)
-        if not isinstance(decision, Grow | Shrink | Stay):
+        if not isinstance(decision, (Grow, Shrink, Stay)):
             text = "the policy gave {decision}, which is neither Grow nor Shrink nor Stay"
             return _continue(job.id, "refused", text, decision=repr(decision))
         _check(decision)
@@ -169,16 +169,16 @@ class Resizes:
 
     def _meet_request(self, job: Job) -> Expand | Contract | Continue | None:
         """Bring a job to a size that its program requests; None if it is there, or cannot be."""
-        bounds, size = job.bounds, job.size
-        facts: Facts = {"size": size, "bounds": str(bounds)}
+        size = job.size
+        if job.least <= size <= job.most:
+            return None
+        facts: Facts = {"size": size, "bounds": str(job.bounds)}
         if size > job.most:
             to = next((to for to in job.smaller if to <= job.most), None)
             if to is None or self._view.failed_lately(job, to):
                 return None
             text = "from {size} to {to}: its program requests {bounds}"
             return self._contract(job, Shrink(to, Reason("request", text, {**facts, "to": to})))
-        if size >= job.least:
-            return None
         topology = Topology() if job.topology is None else job.topology
         to = larger_size(topology, job.least - 1, job.processors, job.most)
         if to is None:  # an update of the job has lowered its largest size

@@ -193,7 +193,7 @@ class EventLoop:
             self.killed.discard(order.job)
             now = self._agenda.now
             self.redirected.append((order.job, self.started[order.job - 1], now))
-        elif isinstance(order, Continue | Expand | Contract):
+        elif isinstance(order, (Continue, Expand, Contract)):
             self._physics.resize(order)
-        elif isinstance(order, Reserve | Refuse):
+        elif isinstance(order, (Reserve, Refuse)):
             self.answers.append(order)

@@ -193,7 +193,7 @@ class Programs(Physics):
         for event in events:
             if type(event) is JobEnded:
                 self._collect(event.job)
-            elif isinstance(event, JobStarted | ResizeDone) and (
+            elif isinstance(event, (JobStarted, ResizeDone)) and (
                 self._agenda.next[event.job] is event
             ):
                 state = self._states[event.job]

@@ -101,7 +101,7 @@ class SharedIterations:
         """End the iterations that end by these events, and move those of the neighbours."""
         changed: list[int] = []
         for event in events:
-            if isinstance(event, JobEnded | ResizePoint) and event.job in self._nodes.jobs:
+            if isinstance(event, (JobEnded, ResizePoint)) and event.job in self._nodes.jobs:
                 changed += self._nodes.end(event.job, self._agenda.now)
                 self._count(self._ends.pop(event.job), event)
         self._move(changed)
