@@ -1,13 +1,14 @@
 """How fast traces run through the decision core: jobs a second, memory, and a reference loop.
 
-    python benchmarks/simulator/speed.py TRACE ... [--policy easy] [--select count]
-        [--repeat 3] [--beside PYTHON] [--json]
+    python benchmarks/simulator/speed.py TRACE ... [--policy easy] [--select first-fit]
+        [--jobs NUMBER] [--resizable SHARE] [--repeat 3] [--beside PYTHON] [--json]
 
 Each run is a process of its own, `reshape simulate`, from start to result. Beside it, in the
-same minute, the reference loop of `reference.py` computes the same schedule (EASY alone) in a
-process of its own, too; its reading of the trace is not counted. CPU seconds tell on a machine that
-others use; the best of some repetitions counts. A first run, which is not counted, leaves the
-compiled files of Python. The ratio is the product's jobs per CPU second over the loop's.
+same minute, the reference loop of `reference.py` computes the same schedule (EASY, all jobs of the
+trace, none resizable) in a process of its own, too; its reading of the trace is not counted. CPU
+seconds tell on a machine that others use; the best of some repetitions counts. A first run, which
+is not counted, leaves the compiled files of Python. The ratio is the product's jobs per CPU second
+over the loop's.
 
 `--beside` names the Python of another installation, such as an earlier release: its runs alternate
 with those of this one, and `gain` is the ratio of the jobs per CPU second.
@@ -53,14 +54,12 @@ def output(*command: str) -> dict[str, float]:
 
 
 def row(
-    trace: str, policy: str, select: str, loop: bool, repeat: int, beside: str | None
+    trace: str, options: list[str], loop: bool, repeat: int, beside: str | None
 ) -> dict[str, object]:
     """Measure one trace."""
-    options = ["simulate", trace, "--policy", policy, "--select", select, "--json"]
+    command = ["-P", "-m", "reshape", "simulate", trace, *options, "--json"]
     pythons = [sys.executable] if beside is None else [sys.executable, beside]
-    runs = [
-        [output(python, "-m", "reshape", *options) for python in pythons] for _ in range(repeat + 1)
-    ][1:]
+    runs = [[output(python, *command) for python in pythons] for _ in range(repeat + 1)][1:]
     told, *others = (min(own, key=itemgetter("cpu_s")) for own in zip(*runs, strict=True))
     jobs, cpu_s = told["jobs"], told["cpu_s"]
     line: dict[str, object] = {"trace": Path(trace).name.split(".")[0], "jobs": jobs}
@@ -69,7 +68,7 @@ def row(
     for other in others:
         line |= {"beside/cpu_s": round(jobs / other["cpu_s"]), "its MiB": other["peak_rss_mib"]}
         line |= {"gain": round(other["cpu_s"] / cpu_s, 3)}
-    if loop and policy == "easy":
+    if loop:
         other = output(sys.executable, "-c", LOOP, trace, str(HERE))
         if abs(other["mean_wait_s"] - told["mean_wait_s"]) > 1e-6 * told["mean_wait_s"]:
             raise SystemExit(f"{trace}: the loop waits {other['mean_wait_s']} s on the mean")
@@ -83,14 +82,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", nargs="+")
     parser.add_argument("--policy", default="easy")
-    parser.add_argument("--select", default="count", choices=["count", "first-fit"])
+    parser.add_argument("--select", choices=["count", "first-fit"], help="count unless resizable")
+    parser.add_argument("--jobs", metavar="NUMBER", help="the first jobs alone")
+    parser.add_argument("--resizable", metavar="SHARE", help="share of the jobs that are resizable")
     parser.add_argument("--repeat", type=int, default=3, help="runs of which the best counts")
     parser.add_argument("--beside", metavar="PYTHON", help="Python of another installation")
     parser.add_argument("--no-loop", action="store_true", help="without the reference loop")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    how = (options.policy, options.select, not options.no_loop, options.repeat, options.beside)
-    rows = [row(trace, *how) for trace in options.traces]
+    given = ["--policy", options.policy]
+    for name in ("select", "jobs", "resizable"):
+        if getattr(options, name) is not None:
+            given += [f"--{name}", getattr(options, name)]
+    whole = options.jobs is None and options.resizable is None
+    loop = whole and options.policy == "easy" and not options.no_loop
+    rows = [row(trace, given, loop, options.repeat, options.beside) for trace in options.traces]
     if options.json:
         print(json.dumps(rows, indent=2))
         return

@@ -154,13 +154,12 @@ def allocation_columns(schedule: Schedule) -> Columns:
         ]
         return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), rows)
     held = held_sizes(schedule)
-    there = held.processors > 0
     return Columns(
-        job=np.array(names)[held.job[there]],
-        begin_s=held.begin[there],
-        end_s=held.end[there],
-        processors=held.processors[there],
-        numbers=np.full(int(there.sum()), ""),
+        job=np.array(names)[held.job],
+        begin_s=held.begin,
+        end_s=held.end,
+        processors=held.processors,
+        numbers=np.full(len(held.job), ""),
     )
 
 

@@ -19,7 +19,7 @@ class HeldSpans(NamedTuple):
     ----------
     job : int64, index of the job.
     begin, end : float64, seconds.
-    processors : int64; 0 between two runs of a redirected job.
+    processors : int64.
     """
 
     job: NDArray[np.int64]
@@ -38,6 +38,7 @@ def held_sizes(schedule: Schedule) -> HeldSpans:
         (job, begin, then, size)
         for job, end in zip(ran.tolist(), ended.tolist(), strict=True)
         for (begin, size), (then, _) in pairwise([*schedule.sizes[job + 1], (end, 0)])
+        if size  # it is 0 between two runs of a redirected job
     ]
     table = np.array(spans, np.float64).reshape(-1, 4).T
     return HeldSpans(table[0].astype(np.int64), table[1], table[2], table[3].astype(np.int64))

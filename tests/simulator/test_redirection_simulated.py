@@ -68,6 +68,7 @@ def test_results_have_the_first_runs_of_redirected_jobs(
     changes = [size for sizes in schedule.sizes.values() for _, size in sizes]
     assert changes.count(0) == facts["redirected"] > 0
     held = held_sizes(schedule)
+    assert held.processors.min() > 0, "between two runs a job holds none"
     work = float(((held.end - held.begin) * held.processors).sum())
     assert work == pytest.approx(facts["utilization"] * 80 * facts["makespan_s"])
     if more:
