@@ -56,8 +56,14 @@ _KEY = "INSERT INTO keys VALUES (?, ?, ?)"
 _PHASE = "INSERT INTO phases (job, serial, at, phase, detail) VALUES (?, ?, ?, ?, ?)"
 _FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _MEMORY = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
-_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
-_RECORD = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+# An update in place leaves the indices whose columns keep their values as they are.
+_META = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value=excluded.value"
+_RECORD = (
+    "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job) DO UPDATE SET"
+    " state=excluded.state, user=excluded.user, name=excluded.name,"
+    " submitted_at=excluded.submitted_at, ended_at=excluded.ended_at, batch=excluded.batch,"
+    " record=excluded.record"
+)
 _SITE = "INSERT OR REPLACE INTO site VALUES (1, ?)"
 _POOL = "INSERT INTO pools VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record=excluded.record"
 _POOLS = "SELECT name, record FROM pools ORDER BY rowid"
