@@ -163,15 +163,18 @@ class View(MachineNow):
 
     def reservation(self) -> Reservation | None:
         """Reservation of the head, by the expected releases; None without a head."""
-        state, head = self._state, self._state.head
-        if head is None:
-            return None
+        head = self._state.head
+        return None if head is None else Reservation(head.id, *self._reserved(head))
+
+    def _reserved(self, head: Job) -> tuple[float, int]:
+        """Shadow time (s) and extra processors of the reservation of the head."""
+        state = self._state
         at, left = state.shadow(head)
         spare = processors_of(left)
         if state.placing or state.excluding:  # further resources may be free later than the place
             earliest = EarliestPlace(state, head)
             at, spare = max(at, earliest.at), self.free - earliest.kept.count()
-        return Reservation(head.id, at, spare)
+        return at, spare
 
     def spare(self, until: float, job: JobView | None = None) -> int:
         """Idle processors that may be held until a time (s) without delaying the head.
@@ -184,10 +187,11 @@ class View(MachineNow):
         job : job that would hold them; processors that exclusions keep from it do not count.
         """
         free = self.free if job is None else self.free_for(job)
-        reservation = self.reservation()
-        if reservation is None or until <= reservation.at:
+        head = self._state.head
+        if head is None:
             return free
-        return min(free, reservation.spare)
+        at, spare = self._reserved(head)
+        return free if until <= at else min(free, spare)
 
     def priority(self, job: JobView) -> float:
         """Priority of a job (PRIO 3.1): by queue order if queued, by the time left if running.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, nan
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -84,12 +83,11 @@ class ProgramState:
         return self._run_s
 
 
-class GroupStart(NamedTuple):
+class GroupStart:
     """A start of processes by an order; `fixed_s` is its time that no process adds to, seconds."""
 
-    order: Start | Expand
-    begun_at: float
-    fixed_s: float
+    def __init__(self, order: Start | Expand, begun_at: float, fixed_s: float) -> None:
+        self.order, self.begun_at, self.fixed_s = order, begun_at, fixed_s
 
 
 class Programs(Physics):

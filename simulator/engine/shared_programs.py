@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isclose
-from typing import NamedTuple
 
 from scheduler.model.events import Event, JobEnded, ResizePoint
 from scheduler.model.procset import ProcSet
@@ -18,7 +17,7 @@ from scheduler.model.sharing import Demand, SharedNodes
 from scheduler.virtual_clock.agenda import Agenda
 
 
-class IterationEnd(NamedTuple):
+class IterationEnd:
     """What follows an iteration: a resize point, or the end of the job.
 
     Parameters
@@ -32,14 +31,20 @@ class IterationEnd(NamedTuple):
     data_bytes : of the job.
     """
 
-    job: int
-    began: float
-    alone_s: float
-    alone_at: float
-    end_s: float | None
-    done: int = 1
-    iterations: int = 1
-    data_bytes: int = 0
+    def __init__(
+        self,
+        job: int,
+        began: float,
+        alone_s: float,
+        alone_at: float,
+        end_s: float | None,
+        done: int = 1,
+        iterations: int = 1,
+        data_bytes: int = 0,
+    ) -> None:
+        self.job, self.began = job, began
+        self.alone_s, self.alone_at, self.end_s = alone_s, alone_at, end_s
+        self.done, self.iterations, self.data_bytes = done, iterations, data_bytes
 
     def event(self, at: float) -> JobEnded | ResizePoint:
         """Event of an iteration that ends at a time (s)."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
 
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
@@ -15,7 +14,7 @@ from scheduler.policies.resizing.interface import Grow, Stay
 from scheduler.state.view import View
 
 
-class Benefit(NamedTuple):
+class Benefit:
     """How Max-Benefit-Priority ranks running jobs: by the users' priorities, then by potential.
 
     A job of unknown potential ranks above all of its priority, so that it explores. (By the words
@@ -28,8 +27,8 @@ class Benefit(NamedTuple):
     min_potential : threshold that the potential must exceed, speedup per processor.
     """
 
-    window: int = 2
-    min_potential: float = 0.0
+    def __init__(self, window: int = 2, min_potential: float = 0.0) -> None:
+        self.window, self.min_potential = window, min_potential
 
     def potential(self, job: JobView) -> float:
         """Expand potential of a job for its rank; infinite if it is not known."""
@@ -42,7 +41,14 @@ class Benefit(NamedTuple):
 
 
 def max_benefit_priority(
-    job: JobView, view: View, benefit: Benefit, *, idle: int, rule: Callable[[str], str], short: str
+    job: JobView,
+    view: View,
+    benefit: Benefit,
+    *,
+    idle: int,
+    rule: Callable[[int, str], str],
+    bullet: int,
+    short: int,
 ) -> Grow | Stay:
     """Expand the job "that is predicted to benefit most" (Max-Benefit-Priority, PRIO 3.2).
 
@@ -56,18 +62,18 @@ def max_benefit_priority(
     ----------
     benefit : how jobs are ranked.
     idle : number of processors that may be allocated.
-    rule : makes the rule to cite from its words.
-    short : rule to cite when there are too few processors.
+    rule : makes the rule to cite from the number of a bullet of PRIO 3.3 and words.
+    bullet, short : bullets to cite for an expansion, and for too few processors.
     """
     to = view.next_larger(job)
     if to is None:
         text = "no valid size above {size}, or an expansion to it failed just now"
-        return Stay(Reason(rule("no larger size"), text, {"size": job.size}))
+        return Stay(Reason(rule(bullet, "no larger size"), text, {"size": job.size}))
     potential = benefit.potential(job)
     if not benefit.passes(potential):
         numbers = {"potential": potential, "min_potential": benefit.min_potential}
         text = "expand potential {potential:.4g} is not above {min_potential:.4g}"
-        return Stay(Reason(rule("expand potential below the threshold"), text, numbers))
+        return Stay(Reason(rule(bullet, "expand potential below the threshold"), text, numbers))
     needed = to - job.size
     kept = _kept_for_others(job, view, benefit, potential) if needed <= idle else 0
     facts: dict[str, int | float | str] = {"size": job.size, "to": to, "needed": needed}
@@ -76,12 +82,13 @@ def max_benefit_priority(
         ", {kept} kept for jobs that come first or gain more" if kept else ""
     )
     if needed > idle - kept:
-        return Stay(Reason(short, "{needed} processors wanted for {to}; {free} idle" + rest, facts))
+        text = "{needed} processors wanted for {to}; {free} idle" + rest
+        return Stay(Reason(rule(short, "too few idle processors"), text, facts))
     now_s, then_s = _expected_s(job, to)
     facts["now_s"], facts["then_s"] = now_s, then_s
     if then_s >= now_s > 0:
         text = "an iteration of {now_s:.4g} s on {size} is expected to take {then_s:.4g} s on {to}"
-        return Stay(Reason(rule("no gain expected"), text, facts))
+        return Stay(Reason(rule(bullet, "no gain expected"), text, facts))
     text = "from {size} to {to}: {needed} of {free} idle processors" + rest
     text += "; an iteration of {now_s:.4g} s is expected to take {then_s:.4g} s"
     if job.spec.performance and job.history.time_s(to) is None:
@@ -91,7 +98,7 @@ def max_benefit_priority(
     if pause_s:
         facts["pause_s"] = pause_s
         text += ", the pause {pause_s:.3g} s"
-    return Grow(to, Reason(rule("expand by Max-Benefit-Priority"), text, facts))
+    return Grow(to, Reason(rule(bullet, "expand by Max-Benefit-Priority"), text, facts))
 
 
 def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: float) -> int:

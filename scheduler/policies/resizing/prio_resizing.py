@@ -10,7 +10,6 @@ the first resizes of a service are not restricted.
 
 from __future__ import annotations
 
-from functools import partial
 from math import isfinite
 from typing import ClassVar
 
@@ -58,10 +57,6 @@ def if_earned_back(decision: Decision, job: JobView, view: View, rule: str) -> D
         " and pause for {pause_s:.3g} s"
     )
     return Stay(Reason(rule, text, {**facts, "saved_s": saved_s}))
-
-
-#: Rules of several scenarios, in words.
-SWEET_SPOT, UNDO = "stay at the sweet spot", "undo an expansion without benefit"
 
 
 class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,15 +114,26 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Rule of a reason: in words, and the bullet of PRIO 3.3 that says so."""
         return f"{self.title}: {words} (PRIO 3.3 bullet {bullet})"
 
-    def keep_sweet_spot(self, job: JobView, rule: str) -> Stay | None:
-        """Keep the size if it is at or above the sweet spot; None if it is not."""
+    def keep_sweet_spot(self, job: JobView, source: str) -> Stay | None:
+        """Keep the size if it is at or above the sweet spot; None if it is not.
+
+        Parameters
+        ----------
+        source : where the paper says so, as the reason cites it.
+        """
         spot = job.history.sweet_spot
         if spot is None or job.size < spot:
             return None
+        rule = f"{self.title}: stay at the sweet spot ({source})"
         return Stay(Reason(rule, "its sweet spot is {size} processors", {"size": job.size}))
 
-    def undo_useless_expansion(self, job: JobView, rule: str) -> Shrink | Stay | None:
-        """Undo an expansion without benefit and record the sweet spot; None if it is not due."""
+    def undo_useless_expansion(self, job: JobView, bullet: int) -> Shrink | Stay | None:
+        """Undo an expansion without benefit and record the sweet spot; None if it is not due.
+
+        Parameters
+        ----------
+        bullet : of PRIO 3.3, as the reason cites it.
+        """
         history = job.history
         if history.settled < self.settle:
             facts = {"settled": history.settled, "size": job.size, "settle": self.settle}
@@ -136,6 +142,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         before = history.expanded_from()
         if before is None or history.benefited(self.min_benefit) is not False:
             return None
+        rule = self.rule(bullet, "undo an expansion without benefit")
         on_before_s, on_size_s = history.comparable_s(before, job.size)
         times = {
             "size": job.size,
@@ -163,6 +170,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             view,
             Benefit(self.remap_window_size, self.min_potential),
             idle=idle,
-            rule=partial(self.rule, bullet),
-            short=self.rule(short, "too few idle processors"),
+            rule=self.rule,
+            bullet=bullet,
+            short=short,
         )

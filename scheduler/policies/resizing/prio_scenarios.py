@@ -21,7 +21,7 @@ from scheduler.policies.resizing.harvesting import (
     least_impact_priority,
 )
 from scheduler.policies.resizing.interface import Decision, PrecedesPass, Shrink, Stay
-from scheduler.policies.resizing.prio_resizing import SWEET_SPOT, UNDO, PrioResizing
+from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
 
 GrowPast: TypeAlias = Literal["any", "blocked"]
@@ -64,13 +64,13 @@ class QueuedFirst(PrioResizing, frozen=True):
                 return contracted
         # 2: "check whether the application has already reached its sweet spot [...]. If it has,
         # then maintain the current processor size for the job."
-        stay = self.keep_sweet_spot(job, self.rule(2, SWEET_SPOT))
+        stay = self.keep_sweet_spot(job, "PRIO 3.3 bullet 2")
         if stay is not None:
             return stay
         # 3: "check whether the current job benefited from its previous expansion. If it did not
         # then contract the job to its immediate previous configuration and record the application
         # sweet spot."
-        undone = self.undo_useless_expansion(job, self.rule(3, UNDO))
+        undone = self.undo_useless_expansion(job, bullet=3)
         if undone is not None:
             return undone
         # 4: "If the first queued job cannot yet be scheduled using the processors harvested from
@@ -180,12 +180,12 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         # PRIO 3.2: "A job that has reached its sweet spot is not eligible for additional processor
         # allocation"; without this rule a job would expand and contract in turn.
-        stay = self.keep_sweet_spot(job, f"{self.title}: {SWEET_SPOT} (PRIO 3.2)")
+        stay = self.keep_sweet_spot(job, "PRIO 3.2")
         if stay is not None:
             return stay
         # 1: "check whether the job benefited from expansion at its last resize point. If it did
         # not, then contract the job to its previous processor size."
-        undone = self.undo_useless_expansion(job, self.rule(1, UNDO))
+        undone = self.undo_useless_expansion(job, bullet=1)
         if undone is not None:
             return undone
         # 2: "If it benefited from previous expansion, then expand the job to its next possible
