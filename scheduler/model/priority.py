@@ -42,7 +42,10 @@ class QueueOrder:
         raise NotImplementedError(f"{type(self).__name__} has no method key")
 
     def keys(self, jobs: Iterable[Job], now: float) -> list[Any]:
-        """Keys of several jobs; an order that ages computes those of the whole queue again."""
+        """Sort keys of several jobs at a time (s), as `key` gives them.
+
+        Each sort of a queue that ages asks for the keys of all its jobs.
+        """
         key = self.key
         return [key(job, now) for job in jobs]
 

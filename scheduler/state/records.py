@@ -127,7 +127,15 @@ def _stored(part: Any) -> dict[str, Any]:
 
 
 def _restored(kind: type, stored: Any) -> Any:
-    """Make a performance history, or a part of one, of its stored attributes."""
+    """Make a performance history, or a part of one, of its stored attributes.
+
+    Raises
+    ------
+    TypeError : these are no mapping, or a value is of another type; msgspec makes its own error of
+        it, as of any damaged record.
+    """
+    if not isinstance(stored, dict):
+        raise TypeError(f"a {kind.__name__} is stored as a mapping, got {type(stored).__name__}")
     part = kind()
     for name in _HISTORY[kind]:
         if name in stored:  # release 0.1.0 stored fewer
@@ -135,6 +143,8 @@ def _restored(kind: type, stored: Any) -> Any:
             if name in _PARTS:
                 value = _restored(_PARTS[name], value)
             elif name == "_timings":
+                if not isinstance(value, dict):
+                    raise TypeError(f"timings are a mapping, got {type(value).__name__}")
                 value = {size: _restored(Timing, times) for size, times in value.items()}
             setattr(part, name, value)
     return part

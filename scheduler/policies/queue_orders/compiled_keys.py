@@ -1,4 +1,4 @@
-"""Sort keys of the orders that age, compiled: these are computed for all queued jobs each time."""
+"""Sort keys of queue orders that age, compiled: each sort computes them for all queued jobs."""
 
 from __future__ import annotations
 

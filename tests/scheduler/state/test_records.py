@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from reshape.wire.messages import ResizeTimes
@@ -62,6 +63,18 @@ def test_a_restored_history_is_the_recorded_one(job: Job) -> None:
     assert dict(attributes(restored)) == expected, "what it has computed is no part of it"
     assert restored.predict_s(3) == job.history.predict_s(3)
     assert restored.expand_potential(1) == job.history.expand_potential(1)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [[1, 2], {"moves": 7}, {"_timings": [1]}, {"_timings": {2: [3]}}],
+    ids=repr,
+)
+def test_a_damaged_history_is_refused(job: Job, damaged: object) -> None:
+    record = msgspec.msgpack.decode(encode_job(job))
+    record["history"] = damaged
+    with pytest.raises(msgspec.DecodeError, match="mapping"):
+        decode_job(msgspec.msgpack.encode(record))
 
 
 def test_a_copy_of_a_history_changes_alone(job: Job) -> None:
