@@ -140,7 +140,7 @@ class Engine:
 
 def schedule_of(loop: EventLoop, jobs: TraceJobs) -> Schedule:
     """Schedule of rigid jobs that a loop has run."""
-    started = np.array(loop.started)
+    started = np.fromiter(loop.started, np.float64, len(loop.started))
     killed = jobs.cut.copy()
     killed[[number - 1 for number in loop.killed]] = True
     estimates = np.where(np.isnan(started), np.nan, jobs.estimate)
@@ -148,7 +148,7 @@ def schedule_of(loop: EventLoop, jobs: TraceJobs) -> Schedule:
         jobs,
         loop.site.machine.processors,
         started,
-        np.array(loop.ended),
+        np.fromiter(loop.ended, np.float64, len(loop.ended)),
         killed,
         loop.allocated,
         loop.redirected,

@@ -46,7 +46,10 @@ FRACTIONS = (FIELDS.index("cpu"), FIELDS.index("memory"))  # fields that need no
 RESOURCE = "resource:"  # what the name of a column begins with that tells of a further resource
 SHARED = "shared:"  # the same for a shared resource
 _EXTENSIONS = {"resources": RESOURCE, "shared": SHARED}
-BLOCK = 1 << 19  # bytes read at once: larger blocks leave the caches of a core
+BLOCK = 1 << 18  # bytes read at once: larger blocks leave the caches of a core
+#: Bytes. Once glibc has freed an array of this size it keeps the memory of smaller ones. If it gave
+#: it back to the kernel, that would clear the same pages again for each block.
+KEPT = 2_000_000
 
 _BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
 
@@ -142,6 +145,7 @@ def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = 
     """
     wanted = [i for i, field in enumerate(FIELDS) if field in fields or i == 0]
     reader = _Reader(str(path), wanted, lenient)
+    np.empty(KEPT, np.uint8)
     for block in _blocks(path):
         reader.take(block)
     return reader.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -118,28 +118,10 @@ class TraceJobs(msgspec.Struct, frozen=True):
 
     def specs(self) -> list[JobSpec]:
         """Request of each job, in order; equal requests share one object."""
-        further, made = len(self.names), dict[tuple[Any, ...], JobSpec]()
-
-        def spec(
-            processors: int, estimate: float, user: int, priority: float, *amounts: int
-        ) -> JobSpec:
-            name = str(user) if user >= 0 else ""
-            named_amounts = [*zip((*self.names, *self.shared_names), amounts, strict=True)]
-            resources = {n: a for n, a in named_amounts[:further] if a}
-            shared = {n: a for n, a in named_amounts[further:] if a}
-            return JobSpec(
-                processors,
-                estimate,
-                user=name,
-                priority=priority,
-                resources=resources,
-                shared=shared,
-            )
-
         columns = [self.processors, self.estimate, self.users, self.priorities]
         columns += [*self.resources.T, *self.shared.T]
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        specs = [made.get(row) or made.setdefault(row, spec(*row)) for row in rows]
+        specs = list(map(_Requests(self.names, self.shared_names).__getitem__, rows))
         if self.partitions:
             own = [self.partitions[index] for index in self.partition.tolist()]
             specs = [
@@ -150,6 +132,31 @@ class TraceJobs(msgspec.Struct, frozen=True):
             return specs
         labels = zip(*(column.tolist() for column in self.labels.values()), strict=True)
         return [_labelled(each, self.labels, row) for each, row in zip(specs, labels, strict=True)]
+
+
+class _Requests(dict[tuple[Any, ...], JobSpec]):
+    """Request of each row of columns, made when it is looked up first."""
+
+    def __init__(self, names: Sequence[str], shared_names: Sequence[str]) -> None:
+        self._names, self._shared_names = names, shared_names
+
+    def __missing__(self, row: tuple[Any, ...]) -> JobSpec:
+        processors, estimate, user, priority, *amounts = row
+        further = len(self._names)
+        spec = self[row] = JobSpec(
+            processors,
+            estimate,
+            user=str(user) if user >= 0 else "",
+            priority=priority,
+            resources=_positive(self._names, amounts[:further]),
+            shared=_positive(self._shared_names, amounts[further:]),
+        )
+        return spec
+
+
+def _positive(names: Sequence[str], amounts: Sequence[int]) -> dict[str, int]:
+    """Amounts by name, without zeros."""
+    return {name: amount for name, amount in zip(names, amounts, strict=True) if amount}
 
 
 def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> JobSpec:
