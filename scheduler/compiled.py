@@ -19,6 +19,7 @@ from zlib import crc32
 MODULES = (
     "scheduler.core.core",
     "scheduler.forecasts.expected_jobs",
+    "scheduler.model.groups",
     "scheduler.model.history",
     "scheduler.model.intervals",
     "scheduler.model.job",

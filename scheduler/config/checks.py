@@ -8,6 +8,9 @@ from typing import Any
 from reshape.errors import ConfigError
 from scheduler.config.partitions import shares
 from scheduler.config.settings import ServeConfig
+from scheduler.core.core import Core
+from scheduler.model.machine import Node
+from scheduler.policies.containment import Report
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.text.located import FieldPath, Located
@@ -68,13 +71,32 @@ def check(tree: Located, config: ServeConfig) -> None:
             tree.fail(("parameters", str(error.field)), error.message)
         tree.fail(("queues",), error.message)
     try:
-        config.idle()
+        idle_core(config)
     except ConfigError as error:  # the policies do not fit the machine
         lacks_network = base.selection.topology and config.network is None
         given = error.field is not None and error.field in config.parameters
         wrong: FieldPath = ("parameters", str(error.field)) if given else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""
         tree.fail(wrong, f"{error.message}{hint}")
+
+
+def idle_core(config: ServeConfig, report_error: Report | None = None) -> Core:
+    """Build the core of a service, with all nodes up and idle.
+
+    Parameters
+    ----------
+    report_error : reports an error of a processor selection; None lets it out.
+
+    Raises
+    ------
+    ConfigError : the policies do not go with the machine.
+    """
+    nodes = [
+        Node(own.name, count=own.processors, resources=own.resources, features=own.features)
+        for own in config.nodes
+    ]
+    rules, like = config.composed(), config.machine()
+    return Core.on(rules, nodes, like, config.shares(), report_error=report_error)
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -12,14 +12,12 @@ from reshape.errors import ConfigError, nearest
 from scheduler.config.machine_file import Launcher
 from scheduler.config.partitions import PartitionConfig, Shares, shares, with_partitions
 from scheduler.config.values import Amount, Count, Positive, Value
-from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION
-from scheduler.model.machine import Machine, Node
-from scheduler.model.network import Network
+from scheduler.model.machine import Machine
+from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import MOST_TASKS
 from scheduler.model.sharing import PenaltyRule, SharedCapacity
-from scheduler.policies.containment import Report
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
@@ -214,15 +212,6 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             per_node = self.nodes[0].processors  # a machine file has one number for all nodes
             shared = SharedCapacity(per_node, self.shared_per_node, self.shared_penalty)
         return Machine(network=self.network, places=self.places, shared=shared)
-
-    def idle(self, report_error: Report | None = None) -> Core:
-        """Build a core by this configuration, with all nodes up and idle."""
-        nodes = [
-            Node(n.name, count=n.processors, resources=n.resources, features=n.features)
-            for n in self.nodes
-        ]
-        rules, like = self.composed(), self.machine()
-        return Core.on(rules, nodes, like, self.shares(), report_error=report_error)
 
     def shares(self) -> Shares:
         """Divide the processors of the nodes among partitions and the redirection group.

@@ -193,10 +193,12 @@ class History:
 
     def expanded_from(self) -> int | None:
         """Size from which the job last expanded to its present one; None if it did not."""
-        present = self.visits[-1]
-        for before, after in zip(self.visits[-2::-1], self.visits[:0:-1], strict=True):
-            if after == present and before < present:
-                return before
+        visits, i = self.visits, len(self.visits) - 1
+        present = visits[i]
+        while i > 0:
+            if visits[i] == present and visits[i - 1] < present:
+                return visits[i - 1]
+            i -= 1
         return None
 
     def contractions(self) -> list[int]:
@@ -258,11 +260,15 @@ class History:
                 return there - here
         if len(self.visits) - 1 < max(window, 1):
             return None
-        sizes = sorted(set(self.visits[-window - 1 :]) & self._typical_s.keys())
-        base_s = self._typical_s.get(self.visits[0])
+        typical_s, sizes = self._typical_s, list[int]()
+        for size in self.visits[-window - 1 :]:
+            if size in typical_s and size not in sizes:
+                sizes.append(size)
+        sizes.sort()
+        base_s = typical_s.get(self.visits[0])
         if base_s is None or len(sizes) < 2:
             return None
-        speedups = [base_s / self._typical_s[size] for size in sizes]
+        speedups = [base_s / typical_s[size] for size in sizes]
         weights = slope_weights(tuple(sizes), self.visits[-1])
         return fsum(map(mul, weights, speedups))
 

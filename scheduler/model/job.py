@@ -21,18 +21,18 @@ from __future__ import annotations
 
 from enum import Enum
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
+from scheduler.model.groups import leaving_groups
 from scheduler.model.history import History
-from scheduler.model.orders import Reason, Resize, Start
+from scheduler.model.orders import Continue, Reason, Resize, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
 from scheduler.model.requests.signals import SentSignal
 from scheduler.model.resources import Quantity
-from scheduler.model.selection import leaving_groups
 
 
 class JobState(Enum):
@@ -62,11 +62,14 @@ COMPLETED: Final = S.COMPLETED
 JOB_ENDED: Final = JobEnded
 JOB_SUBMITTED: Final = JobSubmitted
 START: Final = Start
+CONTINUE: Final = Continue
 REASON: Final = Reason
 FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})
 RESIZING = frozenset({S.EXPANDING, S.CONTRACTING})
 #: States in which the application computes (an expansion starts its group in the background).
 ACTIVE = frozenset({S.RUNNING}) | RESIZING
+#: Sort key of a job in a queue: the key of the queue order, then the job number.
+QueuePosition: TypeAlias = Any
 NO_BOUNDS: Final = SizeBounds()
 _ENDINGS = FINAL | {S.COMPLETING}
 
@@ -135,7 +138,7 @@ class Job:
         adaptive start.
     estimate_s : expected run time, s: the walltime, or less if the scenario predicts run times.
     demand : amounts of all resources that the job requests, processors included.
-    queue_position : sort key in the queue: the key of the queue order, then the job number.
+    queue_position : sort key in the queue.
     groups : group number -> processors that the group holds, oldest first; joining and leaving
         groups are included.
     size : processors of the committed configuration, on which the application computes.
@@ -169,7 +172,7 @@ class Job:
 
     state: JobState
     demand: Quantity = 0
-    queue_position: Any = None
+    queue_position: QueuePosition = None
     topology: Topology | None = None
     started_at: float | None = None
     ended_at: float | None = None

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from scheduler.model.intervals import count
-from scheduler.model.network import Network
+from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.resources import Amounts, Pools, checked

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
-from scheduler.model.network import Network
+from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
 
 NONE = ProcSet()

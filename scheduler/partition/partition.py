@@ -32,7 +32,7 @@ from scheduler.partition.passes import Passes
 from scheduler.partition.pending import reason_pending
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import PolicyErrorHandler, Resizes, note_progress
-from scheduler.policies.backfill.own_pass import title
+from scheduler.policies.backfill.wrapper import title
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
@@ -237,7 +237,7 @@ class Partition:
             if state.backfill_allowed:
                 state.request_pass()
         if self.order == "batch" or len(events) == 1:
-            ordered = sorted(events, key=instant_order)
+            ordered = list(events) if len(events) == 1 else sorted(events, key=instant_order)
             if state.steps.by_job:  # what has ended with its job was not ended by that
                 ordered.sort(key=lambda event: (kind_order(event), self._ends_steps(event)))
             self._handle_batch(ordered)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from math import inf, isfinite
 
 from scheduler.model.events import ReservationRequested
+from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Facts, Reason, Refuse, Reserve
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import leaving_groups
 from scheduler.model.space import Space
 from scheduler.partition.resizing import Resizes
 from scheduler.state.bitsets import bits_of, set_of

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import TypeAlias
 
 import msgspec
 
 from reshape.topology import SizeBounds, Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
+from scheduler.model.groups import leaving_groups
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
@@ -25,7 +26,6 @@ from scheduler.model.orders import (
     Start,
 )
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import leaving_groups
 from scheduler.model.space import NONE
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
 from scheduler.policies.scenario import Scenario
@@ -388,11 +388,40 @@ class Resizes:
 def _check(decision: Decision) -> None:
     """Raise an error if a decision or its reason cannot be recorded and printed."""
     try:
-        _DECODERS[type(decision)].decode(_json.encode(decision))
+        if not _is_plain(decision):
+            _DECODERS[type(decision)].decode(_json.encode(decision))
         decision.reason.text.format(**decision.reason.facts)
     except Exception as error:
         kind = type(error).__name__
         raise ValueError(f"{decision} cannot be recorded: {kind}: {error}") from error
+
+
+def _is_plain(decision: Decision) -> bool:
+    """Whether a decision can certainly be recorded; encoding most of them would take long."""
+    reason: object = decision.reason
+    if type(decision) is Grow:
+        size: object = decision.to
+    elif type(decision) is Stay:
+        size = 0 if decision.sweet_spot is None else decision.sweet_spot
+    else:
+        return False
+    if type(reason) is not Reason or type(reason.facts) is not dict or type(size) is not int:
+        return False
+    for name, value in reason.facts.items():
+        if not (_is_plain_text(name) and _is_plain_value(value)):
+            return False
+    return _is_plain_text(reason.rule) and _is_plain_text(reason.text) and _is_plain_value(size)
+
+
+def _is_plain_text(text: object) -> bool:
+    return type(text) is str and text.isascii()
+
+
+def _is_plain_value(value: object) -> bool:
+    """Whether JSON has a value: text, a number of at most 63 bits, or a finite one."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    return isfinite(value) if type(value) is float else _is_plain_text(value)
 
 
 def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:

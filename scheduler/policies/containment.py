@@ -28,13 +28,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from scheduler.model.events import ResizePoint
+from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job
 from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection, leaving_groups
+from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
-from scheduler.policies.backfill.backfill import Wrapper
 from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling
+from scheduler.policies.backfill.wrapper import Wrapper
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor

@@ -13,7 +13,7 @@ import reshape
 from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.model.machine import Machine
-from scheduler.model.network import decoded
+from scheduler.model.networks.network import decoded
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity

@@ -11,8 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from scheduler.model.job import Job
-from scheduler.state.candidates import QueuePosition
+from scheduler.model.job import Job, QueuePosition
 
 #: Processors, estimate (s), walltime (s) and user's priority.
 Request: TypeAlias = tuple[int, float, float, float]

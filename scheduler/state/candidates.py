@@ -12,13 +12,12 @@ import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from scheduler.model.job import Job
+from scheduler.model.job import Job, QueuePosition
 
 #: Largest number of processors, and largest estimate (s) of a job with this many.
 Limit: TypeAlias = tuple[int, float]
-QueuePosition: TypeAlias = Any  #: sort key of a job: (key of the queue order, job number)
 
 LONGEST_S = sys.float_info.max
 MANY = sys.maxsize  # more processors than any machine has

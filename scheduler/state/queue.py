@@ -12,10 +12,10 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
-from scheduler.model.job import Job
+from scheduler.model.job import Job, QueuePosition
 from scheduler.model.priority import QueueOrder
 from scheduler.state.alike import AlikeJobs
-from scheduler.state.candidates import MANY, Candidates, Limit, QueuePosition
+from scheduler.state.candidates import MANY, Candidates, Limit
 
 #: Jobs that have left the queue are dropped from the line if there are more of them, and most.
 MOST_GONE: Final = 64

@@ -8,11 +8,11 @@ from math import isfinite
 from typing import NamedTuple
 
 from reshape.topology import Topology
+from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import JobView
 from scheduler.model.priority import Prioritised
 from scheduler.model.resources import processors_of
-from scheduler.model.selection import leaving_groups
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.queue import Queue
 from scheduler.state.scheduler_state import SchedulerState

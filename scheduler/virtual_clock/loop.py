@@ -16,7 +16,7 @@ from math import inf, isnan, nan
 from typing import Final, TypeAlias
 
 from scheduler.model.events import Event, JobSpec, Wakeup
-from scheduler.model.job import JOB_ENDED, JOB_SUBMITTED, START
+from scheduler.model.job import CONTINUE, JOB_ENDED, JOB_SUBMITTED, START
 from scheduler.model.orders import (
     Continue,
     Contract,
@@ -184,6 +184,8 @@ class EventLoop:
             if self.first_estimates is not None and isnan(self.first_estimates[number - 1]):
                 self.first_estimates[number - 1] = self.site.jobs[number].first_estimate_s
             self._physics.start(order)
+        elif type(order) is CONTINUE or isinstance(order, (Continue, Expand, Contract)):
+            self._physics.resize(order)
         elif isinstance(order, WakeAt):
             self._agenda.add(Wakeup(order.at))
         elif isinstance(order, Kill):
@@ -193,7 +195,5 @@ class EventLoop:
             self.killed.discard(order.job)
             now = self._agenda.now
             self.redirected.append((order.job, self.started[order.job - 1], now))
-        elif isinstance(order, (Continue, Expand, Contract)):
-            self._physics.resize(order)
         elif isinstance(order, (Reserve, Refuse)):
             self.answers.append(order)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.model.network import Network
+from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
 from simulator.results.dispersal import compact_distance, mean_distance, network_distance
 

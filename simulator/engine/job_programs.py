@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, nan
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from reshape.wire.messages import ResizeTimes
-from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, SizesRequested
-from scheduler.model.job import JobState
+from scheduler.model.events import Event, JobStarted, ResizeDone, SizesRequested
+from scheduler.model.job import CONTINUE, JOB_ENDED, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
 from scheduler.virtual_clock.agenda import Agenda
@@ -27,6 +28,10 @@ from simulator.engine.jobs import SimJob
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_programs import IterationEnd, SharedIterations
 from simulator.results.metrics import Sizes
+
+#: As in `scheduler.model.job`.
+JOB_STARTED: Final = JobStarted
+RESIZE_DONE: Final = ResizeDone
 
 
 class SteadyPart:
@@ -176,6 +181,9 @@ class Programs(Physics):
     def resize(self, order: Continue | Expand | Contract) -> None:
         """Carry out the answer to a resize point."""
         state = self._states[order.job]
+        if type(order) is CONTINUE:
+            self._continue(order.job)
+            return
         if isinstance(order, Contract):
             leave_s = self._costs.leave.of(state.size - order.to, self._rng)
             times = ResizeTimes(move_s=self._move_s(order))
@@ -189,14 +197,14 @@ class Programs(Physics):
     def end_instant(self, events: list[Event]) -> None:
         """Collect the jobs that ended, and let others continue after a start or a resize."""
         for event in events:
-            if type(event) is JobEnded:
+            if type(event) is JOB_ENDED:
                 self._collect(event.job)
-            elif isinstance(event, (JobStarted, ResizeDone)) and (
-                self._agenda.next[event.job] is event
-            ):
+            elif type(event) is JOB_STARTED or type(event) is RESIZE_DONE:
+                if self._agenda.next[event.job] is not event:
+                    continue
                 state = self._states[event.job]
                 state.size = self._site.jobs[event.job].size  # a resize may have been rolled back
-                resized = type(event) is ResizeDone
+                resized = type(event) is RESIZE_DONE
                 if resized and self.places is not None:
                     self._keep_place(event.job, self.places[event.job])
                 self._compute(event.job, state.resumed_at if resized else self._agenda.now)
@@ -314,7 +322,7 @@ class Programs(Physics):
         if self._contiguity is not None:
             run_s = self._contiguity.run_s(run_s, self._computes_on(number))
         pace = state.pace
-        if pace is None or (since, run_s) != (pace.ends, pace.run_s):
+        if pace is None or since != pace.ends or run_s != pace.run_s:
             pace = state.pace = SteadyPart(since, state.iterations, run_s)
         point_s = self._costs.point.of(size, self._rng)
         pace.points_s += point_s

@@ -13,8 +13,8 @@ from reshape.errors import ConfigError
 from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION, Event
 from scheduler.model.machine import Machine
-from scheduler.model.mesh.mesh import Mesh
-from scheduler.model.network import Network
+from scheduler.model.networks.mesh import Mesh
+from scheduler.model.networks.network import Network
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import predicts
 from scheduler.virtual_clock.loop import Watch

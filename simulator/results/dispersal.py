@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model.mesh.mesh import Mesh
-from scheduler.model.network import Network, Tree
+from scheduler.model.networks.mesh import Mesh
+from scheduler.model.networks.network import Network, Tree
 from scheduler.model.procset import ProcSet
 
 Ints: TypeAlias = NDArray[np.int64]

@@ -9,7 +9,7 @@ its policy does; later reservations may have to be made again.)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -22,8 +22,7 @@ from scheduler.policies.backfill.overdue import kills_for_amount, kills_for_plac
 from scheduler.policies.backfill.profile_pass import ProfilePass, Reserve
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
-from scheduler.policies.selection.on_table import AnyOnTable
-from scheduler.state.reservation_table import TableSelection
+from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.text.used_fields import Needs
 
@@ -130,7 +129,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 state,
                 starter,
                 self.name,
-                on_table(state, searches=searches),
+                table_selection(state.selection, state.machine.space.network),
                 self.reservations,
                 self.pick == "penalty",
                 choose,
@@ -155,27 +154,3 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in backfill order, with its facts."""
         return balance.choose(machine, fitting, self.pick, fullness=self.fullness)
-
-
-def on_table(state: SchedulerState, *, searches: bool) -> TableSelection:
-    """Selection for the reservation table.
-
-    Parameters
-    ----------
-    searches : whether the selection of the state searches the table itself.
-    """
-    if searches:
-        return cast("TableSelection", state.selection)
-    return AnyOnTable(state.selection, state.machine.space.network)
-
-
-class Wrapper:
-    """Scheduling pass as a policy that calls another one and has its name in reasons.
-
-    Parameters
-    ----------
-    policy : the other policy.
-    """
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy

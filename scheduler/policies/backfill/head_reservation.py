@@ -7,17 +7,21 @@ matters: the shadow time, and the extra processors, which are left over then.
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf
 
 from scheduler.model.job import REASON, Job
 from scheduler.model.orders import Facts
 from scheduler.model.resources import processors_of
 from scheduler.policies.backfill.balance import TEXT
-from scheduler.policies.backfill.scheduling_pass import Starter
+from scheduler.policies.backfill.scheduling_pass import (
+    NO_FACTS,
+    PassReservations,
+    Starter,
+    facts_before,
+)
 from scheduler.state.profile import longest_until
 from scheduler.state.scheduler_state import SchedulerState
 
-NO_FACTS: Facts = {}
 IN_TIME = (
     "it takes {needed} processors for {walltime} s and ends before the reservation of job {head}"
     " at {at}"
@@ -25,41 +29,6 @@ IN_TIME = (
 ON_EXTRA = (
     "{needed} of the {spare} processors that job {head} leaves over at its reservation at {at}"
 )
-
-
-class PassReservations:
-    """What is reserved for waiting jobs, and the rule by which other jobs start before them.
-
-    Parameters
-    ----------
-    state : scheduler state.
-    starter : starts jobs.
-    """
-
-    def __init__(self, state: SchedulerState, starter: Starter) -> None:
-        self.state = state
-        self.starter = starter
-
-    def holds(self, job: Job) -> bool:
-        """Whether a job holds one of the reservations."""
-        raise NotImplementedError
-
-    def admits(self, job: Job) -> bool:
-        """Whether a job fits now and would delay no reservation of another job."""
-        raise NotImplementedError
-
-    def next_candidate(self) -> Job | None:
-        """First job of the search trees, in backfill order, that the reservations may admit."""
-        raise NotImplementedError
-
-    def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
-        """Start a job that is admitted; return whether the selection accepts processors for it.
-
-        Parameters
-        ----------
-        choice : facts by which the job was chosen among others (`balance.TEXT`).
-        """
-        raise NotImplementedError
 
 
 class HeadReservation(PassReservations):
@@ -112,13 +81,3 @@ class HeadReservation(PassReservations):
         if not in_time:
             self._extra -= job.demand
         return True
-
-
-def facts_before(head: Job, at: float, job: Job, needed: int | str) -> dict[str, int | float | str]:
-    """Facts of the reason of a job that starts before the head, whose reservation is at `at`."""
-    return {
-        "needed": needed,
-        "walltime": job.estimate_s,
-        "head": head.id,
-        "at": at if isfinite(at) else "no known time",  # nodes are down
-    }

@@ -23,8 +23,7 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.resources import Quantity, highest
 from scheduler.policies.backfill.balance import TEXT
-from scheduler.policies.backfill.head_reservation import NO_FACTS, PassReservations
-from scheduler.policies.backfill.scheduling_pass import Starter
+from scheduler.policies.backfill.scheduling_pass import NO_FACTS, PassReservations, Starter
 from scheduler.state.profile import Availability
 from scheduler.state.scheduler_state import SchedulerState
 

@@ -19,9 +19,10 @@ import msgspec
 from scheduler.model.job import Job
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
-from scheduler.policies.backfill.backfill import Wrapper, on_table
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
+from scheduler.policies.backfill.wrapper import title
+from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.profile import Availability
 from scheduler.state.reservation_table import TableSelection
 from scheduler.state.scheduler_state import SchedulerState
@@ -39,18 +40,14 @@ class Scheduling(Protocol):
         """Start queued jobs, or reserve for them, in one pass."""
 
 
-def title(policy: object) -> str:
-    """Name of a policy in reasons."""
-    return type(policy.policy if isinstance(policy, Wrapper) else policy).__name__
-
-
 def own_pass(policy: Any, state: SchedulerState, starter: Starter) -> SchedulingPass:
     """Make the scheduling pass of a user-defined policy; see `Backfill.scheduling_pass`."""
-    searches = state.selection.searches_table
-    by_place = state.excluding or state.placing or searches
+    selection = state.selection
+    by_place = state.excluding or state.placing or selection.searches_table
     room: Room = NumbersRoom(state, starter)
     if by_place and not state.machine.counted:
-        room = TableRoom(state, starter, on_table(state, searches=searches))
+        own = table_selection(selection, state.machine.space.network)
+        room = TableRoom(state, starter, own)
     return OwnPass(state, starter, title(policy), room, policy)
 
 

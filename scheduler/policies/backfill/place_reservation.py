@@ -12,8 +12,12 @@ from __future__ import annotations
 from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.space import NONE, Space
-from scheduler.policies.backfill.head_reservation import NO_FACTS, PassReservations, facts_before
-from scheduler.policies.backfill.scheduling_pass import Starter
+from scheduler.policies.backfill.scheduling_pass import (
+    NO_FACTS,
+    PassReservations,
+    Starter,
+    facts_before,
+)
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.profile import longest_until
 from scheduler.state.scheduler_state import SchedulerState

@@ -18,14 +18,13 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Literal, TypeAlias
 
-from scheduler.model.job import REASON, Job
+from scheduler.model.job import REASON, Job, QueuePosition
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.balance import Choose
-from scheduler.policies.backfill.head_reservation import HeadReservation, PassReservations
+from scheduler.policies.backfill.head_reservation import HeadReservation
 from scheduler.policies.backfill.kept_reservations import KeptReservations
 from scheduler.policies.backfill.place_reservation import PlaceReservation
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
-from scheduler.state.candidates import QueuePosition
+from scheduler.policies.backfill.scheduling_pass import PassReservations, SchedulingPass, Starter
 from scheduler.state.scheduler_state import SchedulerState
 
 #: What is reserved for the head if the selection may refuse; see `Backfill.reserve`.

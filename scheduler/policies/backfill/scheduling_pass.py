@@ -1,16 +1,18 @@
-"""What the scheduling passes have in common: how a job starts, and adaptive starts."""
+"""What the scheduling passes have in common: starts, reservations, and adaptive starts."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil
+from math import ceil, isfinite
 
 from reshape.topology import Topology
 from scheduler.model.job import Job
-from scheduler.model.orders import Reason
+from scheduler.model.orders import Facts, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
 from scheduler.state.scheduler_state import SchedulerState
+
+NO_FACTS: Facts = {}
 
 
 class Starter:
@@ -69,6 +71,51 @@ class SchedulingPass:
             return ()
         least = ceil(self._least_share * spec.processors)
         return smaller_starts(spec.topology, spec.processors, least)
+
+
+class PassReservations:
+    """What is reserved for waiting jobs, and the rule by which other jobs start before them.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    starter : starts jobs.
+    """
+
+    def __init__(self, state: SchedulerState, starter: Starter) -> None:
+        self.state = state
+        self.starter = starter
+
+    def holds(self, job: Job) -> bool:
+        """Whether a job holds one of the reservations."""
+        raise NotImplementedError
+
+    def admits(self, job: Job) -> bool:
+        """Whether a job fits now and would delay no reservation of another job."""
+        raise NotImplementedError
+
+    def next_candidate(self) -> Job | None:
+        """First job of the search trees, in backfill order, that the reservations may admit."""
+        raise NotImplementedError
+
+    def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
+        """Start a job that is admitted; return whether the selection accepts processors for it.
+
+        Parameters
+        ----------
+        choice : facts by which the job was chosen among others (`balance.TEXT`).
+        """
+        raise NotImplementedError
+
+
+def facts_before(head: Job, at: float, job: Job, needed: int | str) -> dict[str, int | float | str]:
+    """Facts of the reason of a job that starts before the head, whose reservation is at `at`."""
+    return {
+        "needed": needed,
+        "walltime": job.estimate_s,
+        "head": head.id,
+        "at": at if isfinite(at) else "no known time",  # nodes are down
+    }
 
 
 @lru_cache(maxsize=4096)

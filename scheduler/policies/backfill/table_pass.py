@@ -20,8 +20,7 @@ from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
-from scheduler.policies.backfill.head_reservation import NO_FACTS
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
+from scheduler.policies.backfill.scheduling_pass import NO_FACTS, SchedulingPass, Starter
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.reservation_table import (
     Allocation,

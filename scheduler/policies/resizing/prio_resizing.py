@@ -15,9 +15,9 @@ from typing import ClassVar
 
 import msgspec
 
+from scheduler.model.groups import leaving_groups
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Facts, Reason
-from scheduler.model.selection import leaving_groups
 from scheduler.policies.resizing.allocation import Benefit, max_benefit_priority
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.state.view import View

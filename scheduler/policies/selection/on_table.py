@@ -10,9 +10,11 @@ it. Elsewhere (a group that joins a running job) these selections take the lowes
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
-from scheduler.model.network import Network
+from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
@@ -24,7 +26,7 @@ from scheduler.policies.selection.table_search import (
     spread,
 )
 from scheduler.state.bitsets import bits_of, lowest_bits, set_of
-from scheduler.state.reservation_table import Allocation, Request, ReservationTable
+from scheduler.state.reservation_table import Allocation, Request, ReservationTable, TableSelection
 
 
 class OnTable(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -139,6 +141,13 @@ class LeastSlowdown(OnTable, frozen=True, forbid_unknown_fields=True):
     def place(self, table: ReservationTable, request: Request) -> Allocation | None:
         """Find processors and a start."""
         return least_slowdown(table, request, self.thresholds)
+
+
+def table_selection(selection: Selection, network: Network | None) -> TableSelection:
+    """Return the selection if it searches the table itself, else `AnyOnTable` with it."""
+    if selection.searches_table:
+        return cast("TableSelection", selection)
+    return AnyOnTable(selection, network)
 
 
 class AnyOnTable:

@@ -11,8 +11,8 @@ from math import prod
 
 import msgspec
 
-from scheduler.model.mesh.mesh import Mesh
-from scheduler.model.network import Network
+from scheduler.model.networks.mesh import Mesh
+from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
@@ -44,7 +44,7 @@ class Paging(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors by pages."""
-        from scheduler.model.mesh import blocks  # late: NumPy is slow to import
+        from scheduler.model.networks import blocks  # late: NumPy is slow to import
 
         nodes = free_nodes(space)
         return nodes.along(blocks.by_pages(nodes, self.side), space.free, processors)
@@ -70,7 +70,7 @@ class MultipleBuddies(Selection, msgspec.Struct, frozen=True, forbid_unknown_fie
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors by blocks."""
-        from scheduler.model.mesh import blocks  # late: NumPy is slow to import
+        from scheduler.model.networks import blocks  # late: NumPy is slow to import
 
         return blocks.by_buddies(free_nodes(space), space.free, processors)
 
@@ -86,7 +86,7 @@ class HilbertCurve(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors along the curve."""
-        from scheduler.model.mesh import blocks  # late: NumPy is slow to import
+        from scheduler.model.networks import blocks  # late: NumPy is slow to import
 
         nodes = free_nodes(space)
         return nodes.along(blocks.section(nodes, processors), space.free, processors)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
+from scheduler.config.checks import idle_core
 from scheduler.config.node_requests import (
     check_nodes,
     check_whole,
@@ -71,7 +72,7 @@ class Admission:
         self._config = config
         own = {str(path) for own in own_folders for path in (own, own.resolve())}
         self._own = sorted(map(os.path.normpath, own))
-        self._idle = config.idle(report_error)  # with all nodes up and idle
+        self._idle = idle_core(config, report_error)  # with all nodes up and idle
 
     def add_nodes(self, names: Iterable[str], processors: int) -> None:
         """Take account of nodes that may join the first partition, with this many processors."""

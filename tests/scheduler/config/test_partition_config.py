@@ -9,6 +9,7 @@ import pytest
 
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
+from scheduler.config.checks import idle_core
 from scheduler.config.partitions import PartitionConfig, PartitionLimits, shares
 from scheduler.config.sources import load_config
 from scheduler.policies.queue_orders.aging import Aging
@@ -56,7 +57,7 @@ def test_partitions_are_read(file: Path) -> None:
     assert [parts[name].backfill.max_jobs for name in ("short", "half")] == [9, 8]
     for name, own in parts.items():
         assert own.resizing_of("late") is not None, name
-    sizes = {part.name: part.machine.processors for part in config.idle().partitions}
+    sizes = {part.name: part.machine.processors for part in idle_core(config).partitions}
     assert sizes == {"batch": 5, "short": 2, "half": 3}
 
 

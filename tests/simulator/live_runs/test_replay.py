@@ -22,8 +22,8 @@ from scheduler.demo.run import run_workload
 from scheduler.demo.workload import DemoJob
 from scheduler.model.events import Event, JobSpec, NodeJoined
 from scheduler.model.machine import Machine
-from scheduler.model.mesh.mesh import Mesh
-from scheduler.model.network import Network, Tree
+from scheduler.model.networks.mesh import Mesh
+from scheduler.model.networks.network import Network, Tree
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from meshes import MESHES
 from paths import SMALL_TRACE
 
-from scheduler.model.mesh.mesh import Mesh
-from scheduler.model.network import Network, Tree
+from scheduler.model.networks.mesh import Mesh
+from scheduler.model.networks.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from simulator.engine.costs import Contiguity
 from simulator.results.dispersal import (

@@ -14,8 +14,8 @@ from reshape.errors import ConfigError
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine
-from scheduler.model.mesh.mesh import Mesh
-from scheduler.model.network import Tree
+from scheduler.model.networks.mesh import Mesh
+from scheduler.model.networks.network import Tree
 from scheduler.model.orders import Kill, Start, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection

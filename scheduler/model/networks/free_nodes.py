@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.networks.mesh import Mesh
 from scheduler.model.procset import ProcSet
 
 Ints: TypeAlias = NDArray[np.int64]

@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.model.groups import leaving_groups
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import leaving_groups
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=7), st.integers(0, 30))

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model.mesh.free_nodes import FreeNodes, Ints, positions_set
+from scheduler.model.networks.free_nodes import FreeNodes, Ints, positions_set
 from scheduler.model.procset import ProcSet
 
 Bools: TypeAlias = NDArray[np.bool_]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.networks.mesh import Mesh
 from scheduler.model.procset import ProcSet
 
 LARGEST = 1 << 24  #: leaves of the largest tree

@@ -12,7 +12,7 @@ from math import prod
 
 import msgspec
 
-from scheduler.model.mesh.boxes import box, rotations
+from scheduler.model.networks.boxes import box, rotations
 from scheduler.model.procset import ProcSet
 
 LARGEST = 1 << 24  #: nodes of the largest mesh

@@ -1,1 +1,0 @@
-"""Meshes and tori: their geometry, free nodes, boxes of nodes, and the Hilbert curve."""

@@ -1,0 +1,1 @@
+"""How nodes are connected: flat networks, trees, meshes and tori."""
