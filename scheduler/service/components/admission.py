@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from math import inf
+from operator import attrgetter, gt
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -51,6 +52,7 @@ _LONGEST = {
     **dict.fromkeys(("performance", "ignored", "constraint"), LONGEST_REASON),
     "key": LONGEST_KEY,
 }
+_texts = attrgetter(*_LONGEST)
 
 
 class Admission:
@@ -191,11 +193,11 @@ class Admission:
         where a name leads (`scheduler.launchers.own_folders`).
         """
         cwd = submission.cwd
-        output, error = (os.path.join(cwd, path) for path in (submission.output, submission.error))
-        restart_from = submission.environment.get(RESTART_VARIABLE, "")
-        paths = {"output": output, "working directory": cwd}
-        paths |= {"error output": error} if submission.error else {}
-        paths |= {"directory to restart from": restart_from} if restart_from else {}
+        paths = {"output": os.path.join(cwd, submission.output), "working directory": cwd}
+        if submission.error:
+            paths["error output"] = os.path.join(cwd, submission.error)
+        if restart_from := submission.environment.get(RESTART_VARIABLE, ""):
+            paths["directory to restart from"] = restart_from
         for what, path in paths.items():
             if folder := folder_named(path, self._own):
                 raise ReshapeError(in_own_folder(what, path, folder))
@@ -407,8 +409,10 @@ def _above_0(amounts: dict[str, int]) -> dict[str, int]:
 
 def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
-    for field, most in _LONGEST.items():
-        check_text(getattr(submission, field), field, most)
+    texts = _texts(submission)
+    if not "".join(texts).isprintable() or any(map(gt, map(len, texts), _LONGEST.values())):
+        for text, (field, most) in zip(texts, _LONGEST.items(), strict=True):
+            check_text(text, field, most)
     check_arguments([*submission.wrapper, *submission.argv], submission.environment)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def describe(
     held = allocation(events, orders)
     by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
     info = m.JobInfo(
-        **asdict(progress or ReportedProgress()),
+        **vars(progress or ReportedProgress()),
         **{name: getattr(job, name) for name in _OF_JOB},
         **{name: getattr(job.spec, name) for name in _OF_SPEC},
         job=job.id,
