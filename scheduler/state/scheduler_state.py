@@ -454,7 +454,8 @@ class SchedulerState:
             self.processors_released()
         if not job.is_plain and job.spec.step_of is not None:
             self.steps.remove(job)
-        job.groups, job.is_lent = {}, False
+        job.groups.clear()
+        job.is_lent = False
         self.releases.forget(number)
         del self.live[number]
         if self.resizable:

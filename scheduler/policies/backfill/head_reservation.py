@@ -8,6 +8,7 @@ matters: the shadow time, and the extra processors, which are left over then.
 from __future__ import annotations
 
 from math import inf
+from typing import cast
 
 from scheduler.model.job import REASON, Job
 from scheduler.model.orders import Facts
@@ -57,7 +58,7 @@ class HeadReservation(PassReservations):
     def next_candidate(self) -> Job | None:
         """First job of the search trees that may be admitted."""
         state, free = self.state, self.state.machine.free_count
-        extra = processors_of(self._extra)
+        extra = processors_of(self._extra) if state.multi_resource else cast("int", self._extra)
         most_extra = extra if extra < free else free
         limits = [(most_extra, inf), (free, longest_until(self._at, state.now))]
         return state.queue.candidate(limits)
