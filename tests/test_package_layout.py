@@ -25,6 +25,8 @@ BELOW = {
     "apps": {"reshape", "redistribution"},
 }
 MOST_MODULES = 14
+#: Files of which each imports the next one, imports for type checking apart.
+LONGEST_CHAIN = 32
 
 
 def module_name(path: Path) -> str:
@@ -40,9 +42,20 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
 MODULES = modules()
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Modules of this project that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def for_types(tree: ast.Module) -> set[ast.AST]:
+    """Parts of a file that are only for type checking."""
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If))
+    skipped = (block.body for block in blocks if "TYPE_CHECKING" in ast.unparse(block.test))
+    return {inner for body in skipped for node in body for inner in ast.walk(node)}
+
+
+def imported(path: Path, *, types: bool = True) -> Iterator[str]:
+    """Modules of this project that a file imports, anywhere in it, or not only for types."""
+    tree = ast.parse(path.read_text())
+    skipped = set() if types else for_types(tree)
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -112,6 +125,16 @@ def test_imports_within_a_folder_have_no_cycle(folder: str) -> None:
 
 def test_files_have_no_cycle() -> None:
     assert cycle(imports()) == []
+
+
+def test_chains_of_imports_are_short() -> None:
+    @cache
+    def longest(name: str) -> tuple[str, ...]:
+        others = set(imported(MODULES[name], types=False)) - {name}
+        return name, *max(map(longest, sorted(others)), key=len, default=())
+
+    chain = max(map(longest, MODULES), key=len)
+    assert len(chain) <= LONGEST_CHAIN, chain
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -60,8 +60,8 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import decode
-from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
+from scheduler.replay.settings import settings_of
 from scheduler.service.components.admission import Admission
 from scheduler.service.record.descriptions import ReportedProgress, describe, encode_summary
 from scheduler.service.record.journal import Journal

@@ -22,8 +22,8 @@ from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
-from scheduler.replay.compare import scenario_of
 from scheduler.replay.journal_reader import JournalReader
+from scheduler.replay.settings import scenario_of
 from scheduler.state.derived_jobs.arrays import last_number
 from scheduler.state.records import copied, decode_core, encode_core
 

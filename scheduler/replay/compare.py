@@ -9,21 +9,15 @@ from typing import Any
 
 import msgspec
 
-import reshape
 from scheduler.core.core import Core
 from scheduler.model.events import Event
-from scheduler.model.machine import Machine
-from scheduler.model.networks.network import decoded
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
-from scheduler.model.procset import ProcSet
-from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.containment import description
-from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import from_record, scenario, source_digests, to_data
+from scheduler.policies.scenarios import scenario
 from scheduler.replay.journal_format import encode_order
 from scheduler.replay.journal_reader import Batch
+from scheduler.replay.settings import is_of_this_release, machine_of, scenario_of
 
-_json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)
 
 #: Largest relative difference of two numbers in a reason that counts as rounding.
@@ -55,48 +49,6 @@ def initial_core(batches: Iterable[Batch]) -> tuple[Core, Iterator[Batch]]:
     settings = first[0].settings if first else None
     core = Core(scenario("easy"), machine_of(settings), report_error=description)
     return core, chain(first, later)
-
-
-def settings_of(core: Core) -> bytes:
-    """Encode (JSON) what a core decides by, and the network between its nodes."""
-    machine = core.partitions[0].machine
-    data = {
-        "scenario": to_data(core.scenario),
-        "kill_at_walltime": core.kill_at_walltime,
-        "release": reshape.__version__,
-        "policies": source_digests(core.scenario),
-    }
-    if machine.space.network is not None:
-        data["network"] = msgspec.to_builtins(machine.space.network)
-    if machine.shared is not None:
-        data["shared"] = {
-            "processors_per_node": machine.shared.processors_per_node,
-            "amounts": machine.shared.amounts,
-            "penalty": machine.shared.penalty_rule,
-        }
-    if machine.space.network is not None or machine.shared is not None:
-        data["places"] = {name: str(part) for name, part in machine.numbering.places.items()}
-    return _json.encode(data)
-
-
-def machine_of(settings: bytes | None) -> Machine:
-    """Build a machine without nodes: the network, places and shared resources of settings."""
-    data = msgspec.json.decode(settings or b"{}")
-    places = {name: ProcSet.parse(text) for name, text in data.get("places", {}).items()}
-    network = decoded(data.get("network"))
-    shared = SharedCapacity(**data["shared"]) if "shared" in data else None
-    return Machine(network=network, places=places, shared=shared)
-
-
-def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:
-    """Return what settings name: scenario, whether walltimes are enforced, and an empty machine.
-
-    Raises
-    ------
-    ConfigError : they name a policy that is not known here.
-    """
-    data = msgspec.json.decode(settings)
-    return from_record(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -155,8 +107,7 @@ def compare(batches: Iterable[Batch]) -> Comparison:
     for batch, orders, _ in replay(batches, core):
         events += len(batch.events)
         if batch.settings is not None:
-            release = msgspec.json.decode(batch.settings).get("release")
-            same_release = release == reshape.__version__
+            same_release = is_of_this_release(batch.settings)
         now = [encode_order(order) for order in orders]
         if now != batch.orders and (
             difference := _difference(batch, orders, now, numbers=same_release)

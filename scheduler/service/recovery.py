@@ -28,8 +28,9 @@ from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
-from scheduler.replay.compare import machine_of, replay, settings_of
+from scheduler.replay.compare import replay
 from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
+from scheduler.replay.settings import machine_of, settings_of
 from scheduler.service.components.placements import Launch
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.policy_errors import PolicyErrors

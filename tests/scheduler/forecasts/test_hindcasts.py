@@ -33,8 +33,8 @@ from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
-from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import lost_submission, reading
+from scheduler.replay.settings import settings_of
 from scheduler.service.reading.forecaster_process import Forecaster
 from scheduler.service.reading.questions import QuoteQuestion
 from scheduler.service.record.journal import Journal

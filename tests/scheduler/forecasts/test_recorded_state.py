@@ -14,8 +14,8 @@ from scheduler.forecasts.run_times import run_ratio
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import lost_submission, reading
+from scheduler.replay.settings import settings_of
 from scheduler.service.record.journal import Journal
 
 

@@ -27,8 +27,8 @@ from scheduler.model.networks.network import Network, Tree
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
-from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import reading
+from scheduler.replay.settings import settings_of
 from scheduler.service.record.journal import Journal
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine

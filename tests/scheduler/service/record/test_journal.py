@@ -23,7 +23,7 @@ from scheduler.model.events import (
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.orders import Continue, Reason
 from scheduler.protocol.messages import Submission
-from scheduler.replay.compare import settings_of
+from scheduler.replay.settings import settings_of
 from scheduler.service.record.ended_jobs import recorded_job
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.policy_errors import PolicyErrors
