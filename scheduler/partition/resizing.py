@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -396,16 +396,23 @@ def _check(decision: Decision) -> None:
         raise ValueError(f"{decision} cannot be recorded: {kind}: {error}") from error
 
 
-def _is_plain(decision: Decision) -> bool:
-    """Whether a decision can certainly be recorded; encoding most of them would take long."""
-    reason: object = decision.reason
-    if type(decision) is Grow:
-        size: object = decision.to
-    elif type(decision) is Stay:
+def _is_plain(decision: Any) -> bool:
+    """Whether a decision can certainly be recorded; encoding most of them would take long.
+
+    Types are compared in variables: behind ``type(x) is int`` compiled code takes for granted that
+    the parts of `x` have their declared types, and a policy is foreign code.
+    """
+    kind: object = type(decision)
+    if kind is Grow:
+        size = decision.to
+    elif kind is Stay:
         size = 0 if decision.sweet_spot is None else decision.sweet_spot
     else:
         return False
-    if type(reason) is not Reason or type(reason.facts) is not dict or type(size) is not int:
+    reason = decision.reason
+    of_size: object = type(size)
+    of_reason: object = type(reason)
+    if of_size is not int or of_reason is not Reason or not isinstance(reason.facts, dict):
         return False
     for name, value in reason.facts.items():
         if not (_is_plain_text(name) and _is_plain_value(value)):
@@ -413,15 +420,16 @@ def _is_plain(decision: Decision) -> bool:
     return _is_plain_text(reason.rule) and _is_plain_text(reason.text) and _is_plain_value(size)
 
 
-def _is_plain_text(text: object) -> bool:
+def _is_plain_text(text: Any) -> bool:
     return type(text) is str and text.isascii()
 
 
-def _is_plain_value(value: object) -> bool:
-    """Whether JSON has a value: text, a number of at most 63 bits, or a finite one."""
-    if type(value) is int:
-        return -(2**63) <= value < 2**63
-    return isfinite(value) if type(value) is float else _is_plain_text(value)
+def _is_plain_value(value: Any) -> bool:
+    """Whether JSON certainly holds a value: ASCII text, an integer of 64 bits, a finite number."""
+    kind: object = type(value)
+    if kind is int:
+        return bool(-(2**63) <= value < 2**63)
+    return isfinite(value) if kind is float else _is_plain_text(value)
 
 
 def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
