@@ -31,34 +31,9 @@ def run_command(
     ------
     BatchSystemError : it cannot be started, failed, or took too long.
     """
-    done = complete_command(command, stdin=stdin, timeout_s=timeout_s, variables=variables)
-    if done.returncode != 0:
-        said = shortened(" ".join(done.stderr.split()) or "no message")
-        quoted = shortened(shlex.join(command))
-        raise BatchSystemError(f"{quoted}: exit code {done.returncode}: {said}")
-    return done.stdout, done.stderr
-
-
-def complete_command(
-    command: Sequence[str],
-    *,
-    stdin: str = "",
-    timeout_s: float,
-    variables: dict[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, whatever its exit code; see `run_command`.
-
-    Parameters
-    ----------
-    variables : its whole environment; None: that of this process.
-
-    Raises
-    ------
-    BatchSystemError : it cannot be started or took too long.
-    """
-    quoted = shortened(shlex.join(command))
+    quoted = _shortened(shlex.join(command))
     try:
-        return subprocess.run(
+        done = subprocess.run(
             command,
             input=stdin,
             capture_output=True,
@@ -73,8 +48,12 @@ def complete_command(
         raise BatchSystemError(f"{quoted}: cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise BatchSystemError(f"{quoted}: no answer within {timeout_s:g} s") from None
+    if done.returncode != 0:
+        said = _shortened(" ".join(done.stderr.split()) or "no message")
+        raise BatchSystemError(f"{quoted}: exit code {done.returncode}: {said}")
+    return done.stdout, done.stderr
 
 
-def shortened(text: str) -> str:
+def _shortened(text: str) -> str:
     """Cut a text that a message quotes to `_LONGEST` characters."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

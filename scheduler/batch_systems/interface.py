@@ -46,9 +46,6 @@ class BatchRequest:
     directory : working directory of the script.
     output : file for what the script prints.
     options : further options of the batch system; the fields above take precedence.
-    processors : number of processors on each node; 0: left to `options` and the batch system.
-    script_file : file for the script, which a batch system uses that does not keep scripts itself;
-        the caller removes it when the batch job has ended. None: the batch system chooses one.
     """
 
     script: str
@@ -58,8 +55,6 @@ class BatchRequest:
     directory: Path
     output: Path
     options: tuple[str, ...] = ()
-    processors: int = 0
-    script_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -92,11 +87,9 @@ class BatchSystem(Protocol):
     Attributes
     ----------
     name : its name in commands and messages, such as ``slurm``.
-    id_expression : what a shell expands to the id of the batch job in whose script it runs.
     """
 
     name: str
-    id_expression: str
 
     def submit(self, request: BatchRequest) -> str:
         """Submit a batch job and return its id.

@@ -59,7 +59,6 @@ class Slurm:
     """
 
     name = "slurm"
-    id_expression = "$SLURM_JOB_ID"
 
     def __init__(self, timeout_s: float = TIMEOUT_S, interval_s: float = 0.0) -> None:
         self._timeout_s, self._interval_s = timeout_s, interval_s
@@ -203,7 +202,6 @@ def _sbatch(request: BatchRequest) -> list[str]:
         *request.options,
         "--parsable",
         f"--nodes={request.nodes}",
-        *([f"--ntasks-per-node={request.processors}"] if request.processors else []),
         f"--time={minutes}:{seconds:02}",
         f"--job-name={request.name}",
         f"--chdir={request.directory}",

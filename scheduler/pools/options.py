@@ -36,8 +36,6 @@ class PoolOptions(msgspec.Struct, frozen=True):
     allocation_nodes : nodes of an allocation, as far as the queue needs them. A job that needs more
         nodes gets them by one allocation.
     grow_running : whether to ask for nodes onto which running jobs could expand, too.
-    one_node_each : whether also a job that needs several nodes gets each by an allocation of its
-        own, because the batch system starts one process for a batch job.
 
     Raises
     ------
@@ -54,7 +52,6 @@ class PoolOptions(msgspec.Struct, frozen=True):
     margin_s: float = 60.0
     allocation_nodes: int = 1
     grow_running: bool = False
-    one_node_each: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -330,8 +330,6 @@ class PoolPolicy:
         Small allocations are combined up to `PoolOptions.allocation_nodes`.
         """
         sizes: list[int] = []
-        if self.options.one_node_each:
-            planned = [1] * sum(planned)
         for nodes in planned:
             if sizes and sizes[-1] + nodes <= self.options.allocation_nodes:
                 sizes[-1] += nodes

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from reshape.wire.identity import slurm_job
 from scheduler.batch_systems.interface import BatchSystem
-from scheduler.batch_systems.psij_system import ID_EXPRESSIONS, PREFIX, Psij
-from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
@@ -43,24 +40,10 @@ from scheduler.service.step_requests import StepRequests
 COMMANDS_S = 1.0
 
 
-def batch_systems(folder: Path) -> Mapping[str, Callable[[], BatchSystem]]:
-    """What makes the batch systems that a pool may use, by name.
-
-    Parameters
-    ----------
-    folder : for the records of batch systems of PSI/J; the nodes must share it.
-    """
-    makers: dict[str, Callable[[], BatchSystem]] = {
-        Slurm.name: partial(Slurm, interval_s=COMMANDS_S)
-    }
-    for executor in ID_EXPRESSIONS:
-        makers[PREFIX + executor] = partial(_by_psij, executor, folder)
-    return makers
-
-
-def _by_psij(executor: str, folder: Path) -> BatchSystem:
-    """Batch system that PSI/J reaches; a name is submitted once."""
-    return RecordedBatchSystem(Psij(executor, folder / "psij"), folder / "jobs")
+#: Makers of the batch systems that a pool may use, by name.
+BATCH_SYSTEMS: Mapping[str, Callable[[], BatchSystem]] = {
+    Slurm.name: partial(Slurm, interval_s=COMMANDS_S)
+}
 
 
 @dataclass(frozen=True)
@@ -150,8 +133,7 @@ def _assemble(
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     admission = Admission(config, errors.report, (directory.path, directory.memory))
     applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, scripts)
-    systems = batch_systems(directory.path / "batch")
-    pools = LivePools(core, monitor, journal, clock, admission, directory, systems)
+    pools = LivePools(core, monitor, journal, clock, admission, directory, BATCH_SYSTEMS)
     return Components(
         config,
         directory,

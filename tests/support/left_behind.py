@@ -25,8 +25,6 @@ from scheduler.node.groups import mpi_memory
 SHARED_MEMORY = Path("/dev/shm")
 #: hydra writes the topology of the machine to a file with a fixed name, and reads it at once.
 _HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 5.0
-#: PSI/J writes one for each job on this host, and leaves it if its process ends before the job.
-_PSIJ_FILES = "tmp*.nodelist"
 #: Semaphores of multiprocessing, if its processes were killed, with the one that removes them.
 _SEMAPHORES = "sem.mp-*"
 #: Seconds in which processes that end by themselves have ended.
@@ -72,9 +70,6 @@ def left_since(begin: float) -> list[str]:
     mpi_memory.remove(mpi_memory.changed_between(begin, time.time()))
     for path in Path("/tmp").glob(_HYDRA_FILES):
         if created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
-            path.unlink(missing_ok=True)
-    for path in Path("/tmp").glob(_PSIJ_FILES):
-        if created_since(path, begin):
             path.unlink(missing_ok=True)
     for path in SHARED_MEMORY.glob(_SEMAPHORES):
         if created_since(path, begin) and not in_use(path):

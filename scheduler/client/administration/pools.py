@@ -67,9 +67,8 @@ def add(
 ) -> None:
     """Add a pool of the batch system SYSTEM.
 
-    SYSTEM is slurm, or with PSI/J psij-pbs, psij-lsf, psij-flux, psij-slurm or psij-local. The
-    batch system is asked first whether it would accept an allocation (a dry run). Options behind --
-    are passed on to sbatch, or to PSI/J (such as queue=NAME).
+    SYSTEM is slurm, which is asked first whether it would accept an allocation (a dry run).
+    Options behind -- are passed on to sbatch.
     """
     texts = {key: value for key, value in values.items() if value is not None}
     try:

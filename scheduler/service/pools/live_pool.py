@@ -1,8 +1,6 @@
 """One pool of a live service: its record in the journal and its batch jobs.
 
-The batch job of an allocation is a script that starts an agent on each of its nodes. Under Slurm
-srun starts the agents. Other batch systems differ in how a script starts processes on its further
-nodes; there each allocation has one node, on which the script becomes the agent.
+The batch job of an allocation is a script that starts an agent on each of its nodes by srun.
 """
 
 from __future__ import annotations
@@ -11,14 +9,13 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
 import msgspec
 
 from scheduler.batch_systems.interface import BatchRequest, BatchState, BatchStatus
-from scheduler.batch_systems.slurm import Slurm
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
 from scheduler.pools.view import WAITING, AllocationState
@@ -31,15 +28,6 @@ exec srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --cpus-per-task={processors
   --mpi=none --kill-on-bad-exit=0 --wait=0 --job-name=reshape-agent --quiet \\
   sh -c 'shift "$SLURM_PROCID"; exec {agent} --node "$1"' sh "$@"
 """
-_SCRIPT_OF_ONE = """#!/bin/sh
-# An allocation of pool {pool} of the service in {directory}: an agent on its node.
-exec {agent} --node {node}
-"""
-
-
-def starts_on_all_nodes(system: str) -> bool:
-    """Whether the script of a batch job of a batch system can start agents on several nodes."""
-    return system == Slurm.name
 
 
 def batch_job_name(service: str, pool: str, number: int) -> str:
@@ -54,7 +42,6 @@ def batch_job_name(service: str, pool: str, number: int) -> str:
 
 def batch_request(
     directory: Path,
-    system: str,
     name: str,
     pool: str,
     options: PoolOptions,
@@ -66,29 +53,12 @@ def batch_request(
     Parameters
     ----------
     directory : of the service; the nodes must share it.
-    system : name of the batch system.
     name : see `batch_job_name`.
-    nodes : names of the nodes in the service; one unless `starts_on_all_nodes`.
+    nodes : names of the nodes in the service.
     arguments : further options of the batch system, which precede those that the pool determines.
     """
     access = directory / "access" / "agent.json"
     agent = [sys.executable, "-m", "reshape", "agent", "--connect", str(access)]
-    request = BatchRequest(
-        script="",
-        nodes=len(nodes),
-        time_limit_s=options.time_limit_s,
-        name=name,
-        directory=Path(os.sep),
-        output=directory / f"pool-{pool}.log",
-        options=tuple(arguments),
-        processors=options.processors,
-    )
-    if not starts_on_all_nodes(system):
-        (node,) = nodes
-        script = _SCRIPT_OF_ONE.format(
-            pool=pool, directory=directory, agent=shlex.join(agent), node=node
-        )
-        return replace(request, script=script)
     script = _SCRIPT.format(
         pool=pool,
         directory=directory,
@@ -97,8 +67,14 @@ def batch_request(
         agent=shlex.join(agent).replace("'", "'\"'\"'"),
     )
     own = ("--ntasks-per-node=1", f"--cpus-per-task={options.processors}", "--no-requeue")
-    return replace(
-        request, script=script, options=(*own, "--open-mode=append", *arguments), processors=0
+    return BatchRequest(
+        script=script,
+        nodes=len(nodes),
+        time_limit_s=options.time_limit_s,
+        name=name,
+        directory=Path(os.sep),
+        output=directory / f"pool-{pool}.log",
+        options=(*own, "--open-mode=append", *arguments),
     )
 
 

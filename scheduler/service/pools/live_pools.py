@@ -31,7 +31,6 @@ from scheduler.service.pools.live_pool import (
     LivePool,
     LivePoolRecord,
     batch_request,
-    starts_on_all_nodes,
 )
 from scheduler.service.pools.pool_nodes import PoolNodes
 from scheduler.service.record.clock import Clock
@@ -130,8 +129,6 @@ class LivePools:
             raise ReshapeError(
                 "the agents of a pool connect over TCP: start the service with --listen HOST:PORT"
             )
-        if not starts_on_all_nodes(system):
-            options = msgspec.structs.replace(options, allocation_nodes=1, one_node_each=True)
         record = LivePoolRecord(system, arguments, PoolRecord(name, options))
         live = LivePool(record, self._service)
         if name in self.pools or live.batch_name(0) in self._checks:
@@ -432,7 +429,6 @@ class LivePools:
     def _request(self, live: LivePool, number: int, nodes: Sequence[str]) -> BatchRequest:
         return batch_request(
             self._directory.path,
-            live.record.system,
             live.batch_name(number),
             live.name,
             live.pool.options,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +18,6 @@ from scheduler.batch_systems.interface import (
     BatchSystem,
     BatchSystemError,
 )
-from scheduler.batch_systems.psij_system import Psij
-from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
 
 pytestmark = pytest.mark.slurm
@@ -104,50 +100,6 @@ def test_the_fields_of_a_request_precede_its_options(tmp_path: Path) -> None:
     assert status.nodes == "n1"
     slurm.cancel([number])
     until(slurm, number, BatchState.ENDED)
-
-
-@pytest.mark.usefixtures("cluster")
-def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
-    pytest.importorskip("psij", reason="the extra 'psij' is not installed")
-    batch = RecordedBatchSystem(Psij("slurm", tmp_path / "psij"), tmp_path / "jobs")
-    wanted = replace(
-        request(
-            tmp_path,
-            "wc -l < $PSIJ_NODEFILE; while [ ! -e end ]; do sleep 0.1; done; exit 3",
-            "slurm.comment=x",
-            nodes=2,
-        ),
-        name="first",
-        processors=2,
-    )
-    assert "PSI/J has no dry run" in batch.check(wanted)
-    number = batch.submit(wanted)
-    assert batch.submit(wanted) == number
-    (tmp_path / "end").touch()
-    ended = until(batch, number, BatchState.ENDED)
-    assert ended.exit_code == 3
-    assert (tmp_path / "output").read_text() == "4\n"
-    later = batch.submit(replace(request(tmp_path, "sleep 100", nodes=2), name="second"))
-    until(batch, later, BatchState.RUNNING)
-    waits = batch.submit(replace(request(tmp_path, "true", nodes=2), name="third"))
-    found = batch.statuses([later, waits, "4711"])
-    assert [found[each].state for each in (later, waits, "4711")] == [
-        BatchState.RUNNING,
-        BatchState.QUEUED,
-        BatchState.UNKNOWN,
-    ]
-    batch.cancel([waits, later, "4711"])  # in this order, so that it does not start meanwhile
-    assert until(batch, waits, BatchState.ENDED).exit_code is None
-    until(batch, later, BatchState.ENDED)
-    launchers = (tmp_path / "psij").rglob("*.sh")
-    assert {path.name for path in launchers} == {"launcher_lib.sh", "single_launch.sh"}
-    assert not (tmp_path / "psij" / "slurm").exists(), "the files of a batch job are in its folder"
-    assert len([*(tmp_path / "jobs" / "second").glob("*.job")]) == 1  # of PSI/J
-    assert set(batch.remove_old(time.time(), [later])) == {"first", "third"}
-    assert os.listdir(tmp_path / "jobs") == ["second"]
-    refused = replace(wanted, name="fourth", options=("queue=none",))
-    with pytest.raises(BatchSystemError, match=r"psij-slurm: .*invalid partition"):
-        batch.submit(refused)
 
 
 def test_an_unknown_id_is_never_running(cluster: SlurmCluster) -> None:

@@ -22,7 +22,6 @@ class Failing:
     """A batch system that accepts nothing."""
 
     name = "failing"
-    id_expression = "$$"
 
     def __init__(self, error: Exception) -> None:
         self._error = error
