@@ -54,9 +54,6 @@ SUBCOMMANDS = {
         "scheduler.client.bulk.change_commands:requeue", "End running jobs and queue them again."
     ),
     "update": Entry("scheduler.client.bulk.change_commands:update", "Change a job's request."),
-    "rebalance": Entry(
-        "scheduler.client.sites.rebalance_command:rebalance", "Move waiting jobs to better sites."
-    ),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
     "journal": Entry(
         "scheduler.client.administration.journal:journal",

@@ -133,7 +133,8 @@ class Service:
                 if job.state in FINAL or name not in CHANGING
             }
             if job.state == "PENDING":
-                found[f"submission {number}"] = self.ask(m.ReadSubmission(job=number))
+                submission = self.components.applications.submission_of(number)
+                found[f"submission {number}"] = msgspec.to_builtins(submission)
         return found
 
     def die(self) -> None:

@@ -19,7 +19,6 @@ from scheduler.client.options import is_given, json_option, service_option, site
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
-from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.text.formats import noun
@@ -195,8 +194,4 @@ def _accepted(accepted: AcceptedJob, waits: bool, as_json: bool) -> None:
     elif not as_json:
         click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
     if waits:
-        present: AcceptedJob | None = accepted
-        while present is not None:  # until it has ended at the site to which it was moved last
-            accepted, ended = present, wait_until(present.service, present.job, None)
-            present = actions.moved_to(accepted) if ended.state == JobState.CANCELLED.name else None
-        end_with([ended], as_json, [accepted.site])
+        end_with([wait_until(accepted.service, accepted.job, None)], as_json, [accepted.site])

@@ -174,35 +174,6 @@ class Cancel(MessageBase):
     job: int
 
 
-class Withdraw(MessageBase):
-    """Cancel a job that is queued and has never started, so that it may be submitted elsewhere.
-
-    It is answered by Done, or by Failure if the job has started or ended; nothing changes then. A
-    repetition with the same key and site is answered by Done, also after a restart of the service.
-
-    Attributes
-    ----------
-    key : submission key with which the client will submit the job elsewhere.
-    to : name of the site to which it will be submitted; for the reason of the cancellation.
-    """
-
-    job: int
-    key: str
-    to: str
-
-
-class ReadSubmission(MessageBase):
-    """Read the submission of a queued job; answered by RecordedSubmission, to its user alone."""
-
-    job: int
-
-
-class RecordedSubmission(MessageBase):
-    """The submission of a job, with its environment."""
-
-    submission: Submission
-
-
 class ListJobs(MessageBase):
     """Answered by JobListing: `job` alone, or the queued and running jobs, or all with `ended`.
 
@@ -482,9 +453,6 @@ CommandMessage: TypeAlias = (
     | RequestQuote
     | ForecastResult
     | Cancel
-    | Withdraw
-    | ReadSubmission
-    | RecordedSubmission
     | ListJobs
     | JobListing
     | Explain

@@ -9,8 +9,8 @@
                               ReportEnd, WatchJoin, CancelAccept, RunHook, SweepJob,
                               AgentStop
     from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
-                              Cancel, Withdraw, HoldJob, RequeueJob, SignalJob, UpdateJob,
-                              ReadSubmission, ListJobs, Explain, Wait, ServerInfo,
+                              Cancel, HoldJob, RequeueJob, SignalJob, UpdateJob,
+                              ListJobs, Explain, Wait, ServerInfo,
                               ListNodes, ChangeNode, RemoveNode, CreateReservation,
                               CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
                               Stop

@@ -27,8 +27,8 @@ _ADMINISTRATOR: frozenset[AccessRole] = frozenset(("administrator",))
 
 #: Messages about a job that only its user and administrators may send.
 OF_OWN_JOB = (
-    *(m.Cancel, m.Withdraw, m.HoldJob, m.RequeueJob, m.SignalJob, m.UpdateJob),
-    *(m.ReadSubmission, m.Explain, m.ForecastJob),
+    *(m.Cancel, m.HoldJob, m.RequeueJob, m.SignalJob, m.UpdateJob),
+    *(m.Explain, m.ForecastJob),
 )
 #: Roles, and the messages that each of them may send; a job and its script prove theirs by a token.
 _BY_ROLES: tuple[tuple[frozenset[AccessRole], tuple[type, ...]], ...] = (
@@ -127,8 +127,6 @@ def _told(message: m.Message) -> str:
             return f"job {job} is cancelled"
         case m.EndStep(job=job, step=step):
             return f"step {step} of job {job} is ended"
-        case m.Withdraw(job=job):
-            return f"job {job} is withdrawn"
         case m.HoldJob(job=job, hold=hold):
             return f"job {job} is {'held' if hold else 'released'}"
         case m.RequeueJob(job=job):

@@ -293,20 +293,12 @@ class RequestHandler:
                 self._driver.events.append(apps.cancel(message.job, sender.user))
                 self._answer_later(peer, message.id, m.Done)
                 return None
-            case m.Withdraw():
-                self._driver.decide_pending()  # such as a cancellation of this turn
-                withdrawal = apps.withdraw(message)
-                if withdrawal is not None:  # no other event comes between check and decision
-                    self._driver.decide([withdrawal])
-                return m.Done()
             case m.HoldJob() | m.RequeueJob() | m.SignalJob() | m.UpdateJob():
                 self._driver.decide_pending()
                 self._driver.decide([self._change(message, sender)])
                 return m.Done()
             case m.ReadArray(job=number):
                 return m.ArrayTasks(array=apps.array(number))
-            case m.ReadSubmission():
-                return m.RecordedSubmission(submission=apps.submission(message.job, sender.user))
             case m.ListJobs(job=None):
                 self._list(peer, message)
                 return None

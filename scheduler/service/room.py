@@ -48,7 +48,6 @@ QUESTIONS = (
     | m.ListNodes
     | m.ListReservations
     | m.ListPools
-    | m.ReadSubmission
     | m.RequestQuote
     | m.ForecastStarts
     | m.ForecastJob

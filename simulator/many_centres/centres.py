@@ -27,8 +27,7 @@ from scheduler.model.events import (
 from scheduler.model.job import Job
 from scheduler.model.orders import Order, Start, WakeAt
 from scheduler.policies.assignment.dispatcher import Dispatcher
-from scheduler.policies.assignment.interface import SiteRequest, run_s
-from scheduler.policies.assignment.moves import Expectation
+from scheduler.policies.assignment.interface import SiteRequest
 from simulator.many_centres.centre import Centre
 from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.rules import Redispatch
@@ -116,7 +115,6 @@ class Centres:
         self._running: dict[int, Centre] = {}
         self._queued_at: dict[int, list[Centre]] = {}
         self._requests: dict[int, tuple[float, SiteRequest]] = {}  # of queued jobs, submission time
-        self._moved_at: dict[int, float] = {}  # queued jobs that were moved -> time
         self._held: dict[int, SiteRequest] = {}  # in the queue of the dispatcher
         self._revoked: dict[str, list[Event]] = {}
         self._wakes: dict[float, dict[str, None]] = {}  # centres that asked for a wake-up
@@ -202,7 +200,6 @@ class Centres:
     def _start(self, job: int, centre: Centre) -> None:
         """Note the start of a job, and revoke its other submissions."""
         self._running[job] = centre
-        self._moved_at.pop(job, None)
         self.ran_at[job] = self._index_of[centre.name]
         if centre.cpu_factor != 1.0:
             self.cpu_factors[job] = centre.cpu_factor
@@ -277,9 +274,8 @@ class Centres:
         self._examined = self.now
         for centre in self.centres:
             for job in list(centre.queue)[: rules.rules.depth]:
-                moved_at = self._moved_at.get(job.id, -inf)
                 # A job that moved may have let this one start.
-                if job.id in centre.queue and rules.rules.may_move_at(self.now, moved_at):
+                if job.id in centre.queue:
                     better = self._better(self._requests[job.id][1], centre, rules)
                     if better is not None:
                         self._move(job.id, centre, better, orders)
@@ -291,18 +287,12 @@ class Centres:
         if rules.at_once:
             free = (c for c in others if c.free() >= size)
             return next((c for c in free if c.wait_s(request) == 0.0), None)
-        present_s = centre.wait_of(request.job)
-        present = Expectation(present_s, present_s + run_s(request, centre))
-        expectations = []
-        for other in others:
-            wait_s = other.wait_s(request)
-            expectations.append(Expectation(wait_s, wait_s + run_s(request, other)))
-        best = rules.rules.choice(present, expectations)
+        waits_s = [other.wait_s(request) for other in others]
+        best = rules.rules.choice(centre.wait_of(request.job), waits_s)
         return None if best is None else others[best]
 
     def _move(self, number: int, centre: Centre, to: Centre, orders: list[Order]) -> None:
         self.moved += 1
-        self._moved_at[number] = self.now
         _, request = self._requests[number]
         self._revoke(number, centre)
         self._give(centre, [], orders)

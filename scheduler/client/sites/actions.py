@@ -7,7 +7,6 @@ the chosen site has accepted it.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -23,13 +22,13 @@ from scheduler.client.forecasting import duration, moment
 from scheduler.client.options import JobNumber
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
-from scheduler.client.sites.moving import finish, is_unfinished
 from scheduler.client.sites.sites_file import SitesFile, read_sites
 from scheduler.client.sites.submitting import (
     AcceptedJob,
     OutcomeUnknownError,
     ranked,
     request_of,
+    retry,
     submit_to_best,
 )
 from scheduler.policies.assignment.interface import SiteRequest, cost
@@ -38,8 +37,6 @@ from scheduler.text.tables import Table, render
 
 #: Exit codes of `submit --sites`.
 NO_SITE, NOT_KNOWN = 3, 4
-#: Seconds between two looks at the record of a job that is being moved.
-LOOK_S = 0.5
 
 
 class SiteJob(NamedTuple):
@@ -118,7 +115,7 @@ def submit_job(
     for line in away_lines(failed):
         click.echo(line, err=True)
     try:
-        accepted, refused = submit_to_best(order, submission, key, sites.deadline_s, max_cost)
+        accepted, refused = submit_to_best(order, submission, key, sites.deadline_s)
     except OutcomeUnknownError as error:
         click.echo(f"reshape: {error}", err=True)
         sys.exit(NOT_KNOWN)
@@ -131,23 +128,12 @@ def submit_job(
 
 
 def retry_job(file: Path, key: str) -> AcceptedJob:
-    """Repeat a submission or complete a move; exit code 4 if the outcome remains unknown."""
+    """Repeat a submission; exit code 4 if the outcome remains unknown."""
     try:
-        return finish(key, (), read_sites(file).deadline_s)
+        return retry(key, read_sites(file).deadline_s)
     except OutcomeUnknownError as error:
         click.echo(f"reshape: {error}", err=True)
         sys.exit(NOT_KNOWN)
-
-
-def moved_to(job: AcceptedJob) -> AcceptedJob | None:
-    """Return the job to which a cancelled job was moved, once it was; None if it was not moved."""
-    record = records.read(job.key)
-    while record is not None and is_unfinished(record):
-        time.sleep(LOOK_S)
-        record = records.read(job.key)
-    if record is None or not record.job or (record.site, record.job) == (job.site, job.job):
-        return None
-    return AcceptedJob(record.site, Path(record.service), record.job, job.key)
 
 
 def _show(

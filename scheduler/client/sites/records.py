@@ -3,29 +3,15 @@
 A record is on disk before the submission is sent. If the client, the network or the service dies
 then, the outcome is not known; a repetition goes to the same site with the same submission key, so
 that no other site gets the job and the site creates no second one.
-
-A job that is moved to another site keeps its record. It passes through these states, each of which
-is on disk before the next step; whatever dies, the move is completed from the record:
-
-==========  =============================  =====================================================
-state       fields                         next step
-==========  =============================  =====================================================
-accepted    `job`                          none: the site has the job
-leaving     `leaves` and `submission`      withdraw the job from the site that it leaves
-sent        `submission`                   submit to `site`; repeat it there if there is no answer
-==========  =============================  =====================================================
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from math import inf
 from pathlib import Path
 
 import msgspec
@@ -38,29 +24,13 @@ VARIABLE = "RESHAPE_SUBMISSIONS"
 #: Records of accepted submissions are removed when they are older than this, in seconds.
 KEPT_S = 30 * 86400.0
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-#: Names of fields in the files of all releases, where they differ.
-_IN_FILES = {"service": "place"}
 
 
 class RecordError(ReshapeError):
     """A record cannot be written, so that nothing may be sent."""
 
 
-class LeftJob(msgspec.Struct, frozen=True, rename=_IN_FILES):
-    """The job that is withdrawn before its submission is sent to another site.
-
-    Parameters
-    ----------
-    site, service, job, cpu_factor : where it waits; see `SubmissionRecord`.
-    """
-
-    site: str
-    service: str
-    job: int
-    cpu_factor: float
-
-
-class SubmissionRecord(msgspec.Struct, frozen=True, rename=_IN_FILES):
+class SubmissionRecord(msgspec.Struct, frozen=True):
     """A submission that was, or is about to be, sent to a site.
 
     Parameters
@@ -69,10 +39,6 @@ class SubmissionRecord(msgspec.Struct, frozen=True, rename=_IN_FILES):
     site, service : name of the site, and directory or access file of its service.
     submission : what is sent, with the key that the site gets; None once it was accepted.
     job : number of the job at the site once it was accepted; 0 before.
-    cpu_factor : of the site; the walltime of `submission` is multiplied by it.
-    max_cost : limit of the cost of the job; None if there is none.
-    moves, moved_at : number of moves so far, and time of the last one, Unix seconds.
-    leaves : the job that has to be withdrawn first; None: there is none.
     """
 
     key: str
@@ -80,16 +46,6 @@ class SubmissionRecord(msgspec.Struct, frozen=True, rename=_IN_FILES):
     service: str
     submission: Submission | None
     job: int = 0
-    cpu_factor: float = 1.0
-    max_cost: float | None = None
-    moves: int = 0
-    moved_at: float = 0.0
-    leaves: LeftJob | None = None
-
-    @property
-    def last_move(self) -> float:
-        """Time of the last move, Unix seconds; -inf if there was none."""
-        return self.moved_at if self.moves else -inf
 
 
 def folder() -> Path:
@@ -156,17 +112,6 @@ def remove(key: str) -> None:
     _path(key).unlink(missing_ok=True)
 
 
-def read_all() -> list[SubmissionRecord]:
-    """Read all records, in the order of their keys.
-
-    Raises
-    ------
-    ReshapeError : one is damaged.
-    """
-    keys = sorted(path.stem for path in folder().glob("*.json"))
-    return [record for key in keys if (record := read(key)) is not None]
-
-
 def remove_old(now: float | None = None) -> None:
     """Remove the records of accepted submissions that were written more than `KEPT_S` ago.
 
@@ -182,27 +127,6 @@ def remove_old(now: float | None = None) -> None:
                 record = read(path.stem)
                 if record is not None and record.job:
                     path.unlink()
-
-
-@contextlib.contextmanager
-def lock() -> Iterator[None]:
-    """Hold the lock under which one process at a time completes moves.
-
-    Raises
-    ------
-    RecordError : the folder of the records cannot be written.
-    """
-    path = folder() / ".lock"
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written: {error.strerror}") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)
 
 
 def _path(key: str) -> Path:

@@ -89,13 +89,8 @@ def submit_to_best(
     submission: m.Submission,
     key: str,
     timeout_s: float,
-    max_cost: float | None = None,
 ) -> tuple[AcceptedJob | None, dict[str, str]]:
     """Submit a job to the first of the sites that accepts it.
-
-    Parameters
-    ----------
-    max_cost : limit of the cost of the job, which also holds if it is moved; None: there is none.
 
     Returns
     -------
@@ -118,14 +113,7 @@ def submit_to_best(
     for site in order:
         description = site.description
         sent = msgspec.structs.replace(at_site(submission, description), key=key)
-        record = SubmissionRecord(
-            key,
-            site.name,
-            str(description.service.absolute()),
-            sent,
-            cpu_factor=description.cpu_factor,
-            max_cost=max_cost,
-        )
+        record = SubmissionRecord(key, site.name, str(description.service.absolute()), sent)
         try:
             return send(record, timeout_s), refused
         except (OutcomeUnknownError, RecordError):
@@ -191,7 +179,7 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
         ) from None
     assert isinstance(answer, m.Submitted)
     with contextlib.suppress(ReshapeError):  # the record before leads to the same job
-        records.write(msgspec.structs.replace(record, submission=None, job=answer.job, leaves=None))
+        records.write(msgspec.structs.replace(record, submission=None, job=answer.job))
     return AcceptedJob(record.site, Path(record.service), answer.job, record.key)
 
 

@@ -31,7 +31,6 @@ from scheduler.text.plain import (
     LONGEST_NAME,
     LONGEST_REASON,
     check_length,
-    check_text,
     plain,
 )
 
@@ -181,44 +180,6 @@ class ApplicationScheduler:
             raise ReshapeError(f"job {number} has ended already ({job.state.name})")
         by = "its user" if user == job.spec.user else f"{user}, an administrator"
         return JobCancelled(at=self._clock(), job=number, why=f"cancelled by {by}")
-
-    def withdraw(self, message: m.Withdraw) -> Event | None:
-        """Return the event that cancels a job which never started; None if that was done before.
-
-        The event must be decided before any other one.
-
-        Raises
-        ------
-        ReshapeError : there is no such job, or it has started or ended.
-        """
-        job = self.job(message.job)
-        for text, what in ((message.to, "the site"), (message.key, "the submission key")):
-            check_text(text, what, LONGEST_NAME)
-        why = f"withdrawn by its user, to be submitted to {message.to} with the key {message.key}"
-        if job.state is JobState.CANCELLED and job.why == why:
-            return None
-        if job.state is not JobState.PENDING or job.requeues or job.redirected_at is not None:
-            raise ReshapeError(
-                f"job {job.id} is not withdrawn: it has started or ended ({job.state.name})"
-            )
-        return JobCancelled(at=self._clock(), job=job.id, why=why)
-
-    def submission(self, number: int, user: str) -> m.Submission:
-        """Return the submission of a queued job to its user.
-
-        Raises
-        ------
-        ReshapeError : there is no such job, or it is not queued.
-        PermissionDenied : the job belongs to another user.
-        """
-        self.check_queued(number)
-        submission = self._launches[number].submission
-        if submission.user != user:
-            raise PermissionDenied(f"the submission of job {number} is for {submission.user} alone")
-        try:
-            return replace(submission, text=self._scripts.text(submission))
-        except LookupError as error:
-            raise ReshapeError(f"job {number}: {error}: cancel it and submit it anew") from None
 
     def submission_of(self, number: int) -> m.Submission:
         """Return the submission of a job that has not ended, as it was updated last."""

@@ -37,13 +37,11 @@ RequestQuote    administrator  user  .  .
 ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .
 Cancel         administrator  user  .  .
-Withdraw       administrator  user  .  .
 HoldJob        administrator  user  .  .
 RequeueJob     administrator  user  .  .
 SignalJob      administrator  user  .  .
 UpdateJob      administrator  user  .  .
 ReadArray      administrator  user  .  .
-ReadSubmission  administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .
 Wait           administrator  user  .  .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import threading
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
-from scheduler.client.sites.records import LeftJob, SubmissionRecord
+from scheduler.client.sites.records import SubmissionRecord
 from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.client.sites.submitting import ranked, request_of, retry
 from scheduler.forecasts.answers import Quote
@@ -110,47 +109,23 @@ def test_a_record_is_private_and_can_be_read_again(folder: Path) -> None:
     assert records.read("k") == record
     assert stat.S_IMODE((folder / "k.json").stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == ["k.json"]
-    (folder / "k.json").write_text(  # of release 0.1.0
-        '{"key": "k", "site": "b", "place": "/b", "submission": null, "job": 7,'
-        ' "leaves": {"site": "a", "place": "/a", "job": 3, "cpu_factor": 1.0}}'
-    )
-    old = SubmissionRecord("k", "b", "/b", None, 7, leaves=LeftJob("a", "/a", 3, 1.0))
-    assert records.read("k") == old
     records.remove("k")
     assert records.read("k") is None
 
 
 def test_old_records_of_accepted_submissions_are_removed(folder: Path) -> None:
-    left = LeftJob("a", "/a", 3, 1.0)
     kept = {
         "sent": SubmissionRecord("sent", "a", "/a", SUBMISSION),
-        "leaving": SubmissionRecord("leaving", "b", "/b", SUBMISSION, moves=1, leaves=left),
         "accepted": SubmissionRecord("accepted", "a", "/a", None, 7),
     }
     for record in kept.values():
         records.write(record)
     written = (folder / "accepted.json").stat().st_mtime
     records.remove_old(written + records.KEPT_S - 60)
-    assert {each.key: each for each in records.read_all()} == kept
+    assert {key: records.read(key) for key in kept} == kept
     records.remove_old(written + records.KEPT_S + 60)
-    del kept["accepted"]
-    assert {each.key: each for each in records.read_all()} == kept
-
-
-def test_one_process_at_a_time_holds_the_lock_of_moves(folder: Path) -> None:
-    order = []
-
-    def second() -> None:
-        with records.lock():
-            order.append("second")
-
-    thread = threading.Thread(target=second)
-    with records.lock():
-        thread.start()
-        thread.join(0.2)
-        order.append("first")
-    thread.join(10)
-    assert order == ["first", "second"]
+    assert records.read("accepted") is None
+    assert records.read("sent") == kept["sent"]
 
 
 def test_a_damaged_record_and_a_wrong_key_are_refused(folder: Path) -> None:
