@@ -34,8 +34,8 @@ from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_
 from reshape.errors import ReshapeError
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.sites import records
-from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
-from scheduler.client.sites.sites_file import METRICS, QUOTED, SitesFile, read_sites
+from scheduler.client.sites.answers import at_once, away_lines, collect
+from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
 from scheduler.client.sites.submitting import AcceptedJob, ranked, request_of, submit_to_best
 from scheduler.client.submission import prepare
 from scheduler.demo.picture import save
@@ -49,22 +49,6 @@ DEFAULT_METRICS = ("wait", "work", "queue")
 UNITS_PER_HOUR = 3600
 #: Seconds that a site has for its answers; a busy machine needs long for them.
 DEADLINE_S = 30.0
-#: File with the `AskedJob` of each job, in the order of the workload.
-CHOICES = "choices.json"
-
-
-class AskedJob(msgspec.Struct, frozen=True):
-    """A job of a run, the site that got it, and when the sites answered; see CHOICES.
-
-    Parameters
-    ----------
-    site, job : where it was submitted, and its number there.
-    asked_at : time of the latest answer on which the choice rests, Unix seconds.
-    """
-
-    site: str
-    job: int
-    asked_at: float
 
 
 @contextlib.contextmanager
@@ -114,7 +98,7 @@ def running_sites(sites: Sequence[DemoSite], scenario: str, folder: Path) -> Ite
 
 def submit(
     job: SiteDemoJob, number: int, metric: str, sites: SitesFile, folder: Path
-) -> tuple[AcceptedJob, AskedJob]:
+) -> AcceptedJob:
     """Ask all sites, and submit a job to the best one that accepts it.
 
     Raises
@@ -139,17 +123,10 @@ def submit(
         paced = msgspec.structs.replace(submission, argv=job.argv(site.cpu_factor))
         accepted, refused = submit_to_best([site], paced, records.new_key(), sites.deadline_s)
         if accepted is not None:
-            asked = AskedJob(accepted.site, accepted.job, _asked_at(metric, answers))
-            return accepted, asked
+            return accepted
         failed |= refused
     why = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     raise ReshapeError(f"no site takes job {number}: {why}")
-
-
-def _asked_at(metric: str, answers: Sequence[SiteAnswers]) -> float:
-    """Time of the latest answer, by the clocks of the services, Unix seconds."""
-    quoted = metric in QUOTED
-    return max(site.quoted.now if quoted else site.info.now for site in answers)
 
 
 def listed(sites: SitesFile, accepted: Sequence[AcceptedJob]) -> list[JobInfo]:
@@ -191,14 +168,12 @@ def run_by_metric(
     """
     folder.mkdir(parents=True, exist_ok=True)
     accepted: list[AcceptedJob] = []
-    asked: list[AskedJob] = []
     with running_sites(sites, scenario, folder) as file:
         began = time.monotonic()
         for number, job in enumerate(workload, 1):
             time.sleep(max(0.0, job.at_s - (time.monotonic() - began)))
-            its, question = submit(job, number, metric, file, folder)
+            its = submit(job, number, metric, file, folder)
             accepted.append(its)
-            asked.append(question)
             print(f"{metric}: job {number} of {len(workload)} to site {its.site}", file=sys.stderr)
         while late := [str(job.job) for job in listed(file, accepted) if job.ended_at is None]:
             if time.monotonic() - began > LONGEST_S:
@@ -206,7 +181,6 @@ def run_by_metric(
                 raise ReshapeError(f"jobs {numbers} have not ended within {LONGEST_S:.0f} s")
             time.sleep(LOOK_S)
         jobs = listed(file, accepted)
-        (folder / CHOICES).write_bytes(msgspec.json.encode(asked))
     return SiteRun(metric, [its.site for its in accepted], jobs)
 
 

@@ -129,7 +129,6 @@ _BUILT_IN = {
         "constant": "estimates:Constant",
         "hybrid": "hybrid:Hybrid",
         "iterations": "iterations:Iterations",
-        "online": "online:Online",
         "regression": "statistical:Regression",
         "statistical": "statistical:Statistical",
         "tsafrir": "estimates:Tsafrir",

@@ -12,7 +12,6 @@ from scheduler.predictions.classification import Classification
 from scheduler.predictions.deadlines import DeadlineManagers
 from scheduler.predictions.estimates import Constant, Tsafrir, UserPredictor
 from scheduler.predictions.history import HistoryPredictor, limited_s
-from scheduler.predictions.online import Online
 from scheduler.predictions.predictor import Predictor, run_time_s
 from scheduler.predictions.statistical import Regression, Statistical
 
@@ -25,8 +24,7 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    primary : "classification", "online", "regression" or "statistical", with its default
-        parameters.
+    primary : "classification", "regression" or "statistical", with its default parameters.
     fallback : "user", "constant", "tsafrir" or "statistical", used until `least_jobs` jobs have
         ended, and where the primary predictor has no forecast.
     least_jobs : ended jobs after which the primary predictor is used; >= 0.
@@ -37,7 +35,7 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : `least_jobs` is negative.
     """
 
-    primary: Literal["classification", "online", "regression", "statistical"] = "classification"
+    primary: Literal["classification", "regression", "statistical"] = "classification"
     fallback: Simple = "tsafrir"
     least_jobs: int = 500
     deadlines: DeadlineManagers = DeadlineManagers()
@@ -56,7 +54,6 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         sources = {
             "classification": Classification,
-            "online": Online,
             "regression": Regression,
             "statistical": Statistical,
         }

@@ -37,7 +37,7 @@ from simulator.traces.normalise import LABELS, NEEDED, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
 
 EXACT = "exact"
-DEFAULT = ("user", "tsafrir", "statistical", "regression", "online", "classification", "hybrid")
+DEFAULT = ("user", "tsafrir", "statistical", "regression", "classification", "hybrid")
 
 
 @click.command()

@@ -22,7 +22,6 @@ from scheduler.text.formats import counted
 from simulator.commands.options import json_option, scenario_of, set_fields
 from simulator.engine.costs import Costs
 from simulator.live_runs import recorded
-from simulator.live_runs.sites_report import replay_sites
 from simulator.results.metrics import Metrics
 
 #: A replay of this many batches shows a progress bar.
@@ -111,20 +110,10 @@ class FormulaText(click.ParamType[Formula]):
     show_default=True,
     help=f"Speedup model for sizes on which a job never ran: {FORMS.partition(' or ')[0]}.",
 )
-@click.option(
-    "--sites",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Compare the choices between services; JOURNAL is the folder with NAME.db of each.",
-)
-@click.option(
-    "--metric", default="wait", show_default=True, help="With --sites: as for 'reshape submit'."
-)
 @json_option
 @example(
     "reshape replay ~/.reshape",
     "reshape replay journal.db --policy easy",
-    "reshape replay sites-demo/wait --sites sites-demo/wait/sites.yaml --metric wait",
     "reshape replay journal.db --set resizing.min_benefit=0.2 --json",
 )
 def replay(
@@ -135,8 +124,6 @@ def replay(
     costs: tuple[Path, ...],
     runs: int,
     speedup: Formula,
-    sites: Path | None,
-    metric: str,
     as_json: bool,
 ) -> None:
     """Replay JOURNAL, the journal of a service or its directory.
@@ -147,12 +134,7 @@ def replay(
     With --policy or --set the run is simulated from its submissions and the iteration times and
     resize costs measured in it; with --predict from its submissions alone and the times of starts,
     resizes and ends, measured in it or in the journals of --costs.
-
-    With --sites the run of several services is simulated from their journals, and the choice of the
-    site of each job is compared with the live one. The exit code is 1 if one differs.
     """
-    if sites is not None:
-        sys.exit(replay_sites(journal, sites, metric, as_json=as_json))
     simulates = policy is not None or bool(fields) or predict
     context = click.get_current_context()
     for name in () if simulates else ("costs", "runs", "speedup"):

@@ -14,8 +14,7 @@ HOUR_S = 3600.0
 def test_a_service_predicts_from_its_own_records(served: Any) -> None:
     served.start(
         "--processors", "2", "--scenario", "easy",
-        "--set", "estimates=online", "--set", "estimates.least_jobs=3",
-        "--set", "estimates.rate=10",
+        "--set", "estimates=tsafrir",
     )  # fmt: skip
     unknown = served.submit(SLEEP, 2, walltime_s=HOUR_S)
     waiting = served.submit(["true"], 1, walltime_s=HOUR_S)
