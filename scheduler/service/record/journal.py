@@ -79,7 +79,8 @@ RESERVE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
 
-Statements: TypeAlias = dict[str, list[Sequence[object]]]
+#: Statements in the order in which they were noted; equal neighbours are one entry with their rows.
+Statements: TypeAlias = list[tuple[str, list[Sequence[object]]]]
 json = msgspec.json.Encoder()
 
 
@@ -98,8 +99,8 @@ class Journal(JournalReader):
     """
 
     def __init__(self, path: Path, *, accept_loss: bool = False) -> None:
-        self._pending: Statements = {}
-        self._executed: Statements = {}  # in the open transaction
+        self._pending: Statements = []
+        self._executed: Statements = []  # in the open transaction
         self._durable = self._syncs = False
         self._has_room = False  # as `check_room` found in this turn
         self._site_noted = b""
@@ -125,7 +126,7 @@ class Journal(JournalReader):
     def discard(self) -> None:
         """Forget what was noted since the last commit."""
         self._db.rollback()
-        self._pending, self._executed, self._durable = {}, {}, False
+        self._pending, self._executed, self._durable = [], [], False
 
     def sync(self) -> None:
         """Execute what is noted in the transaction of this turn, so that queries find it."""
@@ -164,7 +165,7 @@ class Journal(JournalReader):
         self._sequence += 1
         if self._durable:
             self._synced = self._sequence
-        self._executed, self._durable = {}, False
+        self._executed, self._durable = [], False
 
     def _write_mark(self) -> None:
         """Write down how far the journal is written, before any message depends on it."""
@@ -179,19 +180,16 @@ class Journal(JournalReader):
         """Execute the pending statements in a transaction that stays open."""
         if not self._db.in_transaction:
             self._db.execute("BEGIN")
-        pending, self._pending = self._pending, {}
-        for statement, rows in pending.items():
-            self._executed.setdefault(statement, []).extend(rows)
-        for statement, rows in pending.items():
+        pending, self._pending = self._pending, []
+        self._executed += pending
+        for statement, rows in pending:
             self._db.executemany(statement, rows)
 
     def _take_back(self) -> None:
         """Roll the open transaction back; its statements are pending again."""
         self._db.rollback()
-        again, self._executed = self._executed, {}
-        for statement, rows in self._pending.items():
-            again.setdefault(statement, []).extend(rows)
-        self._pending = again
+        self._pending = self._executed + self._pending
+        self._executed = []
 
     def _write_error(self, error: sqlite3.Error) -> ReshapeError:
         self._take_back()
@@ -247,9 +245,6 @@ class Journal(JournalReader):
 
     def job_of_key(self, user: str, key: str) -> int | None:
         """Return the job that a user submitted with a key; None if there is none."""
-        for noted in self._pending.get(_KEY, ()):  # of this turn
-            if noted[1:] == (user, key):
-                return int(str(noted[0]))
         row = next(self.rows("SELECT job FROM keys WHERE user=? AND key=?", user, key), None)
         return None if row is None else int(row[0])
 
@@ -378,7 +373,10 @@ class Journal(JournalReader):
         self._note(statement, *values)
 
     def _note(self, statement: str, *row: object) -> None:
-        self._pending.setdefault(statement, []).append(row)
+        if self._pending and self._pending[-1][0] == statement:
+            self._pending[-1][1].append(row)
+        else:
+            self._pending.append((statement, [row]))
 
 
 def _sealed_submission(job: int, token: str, submission: Submission) -> bytes:
