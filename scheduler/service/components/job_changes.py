@@ -26,6 +26,18 @@ from scheduler.service.record.descriptions import submission_command
 
 #: What may be changed of a job that holds processors.
 WHILE_RUNNING = ("walltime_s", "max_processors", "priority", "name")
+#: Fields of a request that follow from each part of a submission that may be changed.
+FOLLOWING: Mapping[str, tuple[str, ...]] = {
+    "walltime_s": ("walltime_s",),
+    "processors": ("processors", "max_processors"),
+    "max_processors": ("max_processors",),
+    "priority": ("priority",),
+    "name": ("name",),
+    "queue": ("queue", "priority"),
+    "partition": ("partition", "processors", "max_processors", "nodes"),
+    "dependency": ("conditions",),
+    "begin": ("conditions",),
+}
 
 
 class JobChanges:
@@ -107,6 +119,9 @@ class JobChanges:
     def update(self, message: m.UpdateJob, *, is_administrator: bool) -> Event:
         """Return the event that changes the request of a job, and note its new submission.
 
+        The request keeps what does not follow from the changes: the core has set parts of it, which
+        no submission has.
+
         Raises
         ------
         ReshapeError : the job may not be submitted like that, it would wait for itself, or a part
@@ -124,14 +139,17 @@ class JobChanges:
         submission = replace(self._jobs.submission_of(job.id), **given)
         # What has become of the conditions since the submission is not checked again.
         checked = {"begin": given.get("begin"), "dependency": given.get("dependency", "")}
-        spec = self._jobs.request_of(
+        asked = self._jobs.request_of(
             replace(submission, hold=False, kill_on_invalid=False, **checked)
         )
+        changed = {field for part in given for field in FOLLOWING[part]}
+        spec = replace(job.spec, **{field: getattr(asked, field) for field in changed})
         if job.state is JobState.PENDING:
-            spec = replace(spec, conditions=self._conditions(job, spec, given))
+            conditions = self._conditions(job, asked, given, submission.kill_on_invalid)
+            # A job that was redirected waits in another partition than its request names.
+            partition = asked.partition if "partition" in given else job.partition
+            spec = replace(spec, conditions=conditions, partition=partition)
             self._check_cycle(job.id, spec)
-        else:
-            spec = replace(spec, conditions=job.spec.conditions)
         self._jobs.replace_submission(job.id, submission)
         return JobUpdated(self._clock(), job.id, spec)
 
@@ -180,15 +198,16 @@ class JobChanges:
                 )
 
     def _conditions(
-        self, job: Job, spec: JobSpec, given: Mapping[str, float | str]
+        self, job: Job, asked: JobSpec, given: Mapping[str, float | str], kill_on_invalid: bool
     ) -> Conditions | None:
         """Conditions of a queued job after a change; unchanged ones are what it still waits for."""
         old = job.conditions or Conditions()
-        new = spec.conditions or Conditions()
-        return replace(
-            old,
-            begin=new.begin if "begin" in given else old.begin,
-            dependency=new.dependency if "dependency" in given else old.dependency,
+        new = asked.conditions or Conditions()
+        return Conditions(
+            old.hold,
+            new.begin if "begin" in given else old.begin,
+            new.dependency if "dependency" in given else old.dependency,
+            kill_on_invalid,
         ).left(self._clock())
 
     def _check_cycle(self, number: int, spec: JobSpec) -> None:

@@ -128,3 +128,23 @@ def test_a_task_and_an_array_are_cancelled_and_held(desk: Desk) -> None:
     ended = ask(desk, m.ListJobs(job=1))
     assert isinstance(ended, m.JobListing)
     assert ended.jobs[0].state == "CANCELLED"
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_task_that_is_changed_remains_a_task_of_its_array(
+    desk: Desk, tmp_path: Path, state: str
+) -> None:
+    submit(desk, "0-1%1")
+    if state == "running":
+        desk.hello()
+    changes = m.RequestChanges(walltime_s=50.0, name="longer")
+    assert ask(desk, m.UpdateJob(job=2, changes=changes)) == m.Done()
+    assert labels(desk)[2] == ("1_0", "CF" if state == "running" else "PD")
+    desk = restarted(desk, tmp_path)
+    desk.hello()
+    desk.hello([m.GroupStatus(job=2, group=1, alive=False)])
+    assert labels(desk) == {1: ("", "PD"), 3: ("1_1", "CF")}
+    desk.hello([m.GroupStatus(job=3, group=1, alive=False)])
+    ended = ask(desk, m.ListJobs(job=1))
+    assert isinstance(ended, m.JobListing)
+    assert ended.jobs[0].state == "COMPLETED"

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from desk import OWNER, Desk
-from msgspec.structs import replace
+from example_counts import examples
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 
+from reshape.topology import Topology
 from reshape.wire.codec import encode
-from scheduler.config.settings import QueueConfig
+from scheduler.config.partitions import PartitionConfig
+from scheduler.config.settings import NodeConfig, QueueConfig
+from scheduler.model.events import JobSpec
 from scheduler.model.job import JobState
+from scheduler.model.requests.conditions import Conditions, Dependency, Term
+from scheduler.model.requests.nodes import NodeRequest
+from scheduler.model.requests.signals import EndSignal
+from scheduler.model.requests.step_of import StepOf
+from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.protocol import messages as m
 from scheduler.service.permissions import Sender
 
@@ -329,3 +342,141 @@ def test_a_job_that_has_ended_is_submitted_anew(desk: Desk) -> None:
     command = "reshape batch -n 1 --walltime 60s --chdir ."
     assert refusal(desk, m.RequeueJob(job=script)).endswith(f"{command} -- job.sh 'a b'")
     assert refusal(desk, m.RequeueJob(job=wrapped)).endswith(f"{command} --wrap 'ls *'")
+
+
+#: A request without a default.
+EVERYTHING = JobSpec(
+    processors=2,
+    walltime_s=50.0,
+    max_processors=3,
+    topology=Topology("arbitrary"),
+    name="first",
+    user="ann",
+    queue="short",
+    priority=7.0,
+    resources={"gpus": 1},
+    shared={"network": 3},
+    group="physics",
+    executable="solve",
+    memory_kib=9,
+    requeue=True,
+    performance="amdahl,0.5",
+    reservation="night",
+    partition="batch",
+    conditions=Conditions("user", 4e9, Dependency((Term("afterany", 1),)), kill_on_invalid=True),
+    array=TaskArray.parse("0-4"),
+    task_of=TaskOf(90, 4),
+    nodes=NodeRequest((("fast",),)),
+    end_signal=EndSignal(10, 30),
+    step_of=StepOf(1, 0),
+)
+#: Fields of a request that follow from a part of a submission.
+OF_PART = {
+    "walltime_s": {"walltime_s"},
+    "processors": {"processors", "max_processors"},
+    "max_processors": {"max_processors"},
+    "priority": {"priority"},
+    "name": {"name"},
+    "queue": {"queue", "priority"},
+    "partition": {"partition", "processors", "max_processors", "nodes"},
+    "dependency": {"conditions"},
+    "begin": {"conditions"},
+}
+CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "walltime_s": st.sampled_from([20.0, 40.0]),
+        "processors": st.sampled_from([1, 2]),
+        "max_processors": st.sampled_from([3, 4]),
+        "priority": st.sampled_from([1.0, 2.0]),
+        "name": st.sampled_from(["second", "third"]),
+        "queue": st.sampled_from(["main", "short"]),
+        "partition": st.sampled_from(["batch", "other"]),
+        "dependency": st.sampled_from(["", "afterany:1", "after:1"]),
+        "begin": st.sampled_from([1.0, 4e9, 4.1e9]),
+    },
+)
+ACTIONS = st.one_of(CHANGES.filter(bool), st.sampled_from(["hold", "release"]))
+
+
+def desk_of_partitions(folder: str) -> Desk:
+    nodes = NodeConfig("a", 4), NodeConfig("b", 4)
+    parts = {"batch": PartitionConfig(nodes=["a"]), "other": PartitionConfig(nodes=["b"])}
+    queues = {"main": QueueConfig(), "short": QueueConfig(priority=3)}
+    return Desk(Path(folder), nodes, partitions=parts, queues=queues)
+
+
+def entered(desk: Desk, spec: JobSpec) -> int:
+    """Enter a job with any request; its submission agrees with that where it is to change."""
+    submission = m.Submission(
+        **{name: f"the {name}" for name in ("argv", "cwd", "output", "error", "key", "hook_end")},
+        **{"processors": 2, "walltime_s": 50.0, "max_processors": 3, "kill_on_invalid": True},
+        **{"name": "first", "user": "ann", "queue": "short", "environment": {"X": "1"}},
+    )
+    submission.argv = ["solve"]
+    event = desk.components.applications.add_step(submission, spec)
+    desk.driver.decide([event])
+    return event.job
+
+
+def act(desk: Desk, job: int, action: str | dict[str, Any]) -> bool:
+    """Carry out an action; return whether the service accepted it."""
+    hold = action == "hold"
+    message = m.HoldJob(job=job, hold=hold) if isinstance(action, str) else update(job, **action)
+    answer = ask(desk, message)
+    assert isinstance(answer, m.Done | m.Failure)
+    return isinstance(answer, m.Done)
+
+
+def test_the_request_of_these_tests_has_no_default() -> None:
+    plain = asdict(JobSpec(1, 1.0))
+    assert not [name for name, value in asdict(EVERYTHING).items() if value == plain[name]]
+
+
+@pytest.mark.parametrize("lost", ["array", "task_of"])
+@given(st.lists(ACTIONS, max_size=4))
+@example([{"walltime_s": 20.0}])
+@example([{"begin": 1.0, "dependency": ""}, "release", {"dependency": "after:1"}])
+@examples(60, deadline=None)
+def test_no_change_of_a_queued_job_loses_a_part_of_its_request(
+    lost: str, actions: list[str | dict[str, Any]]
+) -> None:
+    """A job is an array or a task, and no step; all else of its request has no default."""
+    with TemporaryDirectory() as folder:
+        desk = desk_of_partitions(folder)
+        submit(desk, hold=True)
+        job = entered(desk, replace(EVERYTHING, step_of=None, **{lost: None}))
+        jobs, applications = desk.components.core.jobs, desk.components.applications
+        for action in actions:
+            before, submission = asdict(jobs[job].spec), asdict(applications.submission_of(job))
+            changes = action if isinstance(action, dict) and act(desk, job, action) else {}
+            if not isinstance(action, dict):
+                act(desk, job, action)
+            after, may_change = jobs[job].spec, {name for part in changes for name in OF_PART[part]}
+            if changes:  # the conditions of a request are those that are left
+                assert after.conditions == jobs[job].conditions
+                may_change |= {"conditions"}
+            kept = {name: value for name, value in before.items() if name not in may_change}
+            assert {name: getattr(after, name) for name in kept} == kept
+            assert asdict(applications.submission_of(job)) == submission | changes
+            for part in changes.keys() - {"priority", "dependency", "begin"}:
+                assert getattr(after, part) == changes[part]
+            if after.conditions is not None:
+                assert after.conditions.kill_on_invalid
+        desk.components.journal.close()
+
+
+def test_a_redirected_job_that_is_changed_waits_where_it_is(folder: Path) -> None:
+    parameters = {"redirection.theta": 0, "redirection.processors": 2}
+    desk = Desk(folder, scenario="easy", parameters=parameters)
+    desk.hello()
+    jobs = [submit(desk, processors=2) for _ in range(2)]
+    for job in jobs:  # the first one starts again in the redirection group, and occupies it
+        desk.hello([m.GroupStatus(job=job, group=1, alive=False, signal=15)])
+        submit(desk, processors=2)
+    redirected = desk.components.core.jobs[job]
+    place = redirected.state, redirected.partition
+    assert place == (JobState.PENDING, "redirection")
+    assert ask(desk, update(job, name="other")) == m.Done()
+    assert (redirected.state, redirected.partition) == place
+    assert redirected.spec.name == "other"
