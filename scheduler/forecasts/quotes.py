@@ -224,10 +224,9 @@ def _other_requests(spec: JobSpec) -> Iterator[JobSpec]:
 
 def _start_with(state: RecordedState, job: Job, spec: JobSpec, horizon_s: float) -> float | None:
     """Forecast the start of a queued job as if it had been submitted with another request."""
-    other = Job(job.id, spec, job.submitted_at)
-    other.queued_at, other.redirected_at = job.queued_at, job.redirected_at
-    other.partition, other.conditions = job.partition, job.conditions
-    other.first_group, other.next_group = job.first_group, job.next_group
+    other = job.copy()
+    other.change_limits(spec)
+    other.processors = spec.processors
     other.estimate_s = min(job.estimate_s, spec.walltime_s)
     other.first_estimate_s = min(job.first_estimate_s, spec.walltime_s)
     jobs: Sequence[Job] = [other if each.id == job.id else each for each in state.jobs]

@@ -312,8 +312,6 @@ class Job:
         copy.failed_starts = self.failed_starts
         copy.checkpoint, copy.requeued_why = self.checkpoint, self.requeued_why
         copy.cause = self.cause
-        if self.state is PENDING:
-            return copy
         copy.groups = self.groups.copy()
         copy.started_at, copy.ended_at, copy.size = self.started_at, self.ended_at, self.size
         copy.resize, copy.restarts, copy.misses = self.resize, self.restarts, self.misses

@@ -8,12 +8,69 @@ from typing import Any
 import msgspec
 import pytest
 
+from reshape.topology import SizeBounds, Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobSpec
 from scheduler.model.history import Failures, History, Moves, Timing
-from scheduler.model.job import Job
-from scheduler.state.records import copied, decode_job, encode_job
+from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Reason, Resize
+from scheduler.model.procset import ProcSet
+from scheduler.model.requests.conditions import Conditions
+from scheduler.model.requests.signals import SentSignal
+from scheduler.state.records import JobRecord, copied, decode_job, encode_job
 
+#: A record without a default.
+EVERYTHING = JobRecord(
+    id=3,
+    spec=JobSpec(2, 100.0, max_processors=8),
+    state=JobState.EXPANDING,
+    submitted_at=1.0,
+    queued_at=2.0,
+    estimate_s=90.0,
+    processors=1,
+    topology=Topology("arbitrary"),
+    groups={1: ProcSet.parse("0"), 2: ProcSet.parse("1")},
+    started_at=3.0,
+    ended_at=9.0,
+    size=1,
+    resize=Resize(3, 4.0, 1, 2, Reason("rule", "why")),
+    resizes=3,
+    first_group=2,
+    next_group=3,
+    restarts=1,
+    first_estimate_s=80.0,
+    misses=1,
+    backfilled=True,
+    sizes=((3.0, 1),),
+    times=(ResizeTimes(move_s=1.0),),
+    cause=JobState.CANCELLED,
+    why="cancelled",
+    exit_code=1,
+    signal=9,
+    redirected_at=2.5,
+    requeues=1,
+    stalled=1,
+    checkpoint=5,
+    requeued_why="requeued",
+    failed_starts=1,
+    bounds=SizeBounds(1, 2),
+    progress=(4.0, 10, 0.5),
+    partition="batch",
+    conditions=Conditions("user"),
+    requeue_asked=True,
+    tasks_queued=2,
+    tasks_failed=1,
+    sent=SentSignal(1, 10, (1,)),
+    warned=True,
+    is_lent=True,
+    history=History(),
+)
+#: What a start sets, and a job that is queued again has not any more.
+OF_A_START = {
+    *("state", "processors", "requeue_asked", "first_group", "sizes", "started_at", "cause"),
+    *("history", "size", "restarts", "misses", "exit_code", "signal", "estimate_s", "why"),
+    *("first_estimate_s", "topology", "backfilled", "bounds", "progress", "warned"),
+}
 #: What a history computes again when it is asked.
 COMPUTED = {"_predicted_s", "_potential", "_potential_window", "retry_at", "typical_s", "measured"}
 
@@ -86,3 +143,44 @@ def test_a_copy_of_a_history_changes_alone(job: Job) -> None:
     copy.moves.add(ResizeTimes(join_s=9.0), 1)
     copy.configured(2, 22.0)
     assert dict(attributes(job.history)) == expected
+
+
+def changed(job: Job) -> set[str]:
+    """Names of the recorded attributes that are not those of `EVERYTHING` any more."""
+    now, names = JobRecord.of(job), JobRecord.__struct_fields__
+    return {name for name in names if getattr(now, name) != getattr(EVERYTHING, name)}
+
+
+def test_a_record_has_every_attribute_of_a_job() -> None:
+    computed = {"demand", "queue_position", "resizable", "is_plain", "_smaller"}
+    names = {name.replace("_history", "history") for name in vars(EVERYTHING.job())}
+    names |= {name.replace("_history", "history") for name in Job.__annotations__}
+    assert names - computed == set(JobRecord.__struct_fields__)
+    plain = JobRecord.of(Job(1, JobSpec(4, 1.0), 0.0))
+    assert [n for n in plain.__struct_fields__ if getattr(plain, n) == getattr(EVERYTHING, n)] == []
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_a_copy_and_a_restored_job_lose_nothing(state: JobState) -> None:
+    job = msgspec.structs.replace(EVERYTHING, state=state).job()
+    assert changed(job) <= {"state"}
+    assert encode_job(job.copy()) == encode_job(job)
+    assert encode_job(decode_job(encode_job(job))) == encode_job(job)
+
+
+def test_a_job_that_is_queued_again_loses_what_its_start_set_alone() -> None:
+    job = EVERYTHING.job()
+    job.requeue(20.0, "again")
+    assert changed(job) == OF_A_START | {"requeues", "requeued_why"}
+    job = EVERYTHING.job()
+    job.redirect(20.0, "other")
+    assert changed(job) == OF_A_START | {"redirected_at", "queued_at", "partition"}
+
+
+def test_another_request_changes_what_follows_from_it_alone() -> None:
+    job = EVERYTHING.job()
+    job.change_limits(JobSpec(2, 50.0))
+    assert changed(job) == {"spec"}
+    job.change_request(JobSpec(3, 50.0, topology=Topology("power-of-2"), partition="short"))
+    of_queued = {"processors", "topology", "estimate_s", "first_estimate_s", "conditions"}
+    assert changed(job) == {"spec", "partition"} | of_queued
