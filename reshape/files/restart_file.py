@@ -14,11 +14,18 @@ from reshape.files.private_folder import open_folder
 RESTART_FILE = "restart.msgpack"
 
 
-def has_restart_point(folder: Path) -> bool:
-    """Whether a resize of the job with this shared-memory folder is under way."""
+def restart_point_bytes(folder: Path) -> int | None:
+    """Size of the restart point of the job with this shared-memory folder; None: there is none.
+
+    It is about that of the pickled `app.state`, which a resize transfers.
+    """
     try:
         with open_folder(folder) as directory:
-            os.stat(RESTART_FILE, dir_fd=directory, follow_symlinks=False)
+            return os.stat(RESTART_FILE, dir_fd=directory, follow_symlinks=False).st_size
     except (OSError, ReshapeError):
-        return False
-    return True
+        return None
+
+
+def has_restart_point(folder: Path) -> bool:
+    """Whether a resize of the job with this shared-memory folder is under way."""
+    return restart_point_bytes(folder) is not None

@@ -61,7 +61,8 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ready_s : how long a new group waits for the next resize point of the job. At least ten
         iterations are always allowed.
     join_s : from the beginning of a join (or leave) to its commit, without moving the data.
-    move_bytes_per_s : lowest acceptable rate of moving data; bytes / rate is added to `join_s`.
+    move_bytes_per_s : lowest acceptable rate of moving data; bytes / rate is added to `join_s`. The
+        bytes are those of the arrays and of the pickled `app.state`.
     exit_s : for the processes of a group that left to end.
     node_lost_s : how long an agent may be silent before its node counts as lost.
     heartbeat_s : how often an agent on another host reports without a change.

@@ -169,7 +169,7 @@ class Drop(_JobOrderAlone, frozen=True, tag=True, gc=False):
 
 
 class GiveUp(_JobOrderAlone, frozen=True, tag=True, gc=False):
-    """No further expansion, or no further contraction, of the job is tried: too many failed."""
+    """No further resize of the job, or none in this direction, is tried: too many failed."""
 
 
 class AnswerRequest(JobOrder, frozen=True, tag=True, gc=False):

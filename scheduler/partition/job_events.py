@@ -174,16 +174,15 @@ class JobEvents:
         """Roll back a resize; a job whose processes are gone is restarted or fails."""
         job = self._state.jobs.get(event.job)
         if job is not None and _is_under_way(job, event.serial):
-            order = self._resizes.roll_back(job, event)
-            if isinstance(order, Kill):
-                most, why = self._resizes.scenario.max_restarts, order.reason.sentence
-                reason = reason_of_death(job, why, 0, most) if job.spec.requeue else None
+            orders = self._resizes.roll_back(job, event)
+            if any(isinstance(order, Kill) for order in orders):
+                most = self._resizes.scenario.max_restarts
+                reason = reason_of_death(job, job.why, 0, most) if job.spec.requeue else None
                 if reason is not None:
                     self._requeue(job, reason)
                     return
                 self.finish(job, S.FAILED)
-            if order is not None:
-                self._state.orders.append(order)
+            self._state.orders.extend(orders)
 
     def on_job_ended(self, event: JobEnded) -> None:
         """Release the processors of a job for the pass to use (PRIO 2, System Monitor)."""

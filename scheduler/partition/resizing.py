@@ -336,24 +336,37 @@ class Resizes:
         job.become(JobState.RUNNING)
         state.expect(job)
 
-    def _give_up(self, job: Job, resize: Resize) -> GiveUp | None:
-        """Try no further resize of this kind if too many have failed in succession."""
-        failures, most = job.history.failures_towards(resize.new), self.scenario.max_failures
+    def _give_up(self, job: Job, resize: Resize) -> list[GiveUp]:
+        """Try no resize any more that may end the job, or that fails again and again.
+
+        After its last restart, that is every resize; after too many failures in succession, those
+        of this kind.
+        """
+        history, scenario = job.history, self.scenario
+        failures = history.failures_towards(resize.new)
+        if failures.given_up:
+            return []
+        if 0 < scenario.max_restarts <= job.restarts:
+            history.failed_expansions.given_up = history.failed_contractions.given_up = True
+            text = "after restart {restarts} of {max_restarts}, another failed resize would end it"
+            facts: Facts = {"restarts": job.restarts, "max_restarts": scenario.max_restarts}
+            return [GiveUp(job.id, Reason("max_restarts", text, facts))]
+        most = scenario.max_failures
         if failures.count < most:
-            return None
+            return []
         failures.given_up = True
-        facts: Facts = {"count": failures.count, "max_failures": most, "why": failures.why}
+        facts = {"count": failures.count, "max_failures": most, "why": failures.why}
         kind = "expansion" if resize.expands else "contraction"
         text = f"{{count}} {noun(failures.count, kind)} in succession failed; the last: {{why}}"
-        return GiveUp(job.id, Reason("max_failures", text, facts))
+        return [GiveUp(job.id, Reason("max_failures", text, facts))]
 
-    def roll_back(self, job: Job, event: ResizeFailed) -> Start | Kill | GiveUp | None:
+    def roll_back(self, job: Job, event: ResizeFailed) -> list[Start | Kill | GiveUp]:
         """Return to the old configuration.
 
         Returns
         -------
-        None if the job continues, or `GiveUp` after too many failures; if its processes are gone,
-        its restart, or `Kill` after too many restarts. A restarted job has as many groups as
+        If the processes of the job are gone, its restart, or `Kill` after too many restarts; and
+        `GiveUp` if such resizes are not tried any more. A restarted job has as many groups as
         before, so that it can contract.
         """
         state, resize = self._state, job.resize
@@ -365,14 +378,14 @@ class Resizes:
         if not event.restart:
             job.become(JobState.RUNNING)
             state.expect(job)
-            return self._give_up(job, resize)
+            return [*self._give_up(job, resize)]
         most = self.scenario.max_restarts
         facts: Facts = {"why": event.why, "restarts": job.restarts, "max_restarts": most}
         if job.restarts >= most:
             text = "{why}; already restarted {restarts} times of {max_restarts}"
             reason = Reason("max_restarts", text, facts)
             job.why = reason.sentence
-            return Kill(job.id, reason)
+            return [Kill(job.id, reason)]
         job.restarts += 1
         first = job.next_group
         job.groups = dict(enumerate(job.groups.values(), first))
@@ -382,7 +395,8 @@ class Resizes:
         reason = Reason("restart", "{why}; it restarts from the state at the resize point", facts)
         processors = ProcSet.union(job.groups.values())
         groups = job.groups.copy() if len(job.groups) > 1 else msgspec.UNSET
-        return Start(job.id, first, processors, reason, restart=True, groups=groups)
+        start = Start(job.id, first, processors, reason, restart=True, groups=groups)
+        return [start, *self._give_up(job, resize)]
 
 
 def _check(decision: Decision) -> None:

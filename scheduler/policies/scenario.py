@@ -54,7 +54,8 @@ class Scenario(msgspec.Struct, frozen=True):
     estimates : source of the estimates of run times.
     resizing : resizing policy; None keeps every job at its starting size (static).
     selection : processor selection.
-    max_restarts : number of restarts of a job whose processes died in a resize.
+    max_restarts : number of restarts of a job whose processes died in a resize; after the last one
+        no resize of the job is tried any more.
     retry_after : resize points before a resize that failed is tried again.
     max_failures : number of expansions, or of contractions, of a job that fail in succession and
         after which no other one is tried. Before that, the second and each further one is followed

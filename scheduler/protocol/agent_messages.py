@@ -213,15 +213,21 @@ class ReportEnd(MessageBase):
 
 
 class WatchJoin(MessageBase):
-    """A resize of the job begins: kill the job if its restart point exists after `deadline_s`.
+    """A resize of the job begins: kill the job if its restart point exists after the deadline.
 
-    The application removes the restart point when the resize is committed. A `deadline_s` of 0 ends
-    the watch.
+    The application removes the restart point when the resize is committed.
+
+    Attributes
+    ----------
+    deadline_s : time for the resize without the transfer of `app.state`; 0 ends the watch.
+    bytes_per_s : lowest acceptable rate of that transfer. The restart point holds the pickled
+        values, so that its size / rate is added to `deadline_s`.
     """
 
     job: int
     serial: int
     deadline_s: float
+    bytes_per_s: float
 
 
 class CancelAccept(MessageBase):

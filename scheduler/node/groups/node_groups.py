@@ -12,11 +12,12 @@ import os
 import shutil
 import signal
 import time
+from typing import NamedTuple
 
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.files.restart_file import has_restart_point
+from reshape.files.restart_file import has_restart_point, restart_point_bytes
 from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
 from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFiles
@@ -50,6 +51,13 @@ LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
 STRAY_S = 2.0
 
 
+class Watch(NamedTuple):
+    """The deadline of a resize (monotonic s), to which its restart point adds, and its order."""
+
+    deadline: float
+    order: m.WatchJoin
+
+
 class NodeGroups:
     """The groups of jobs that an agent has started on its node.
 
@@ -71,7 +79,7 @@ class NodeGroups:
         self._folders, self._start_s = folders, start_s
         self._mark = f"{folders.memory.name}/{node}"
         self._groups: dict[tuple[int, int], GroupProcesses] = {}
-        self._watches: dict[int, tuple[int, float]] = {}  # job -> serial, deadline
+        self._watches: dict[int, Watch] = {}
         self._ended = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
@@ -239,7 +247,7 @@ class NodeGroups:
     def watch_join(self, order: m.WatchJoin) -> None:
         """Kill a job that is still within a resize at a deadline; 0 removes the deadline."""
         if order.deadline_s > 0:
-            self._watches[order.job] = (order.serial, time.monotonic() + order.deadline_s)
+            self._watches[order.job] = Watch(time.monotonic() + order.deadline_s, order)
         else:
             self._watches.pop(order.job, None)
 
@@ -292,9 +300,9 @@ class NodeGroups:
                 except Exception:
                     log.exception("cannot examine group %d of job %d", group.group, group.job)
         now = time.monotonic()
-        for job, (serial, deadline) in list(self._watches.items()):
-            if now > deadline:
-                self._join_overdue(job, serial)
+        for job, watch in list(self._watches.items()):
+            if now > watch.deadline:
+                self._end_overdue_resize(job, watch, now)
         self._stand_ins.examine()
         self._hooks.examine()
         living = [group.tree for group in self._groups.values() if not group.gone]
@@ -436,15 +444,18 @@ class NodeGroups:
             if pid in by_pid:  # other children are orphans that this agent has adopted
                 by_pid[pid].reaped(status, usage.ru_maxrss << 10)
 
-    def _join_overdue(self, job: int, serial: int) -> None:
+    def _end_overdue_resize(self, job: int, watch: Watch, now: float) -> None:
         """Kill a job that hangs within a resize; it can restart from its restart point."""
-        del self._watches[job]
-        if not has_restart_point(self._folders.shm(job)):
+        state_bytes, order = restart_point_bytes(self._folders.shm(job)), watch.order
+        if state_bytes is not None and now <= watch.deadline + state_bytes / order.bytes_per_s:
             return
-        log.warning("resize %d of job %d is overdue", serial, job)
+        del self._watches[job]
+        if state_bytes is None:
+            return
+        log.warning("resize %d of job %d is overdue", order.serial, job)
         for (other, _), group in self._groups.items():
             if other == job:
-                self._kill(group, 0.5, f"resize {serial} did not finish in time")
+                self._kill(group, 0.5, f"resize {order.serial} did not finish in time")
 
 
 def _note(group: GroupProcesses) -> str:

@@ -164,8 +164,11 @@ class RemapScheduler:
         service.
         """
         limits = self.deadlines
-        allowed = limits.join_s + transaction.registered_bytes / limits.move_bytes_per_s
-        watch = m.WatchJoin(job=job.id, serial=transaction.serial, deadline_s=allowed)
+        rate = limits.move_bytes_per_s
+        allowed = limits.join_s + transaction.registered_bytes / rate
+        watch = m.WatchJoin(
+            job=job.id, serial=transaction.serial, deadline_s=allowed, bytes_per_s=rate
+        )
         nodes = {node for group in job.groups for node in self.startup.nodes_of(job, group)}
         for node in sorted(nodes):
             self.monitor.send_to(node, watch)

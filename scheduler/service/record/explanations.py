@@ -181,8 +181,9 @@ def _decision(order: Event | Order) -> str:
             return f"{'its script gets' if to_script else 'its processes get'} the signal"
         case Kill():
             return "is to be ended:"
-        case GiveUp():
-            return "is not resized any more in this direction:"
+        case GiveUp(reason=reason):
+            kind = " in this direction" if reason.rule == "max_failures" else ""
+            return f"is not resized any more{kind}:"
         case AnswerRequest(accepted=accepted):
             return f"is resized within {'other' if accepted else 'the same'} bounds:"
         case Requeue(reason=reason) if reason.rule == "requeue":

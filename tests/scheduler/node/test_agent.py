@@ -275,15 +275,31 @@ def test_a_job_that_restarts_is_not_ended_by_the_deadline_of_the_resize_that_fai
         driver.start(job, "sleep", "1000")
         driver.running(job)
         (driver.place.shm(job) / RESTART_FILE).write_bytes(b"")
-    driver.send(m.WatchJoin(job=1, serial=1, deadline_s=1.0))
+    driver.send(m.WatchJoin(job=1, serial=1, deadline_s=1.0, bytes_per_s=1e6))
     driver.send(m.KillGroup(job=1, group=1, grace_s=0.0, why="a rank died"))
     driver.ended(1)
     driver.send(msgspec.structs.replace(driver.order(1, "sleep", "1000"), group=2))
     driver.until(lambda hello: any(s.group == 2 and s.alive for s in hello.groups))
-    driver.send(m.WatchJoin(job=2, serial=1, deadline_s=1.0))
+    driver.send(m.WatchJoin(job=2, serial=1, deadline_s=1.0, bytes_per_s=1e6))
     assert driver.ended(2).why == "resize 1 did not finish in time"  # later than the other deadline
     (restarted,) = [s for s in driver.until(lambda _: True).groups if s.group == 2]
     assert restarted.alive
+
+
+def test_the_deadline_of_a_resize_follows_the_size_of_its_restart_point(driver):
+    """Otherwise a job with a large `app.state` is ended within each of its joins."""
+    driver.start_agent()
+    for job, state_bytes in ((1, 10**9), (2, 0)):
+        driver.start(job, "sleep", "1000")
+        driver.running(job)
+        restart_point = driver.place.shm(job) / RESTART_FILE
+        restart_point.touch(0o600)
+        os.truncate(restart_point, state_bytes)
+        driver.send(m.WatchJoin(job=job, serial=1, deadline_s=0.5, bytes_per_s=1e6))
+    driver.ended(2)  # after the deadline of the other one, without its state
+    assert driver.running(1).alive
+    os.truncate(driver.place.shm(1) / RESTART_FILE, 0)
+    assert driver.ended(1).why == "resize 1 did not finish in time"
 
 
 def test_only_shared_memory_of_killed_groups_is_removed(driver):

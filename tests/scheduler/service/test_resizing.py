@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ CONFIG = """
 processors: 8
 scenario: scripted:Scripted
 verify: true
-deadlines: {{start_s: {start_s}, ready_s: {ready_s}, join_s: {join_s}}}
+deadlines: {}
 """
 #: Deadlines that no load of the machine reaches; a test shortens the one that it waits for.
 PATIENT = {"start_s": 200, "ready_s": 200, "join_s": 200}
@@ -76,6 +77,37 @@ with reshape.application() as app:
 """
 
 
+#: Unpickling the state takes the seconds of the argument where a group joins.
+SLOW_STATE = f"""
+import os
+import sys
+import time
+sys.path.insert(0, {str(HERE)!r})
+import reshape
+from told import ENDLESS, may_end
+
+class Slow:
+    def __init__(self):
+        self.data = os.urandom(10**6)
+
+    def __setstate__(self, state):
+        if os.environ["RESHAPE_ROLE"] == "join":
+            time.sleep(float(sys.argv[1]))
+        self.__dict__ = state
+
+with reshape.application("arbitrary") as app:
+    u = app.rows("u", (8,))
+    if app.is_fresh_start:
+        app.state["slow"] = Slow()
+    for step in app.iterations(ENDLESS):
+        u.local[...] += 1
+        time.sleep(0.02)
+        if may_end(app.comm):
+            break
+    app.report(verified=bool((u.local == step + 1).all()), size=app.comm.size)
+"""
+
+
 @pytest.fixture
 def scripted(served, monkeypatch, tmp_path):
     """A service whose resizes follow a script; call it with the steps."""
@@ -83,7 +115,7 @@ def scripted(served, monkeypatch, tmp_path):
     config = tmp_path / "service.yaml"
 
     def start(steps: str, **deadlines: float) -> None:
-        config.write_text(CONFIG.format(**(PATIENT | deadlines)))
+        config.write_text(CONFIG.format(json.dumps(PATIENT | deadlines)))
         served.start("--config", str(config), "--set", f"resizing.steps='{steps}'")
 
     return start
@@ -238,6 +270,31 @@ def test_a_death_while_leaving_costs_at_most_a_restart(served, scripted):
     assert job.state == "COMPLETED", served.output(number) + served.story(number)
     assert job.facts["verified"] is True
     assert job.restarts <= 1
+
+
+def test_a_join_may_take_as_long_as_the_size_of_the_state_allows(served, scripted):
+    scripted("2", join_s=1, move_bytes_per_s=1e4)
+    number = served.submit(["python", "-c", SLOW_STATE, "3"], 1, max_processors=2)
+    served.when(number, lambda job: job.resizes and job.resizes[0].outcome != "under way")
+    job = served.finish(number)
+    assert job.state == "COMPLETED", served.output(number) + served.story(number)
+    assert (sizes(job), job.restarts) == ([1, 2], 0)
+    assert job.facts == {"verified": True, "size": 2}
+
+
+def test_joins_that_restart_a_job_are_given_up_before_they_end_it(served, tmp_path):
+    config = tmp_path / "service.yaml"
+    config.write_text("processors: 2\nscenario: fcfs-pr\ndeadlines: {join_s: 1}\n")
+    served.start("--config", str(config), "--set", "max_restarts=2", "--set", "retry_after=1")
+    number = served.submit(["python", "-c", SLOW_STATE, "600"], 1, max_processors=2)
+    given_up = "is not resized any more: after restart 2 of 2, another failed resize would end it"
+    served.when(number, lambda _: given_up in served.story(number))
+    done = served.until(number, "RUNNING").iteration
+    job = served.when(number, lambda job: job.iteration > done + 10)
+    assert "2 expansions failed in succession, and no other is tried" in job.failed_resizes
+    job = served.finish(number)
+    assert (job.state, job.restarts) == ("COMPLETED", 2), served.story(number)
+    assert job.facts == {"verified": True, "size": 1}
 
 
 def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
