@@ -158,6 +158,7 @@ class Machine:
     free_count, processors, installed : number of processors that are free, of nodes that are up,
         of all known nodes.
     whole : whether no numbered processor is missing.
+    changes : how often what the nodes offer has changed.
     draining : processors of the nodes that are up and drain, or were removed.
     pools : the further resources of all nodes together.
     """
@@ -185,6 +186,7 @@ class Machine:
         self.space = Space(network=network, by_node=division)
         self.free_count = self.processors = self.installed = 0
         self.whole = True
+        self.changes = 0
         self.draining = ProcSet()
         self._down = ProcSet()  # numbers of missing processors
         self._owed = ProcSet()  # of nodes that were lost: still held by a job
@@ -216,6 +218,11 @@ class Machine:
     def numbers(self) -> ProcSet:
         """Processors of all known nodes, up or down."""
         return ProcSet.union(node.processors for node in self.nodes.values())
+
+    @property
+    def offered(self) -> ProcSet:
+        """Processors of the nodes that are up and that no group has to leave."""
+        return ProcSet.union(node.offered for node in self.nodes.values())
 
     def nodes_for(self, wanted: NodeRequest) -> list[ProcSet]:
         """Processors of each node that a job may get by its request, up or down."""
@@ -251,7 +258,6 @@ class Machine:
         more = processors - len(node.numbers)
         if more > 0:
             self.numbering.give(node, more)
-        self._placeable.clear()
         self.installed += processors - node.installed
         node.count, node.up, node.removed = processors, True, False
         node.features = features
@@ -259,7 +265,7 @@ class Machine:
             self._down |= node.numbers
             self.whole = False
         self._offer(before, node.offered)
-        self._find_draining()
+        self._note_change()
 
     def lose(self, name: str) -> ProcSet:
         """Remove a node and return its processors, none if it was not up."""
@@ -273,7 +279,7 @@ class Machine:
         self.pools.offer(node.resources, -1)
         if before:
             self._offer(before, ProcSet())
-        self._find_draining()
+        self._note_change()
         return node.processors
 
     def set_drain(self, name: str, drains: bool, why: str = "") -> None:
@@ -308,16 +314,17 @@ class Machine:
         node.removed = removed
         self.installed += sign * node.count
         self.pools.install(node.resources, sign)
-        self._placeable.clear()
 
     def _offer_changed(self, node: Node, before: ProcSet) -> None:
         """Update the free processors after a node offered `before`."""
         if before != node.offered:
-            self._placeable.clear()
             self._offer(before, node.offered)
-        self._find_draining()
+        self._note_change()
 
-    def _find_draining(self) -> None:
+    def _note_change(self) -> None:
+        """Forget what followed from the former offers of the nodes."""
+        self.changes += 1
+        self._placeable.clear()
         self.draining = ProcSet.union(
             node.processors for node in self.nodes.values() if node.up and node.is_left
         )
@@ -341,13 +348,12 @@ class Machine:
                 self.pools.offer(node.resources)
                 offered |= node.offered
             self._down |= node.numbers - node.offered
-        self._find_draining()
+        self._note_change()
         self._owed = allocated & self._down
         self.whole = not self._down
         self.processors = len(offered)
         self.space.put(offered - allocated)
         self.free_count = len(self.free)
-        self._placeable.clear()
 
     def _pool(self, node: Node, resources: Mapping[str, int]) -> None:
         """Set the further resources of a node that joins."""

@@ -79,15 +79,15 @@ class Passes(Starter):
         So an idle machine does not wait for an event while jobs are queued.
         """
         state = self._state
+        queued = state.queue.jobs
+        state.limit_pass()
         while True:
-            queued = len(state.queue)
-            state.limit_pass()
             self.current.run()
             window = state.window
-            if window is None or len(state.queue) == queued:
+            if not window or not queued or any(job.id in queued for job in window):
                 return
-            head = state.head
-            if head is None or head in window:
+            state.limit_pass()
+            if state.window is not None and not state.window:
                 return
 
     def start(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.model.job import Job
 from scheduler.model.orders import Reason
+from scheduler.state.exclusions import expiry_of
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View
 
 #: Values of the facts of a reason.
 FactsSeen: TypeAlias = dict[str, int | float | str]
 
+#: Most nodes that a reason names.
+MOST_NODES: Final = 5
 EXCLUDED = "; {excluded} of these are not available until it would end ({exclusions})"
 
 
@@ -35,7 +38,8 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
 
     ``TooLarge``: the job requests more than the machine has. ``BadConstraints``: there are too few
     nodes as it requests them. ``NoPlace``: the selection would accept no processors for it even if
-    all were idle. ``Resources``: it is the head and waits for processors. ``NotExamined``: the
+    all were idle. ``ReqNodeNotAvail``: it waits for nodes that are down, drain or expire before it
+    would end. ``Resources``: it is the head and waits for processors. ``NotExamined``: the
     latest pass did not come to it, because the depth of passes is limited. ``Excluded``: enough is
     free, but an advance reservation or the expiry of a node keeps some of it from this job.
     ``BeginTime``: its own advance reservation has not begun. ``ReservationDeleted``: its advance
@@ -68,6 +72,8 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
     if not state.can_run(job):
         text = "no place for {needed} processors together, even if all {installed} are idle"
         return Reason("NoPlace", text, facts)
+    if not state.can_start(job):
+        return _reason_of_nodes(job, state, facts, unit)
     if policy:
         return _reason_of_policy(job, state, facts, unit, policy)
     head = state.head
@@ -85,6 +91,27 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
         facts["own"], facts["first"] = view.priority(job), view.priority(head)
         text += "; its priority is {own:.5g}, that of job {head} {first:.5g}"
     return Reason("Priority", text, facts)
+
+
+def _reason_of_nodes(job: Job, state: SchedulerState, facts: FactsSeen, unit: str) -> Reason:
+    """Reason of a job that waits for nodes which are down, drain or expire before it would end."""
+    wanted, end = job.spec.nodes, state.now + job.estimate_s
+    awaited: list[str] = []
+    for node in state.machine.nodes.values():
+        if node.removed or not (wanted is None or wanted.admits(node.features, node.count)):
+            continue
+        expiry = state.exclusions.get(expiry_of(node.name))
+        if not node.up:
+            awaited.append(f"{node.name} is down")
+        elif node.drains:
+            awaited.append(f"{node.name} drains")
+        elif expiry is not None and expiry.begin < end:
+            awaited.append(f"{node.name} expires before the job would end")
+    if len(awaited) > MOST_NODES:
+        awaited[MOST_NODES:] = [f"and {len(awaited) - MOST_NODES} other nodes"]
+    facts["awaited"] = ", ".join(awaited)
+    text = f"{{needed}}{unit} wanted, more than the nodes offer now: {{awaited}}"
+    return Reason("ReqNodeNotAvail", text, facts)
 
 
 def _reason_of_head(

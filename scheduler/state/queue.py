@@ -7,7 +7,7 @@ have to wait are inserted into the search trees of `Candidates`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
@@ -57,6 +57,8 @@ class Queue:
         self._arrived_in_order = True
         self.withdrawn: set[int] = set()
         self._new: dict[int, Job] = {}  # jobs that are not in the search trees
+        #: Jobs that `first_jobs` has not passed over, in order of arrival; None: all jobs.
+        self._examinable: dict[int, Job] | None = None
         self._smallest_new = MANY  # a lower bound of their numbers of processors
         aging = [some for some in (order, self._backfill_order) if some.ages]
         self.ages = bool(aging)
@@ -119,6 +121,8 @@ class Queue:
             self._rebuild_heap(at)
         self._last = position
         jobs[number] = self._new[number] = job
+        if self._examinable is not None:
+            self._examinable[number] = job
         if self.alike is not None:
             self.alike.add(job)
         if self._arrived_in_order:
@@ -156,6 +160,8 @@ class Queue:
         """
         jobs, line = self.jobs, self._line
         del jobs[job.id]
+        if self._examinable is not None:
+            self._examinable.pop(job.id, None)
         if self.alike is not None:
             self.alike.remove(job)
         gone, count = self._gone, len(line)
@@ -204,17 +210,32 @@ class Queue:
         fitting = (job for job in self.in_order() if job.processors <= installed)
         return next((job for job in fitting if can_run is None or can_run(job)), None)
 
-    def first_jobs(
-        self, count: int, installed: int, can_run: Callable[[Job], bool] | None = None
-    ) -> list[Job]:
-        """First `count` jobs, in queue order, of at most `installed` processors that `can_run`."""
+    def first_jobs(self, count: int, can_start: Callable[[Job], bool]) -> list[Job]:
+        """First `count` jobs, in queue order, that `can_start`.
+
+        The jobs before them that cannot are passed over, here and in later calls, until
+        `examine_all`: a pass that examines few jobs does not test them again.
+        """
         first: list[Job] = []
-        for job in self.jobs.values() if self._arrived_in_order else self:
+        cannot: list[Job] = []
+        examinable = self.jobs if self._examinable is None else self._examinable
+        in_order: Iterable[Job] = examinable.values()
+        if not self._arrived_in_order:
+            in_order = (job for job in self if job.id in examinable)
+        for job in in_order:
             if len(first) >= count:
                 break
-            if job.processors <= installed and (can_run is None or can_run(job)):
-                first.append(job)
+            (first if can_start(job) else cannot).append(job)
+        if cannot and self._examinable is None:
+            self._examinable = self.jobs.copy()
+        if self._examinable is not None:
+            for job in cannot:
+                del self._examinable[job.id]
         return first
+
+    def examine_all(self) -> None:
+        """Let `first_jobs` test all jobs again: what can start has changed."""
+        self._examinable = None
 
     def arrived(self, now: float) -> list[Job]:
         """Jobs that are not in the search trees, in backfill order."""

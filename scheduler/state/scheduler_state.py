@@ -64,7 +64,8 @@ class SchedulerState:
     compression_due : whether reservations may move to an earlier time: since the last pass
         processors were released, or their release is expected at another time.
     backfill_allowed : whether jobs may start before the head in this pass (`Backfill.moments`).
-    depth : number of queued jobs that a pass examines (`Backfill.max_jobs`); None: all.
+    depth : number of queued jobs that a pass examines (`Backfill.max_jobs`); None: all. Those that
+        `can_start` says no to do not count.
     window : jobs that the latest pass examined, in queue order; None: all that were queued.
     was_limited : whether this pass or the one before it has a window.
     examined : jobs that all passes so far have examined one by one.
@@ -114,6 +115,9 @@ class SchedulerState:
         self.exclusions = Exclusions()
         self.excluding = False
         self.placed: set[int] = set()
+        #: `_has_place_when_idle` of each kind of request, and the changes of the machine before it.
+        self._idle_places: dict[tuple[int, NodeRequest | None, str, int], bool] = {}
+        self._machine_changes = 0
         self.orders: list[Order] = []
 
     # Quantities.
@@ -157,6 +161,51 @@ class SchedulerState:
         if spec.nodes is not None and self.machine.obtainable(spec.nodes) < job.processors:
             return False
         return self.machine.can_place(self.selection, job.processors)
+
+    def can_start(self, job: Job) -> bool:
+        """Whether a job could start now if nothing else ran: `can_run`, on the nodes that offer.
+
+        A job that cannot start has no earliest start either, until a node or an exclusion changes.
+        """
+        machine = self.machine
+        if not self.can_run(job):
+            return False
+        if job.processors > machine.processors:
+            return False
+        if self.multi_resource and not job.demand <= machine.up_amounts:
+            return False
+        if machine.whole and not self.excluding:
+            return True
+        return machine.counted or self._has_place_when_idle(job)
+
+    def _has_place_when_idle(self, job: Job) -> bool:
+        """Whether what the nodes offer has a place for a job, without what it may never hold."""
+        machine, spec, end = self.machine, job.spec, self.now + job.estimate_s
+        self._note_machine()
+        never = [
+            processors
+            for processors, begin, until in self.exclusions.intervals(
+                spec.reservation, machine.numbers
+            )
+            if until == inf and begin < end
+        ]
+        key = (job.processors, spec.nodes, spec.reservation, len(never))
+        has_place = self._idle_places.get(key)
+        if has_place is None:
+            offered = machine.offered - ProcSet.union(never)
+            space = Space(offered, machine.space.network, machine.space.by_node)
+            has_place = self._idle_places[key] = self.has_place(job, space)
+        return has_place
+
+    def examine_all(self) -> None:
+        """Let limited passes test all jobs again: what the jobs could get has changed."""
+        self._machine_changes = self.machine.changes
+        self._idle_places.clear()
+        self.queue.examine_all()
+
+    def _note_machine(self) -> None:
+        if self._machine_changes != self.machine.changes:
+            self.examine_all()
 
     def _is_in_reservation(self, job: Job) -> bool:
         """Whether the reservation of a job has begun and suffices for it."""
@@ -331,6 +380,7 @@ class SchedulerState:
     def exclusions_changed(self) -> None:
         """Ask for a pass: an exclusion was added, has begun or has ended."""
         self.placed = {job.id for job in self.queue.jobs.values() if job.spec.is_placed}
+        self.examine_all()
         self.excluding = self.must_exclude()
         self.discard_reservations()
 
@@ -342,11 +392,12 @@ class SchedulerState:
         return bool(self.placed)
 
     def limit_pass(self) -> None:
-        """Choose the jobs that the next pass examines: the first ones of the queue."""
+        """Choose the jobs that the next pass examines: the first ones that could start."""
         depth, before = self.depth, self.window
         self.window = None
         if depth is not None and len(self.queue) > depth:
-            self.window = self.queue.first_jobs(depth, self.machine.installed, self._check)
+            self._note_machine()
+            self.window = self.queue.first_jobs(depth, self.can_start)
         self.was_limited = self.window is not None or before is not None
 
     def fitting_jobs(self) -> list[Job]:
@@ -539,6 +590,7 @@ class SchedulerState:
     def count_resources(self) -> None:
         """Count all resources that nodes and jobs have named so far, not processors alone."""
         self.multi_resource = True
+        self.examine_all()
         self.releases = ExpectedReleases(self.quantity(0))
         self.releases_changed()
         for job in self.queue.jobs.values():

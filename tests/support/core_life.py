@@ -539,6 +539,9 @@ class AnyLife(RuleBasedStateMachine):
             state = partition.state
             if state.window is not None and not state.pass_due:
                 assert len(state.window) <= (state.depth or 0)
+                if len(state.window) < (state.depth or 0):
+                    others = (job for job in partition.queue if job not in state.window)
+                    assert not any(map(state.can_start, others))
                 many = partition.scenario.backfill.reservations not in (0, 1)
                 assert not many or partition.reservations.keys() <= {job.id for job in state.window}
                 for job in partition.queue:

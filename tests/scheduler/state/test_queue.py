@@ -118,3 +118,25 @@ def slow_shadow(
         if free + back >= needed:
             return at, free + back - needed
     return inf, 0
+
+
+def test_a_job_that_cannot_start_is_tested_once_until_that_may_have_changed() -> None:
+    queue, tested = Queue(Fcfs()), list[int]()
+
+    def can_start(job: Job) -> bool:
+        tested.append(job.id)
+        return job.spec.processors == 1
+
+    for number, processors in enumerate([9, 9, 1, 9, 1, 1]):
+        queue.add(job_of(number, number, processors, 1), 0.0)
+    assert [job.id for job in queue.first_jobs(2, can_start)] == [2, 4]
+    assert tested == [0, 1, 2, 3, 4]
+    tested.clear()
+    queue.remove(queue.jobs[3])
+    queue.add(job_of(6, 6, 9, 1), 0.0)
+    assert [job.id for job in queue.first_jobs(4, can_start)] == [2, 4, 5]
+    assert tested == [2, 4, 5, 6]
+    tested.clear()
+    queue.examine_all()
+    assert [job.id for job in queue.first_jobs(1, can_start)] == [2]
+    assert tested == [0, 1, 2]

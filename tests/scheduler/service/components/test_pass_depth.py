@@ -65,9 +65,11 @@ def test_depth_of_a_service(
 def test_the_journal_holds_the_depth(tmp_path: Path) -> None:
     folder, passes = tmp_path / "service", PassConfig(longest_s=1e-9)
     desk = Desk(folder, scenario="conservative", passes=passes)
+    desk.hello()
+    desk.ask(b"a", m.Submit(submission=m.Submission(argv=["true"], processors=4, walltime_s=60.0)))
     for _ in range(LEAST + 5):
         desk.ask(b"a", m.Submit(submission=JOB))
-    desk.ask(b"a", m.Cancel(job=1))  # the next pass examines all jobs
+    desk.ask(b"a", m.Cancel(job=2))  # the next pass examines all jobs
     desk.turn()
     core = desk.components.core
     assert core.depth_limit == LEAST
