@@ -123,7 +123,10 @@ class Redirector:
     def _redirect(self, over: list[Counted]) -> None:
         """End one of the jobs whose counts exceed theta, if any of them is still running."""
         rule = self._rule
-        candidates = [entry for entry in over if entry[0].state is not S.COMPLETING]
+        could_run = self.group.state.could_run
+        candidates = [
+            entry for entry in over if entry[0].state is not S.COMPLETING and could_run(entry[0])
+        ]
         if not candidates or rule is None or self.counters is None:
             return
         job, count = rule.choose(candidates)

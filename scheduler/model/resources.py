@@ -140,6 +140,11 @@ class Pools:
         """Add what a node that is up has (sign -1: subtract it)."""
         self._count(self.there, resources, sign)
 
+    def has(self, resources: Mapping[str, int]) -> bool:
+        """Whether all nodes together, up or down, have these amounts."""
+        installed = dict(zip(self.names, self.installed, strict=True))
+        return all(amount <= installed.get(name, 0) for name, amount in resources.items())
+
     def take(self, resources: Mapping[str, int], sign: int = 1) -> None:
         """Let a job hold resources (sign -1: release them)."""
         self._count(self.held, resources, sign)

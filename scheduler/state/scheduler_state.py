@@ -148,6 +148,13 @@ class SchedulerState:
 
     # Queries of scheduling passes.
 
+    def could_run(self, job: Job) -> bool:
+        """Whether the machine has the further resources and the nodes for a job of another one."""
+        machine, wanted = self.machine, job.spec.nodes
+        if not machine.pools.has(job.spec.resources):
+            return False
+        return wanted is None or machine.obtainable(wanted) >= job.processors
+
     def can_run(self, job: Job) -> bool:
         """Whether the machine could run a job if every node was up and idle.
 

@@ -88,7 +88,7 @@ class EventLoop:
     Attributes
     ----------
     started, ended : time of each job in seconds, of `earlier` ones too; nan if it did not start or
-        end in this loop.
+        end in this loop. A redirected job has those of its second run.
     killed : numbers of the jobs that the site ended for good.
     redirected : (job, start, end) of each run that was ended to start again elsewhere.
     allocated : processors of each rigid job that started, by number; None if they are not kept.
@@ -193,7 +193,8 @@ class EventLoop:
             self._agenda.interrupt(JOB_ENDED(self._agenda.now, order.job, signal=SIGTERM))
         elif isinstance(order, Requeue):
             self.killed.discard(order.job)
-            now = self._agenda.now
-            self.redirected.append((order.job, self.started[order.job - 1], now))
+            number = order.job
+            self.redirected.append((number, self.started[number - 1], self._agenda.now))
+            self.started[number - 1] = self.ended[number - 1] = nan  # until it starts again
         elif isinstance(order, (Reserve, Refuse)):
             self.answers.append(order)

@@ -179,6 +179,7 @@ def _with_programs(schedule: Schedule, programs: Programs) -> Schedule:
         allocated = {
             number: next(held for at, held in kept if held and at >= started[number - 1])
             for number, kept in programs.places.items()
+            if not isnan(started[number - 1])  # redirected, and never started again
         }
     return msgspec.structs.replace(
         schedule,

@@ -142,6 +142,8 @@ class JobList:
         jobs, count = self.jobs, len(self.jobs)
         names = sorted({job.spec.user for job in jobs})
         users = {name: number for number, name in enumerate(names)}
+        resources = [job.spec.resources for job in jobs]
+        kinds = tuple(dict.fromkeys(kind for amounts in resources for kind in amounts))
         partitions = list(dict.fromkeys(job.spec.partition for job in jobs))
         if not any(partitions):
             partitions = []
@@ -155,6 +157,10 @@ class JobList:
             users=np.array([users[job.spec.user] for job in jobs], np.int64),
             priorities=np.array([job.spec.priority for job in jobs], float),
             cut=np.zeros(count, bool),
+            resources=np.array(
+                [[amounts.get(kind, 0) for kind in kinds] for amounts in resources], np.int64
+            ).reshape(count, len(kinds)),
+            names=kinds,
             partition=np.array(
                 [partitions.index(job.spec.partition) for job in jobs if partitions], np.int64
             ),

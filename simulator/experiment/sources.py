@@ -36,7 +36,7 @@ class Source(NamedTuple):
     ----------
     submissions : the jobs.
     requested : (n,) int64, processors that users requested.
-    resources : further ones, by the header of a trace.
+    resources : amounts of further ones, by the header of a trace or the machine.
     counted : count processors instead of numbering them.
     keeps_places : keep the processors of each job.
     kill : kill jobs at their walltimes; False if the rules have decided about their run times.
@@ -83,13 +83,19 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
             machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
         )
     rules, kills = _rules_of_run(settings, sharing)
+    if isinstance(loaded, Trace):
+        loaded = _with_resources_of(machine, loaded)
+        _check_resources(machine, loaded.capacities())
     if isinstance(loaded, Workload):
-        source = _single_jobs(settings, loaded, machine, sharing)
+        resources = _resources_of(loaded, machine)
+        source = _single_jobs(settings, loaded, machine, sharing, resources)
     elif settings.resizability is not None:
         jobs, report = cleaned(settings, loaded, machine.processors, rules)
         size, limits = machine.processors, machine.limits
         workload = of_trace(jobs, size, settings.resizability, kills=kills, limits=limits)
-        source = _single_jobs(settings, workload, machine, sharing)._replace(report=report)
+        resources = loaded.capacities()
+        source = _single_jobs(settings, workload, machine, sharing, resources)
+        source = source._replace(report=report)
     else:
         source = _columns(settings, loaded, machine, sharing, rules)._replace(kill=kills)
     planned = settings.reservations
@@ -106,21 +112,28 @@ def _columns(
     settings: Settings, trace: Trace, machine: Platform, sharing: Sharing | None, rules: Rules
 ) -> Source:
     """Rigid jobs of a trace, as columns."""
-    trace = _with_resources_of(machine, trace)
     jobs, report = cleaned(settings, trace, machine.processors, rules)
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine, settings.chosen.selection)
     if sharing is None and not machine.shared_per_node:
         shared = trace.shared_capacities()
         machine = msgspec.structs.replace(machine, shared_per_node=shared)
     amounts, counted = trace.capacities(), settings.counted
-    _check_resources(machine, amounts)
     return Source(jobs, machine, requested, sharing, amounts, counted, not counted, report=report)
 
 
 def _single_jobs(
-    settings: Settings, workload: Workload, machine: Platform, sharing: Sharing | None
+    settings: Settings,
+    workload: Workload,
+    machine: Platform,
+    sharing: Sharing | None,
+    resources: Mapping[str, int],
 ) -> Source:
-    """Jobs that may be resizable, each with a program."""
+    """Jobs that may be resizable, each with a program.
+
+    Parameters
+    ----------
+    resources : amounts of the further resources that the jobs request, by name.
+    """
     workload = _in_partitions(workload, machine)
     submissions = workload.submissions()
     return Source(
@@ -128,6 +141,7 @@ def _single_jobs(
         machine,
         submissions.columns().processors,
         sharing,
+        resources,
         keeps_places=settings.individual,
         kill=workload.kills or (sharing is not None and sharing.overtime == "kill"),
         cost=workload.cost,
@@ -198,6 +212,25 @@ def _check_resources(machine: Platform, resources: Mapping[str, int]) -> None:
             " resources_per_node of the machine file",
             field="partitions",
         )
+
+
+def _resources_of(workload: Workload, machine: Platform) -> dict[str, int]:
+    """How much the machine has of the further resources that jobs of a workload request.
+
+    Raises
+    ------
+    ReshapeError : it has none of one of them.
+    """
+    there = machine.resources
+    for number, job in enumerate(workload.jobs, 1):
+        for name in job.spec.resources:
+            if name not in there:
+                raise ReshapeError(
+                    f"job {number} requests {name}, of which the machine has none: name it in the"
+                    " resources_per_node of the machine"
+                )
+    wanted = {name for job in workload.jobs for name in job.spec.resources}
+    return {name: amount for name, amount in there.items() if name in wanted}
 
 
 def _in_partitions(workload: Workload, machine: Platform) -> Workload:

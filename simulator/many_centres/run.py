@@ -57,11 +57,12 @@ def run_centres(
     Raises
     ------
     ConfigError : Grid-Backfilling of resizable jobs.
-    ReshapeError : no job can run by the rules.
+    ReshapeError : no job can run by the rules, or one requests further resources.
     """
     largest = max(centre.processors for centre in centres)
     jobs, report = normalise(workload, largest, cleaning, labels=True)
     jobs = jobs if first is None else jobs.first(first)
+    jobs.need_no_resources("centres")
     names = origins_of(workload)
     origins = [names[line] for line in jobs.lines]
     return simulate_jobs(jobs, origins, centres, rules, report, resizability, tick)

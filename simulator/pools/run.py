@@ -108,7 +108,8 @@ def run_pool(
 
     Raises
     ------
-    ReshapeError : no job is short enough, or the scenario needs a redirection group.
+    ReshapeError : no job is short enough, one requests further resources, or the scenario needs a
+        redirection group.
     """
     if scenario.redirection is not None:
         raise ReshapeError("a pool has no redirection group: choose another --policy")
@@ -188,6 +189,7 @@ def _short_enough(
 ) -> tuple[TraceJobs | Workload, int]:
     """Leave out jobs that request more time than an allocation has, and count them."""
     columns = workload.submissions().columns() if isinstance(workload, Workload) else workload
+    columns.need_no_resources("a pool")
     fits = columns.estimate <= options.longest_s
     most = options.max_nodes * options.processors
     if (columns.processors > most).any():

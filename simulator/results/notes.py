@@ -33,10 +33,13 @@ def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:
     (indices,) = np.nonzero(~schedule.ran)
     if not len(indices):
         return
-    reasons = []
+    reasons, jobs = [], schedule.jobs
     for index in indices[:NAMED]:
-        number, requested = schedule.jobs.numbers[index], int(schedule.jobs.processors[index])
+        number, requested = jobs.numbers[index], int(jobs.processors[index])
         text = f"job {number} requests {counted(requested, 'processor')}"
+        if jobs.names:
+            amounts = zip(jobs.names, jobs.resources[index].tolist(), strict=True)
+            text += "".join(f" and {name}={amount}" for name, amount in amounts if amount)
         if requested > schedule.processors:
             text += f", the machine has {schedule.processors}"
         elif by_pass:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from reshape.errors import ReshapeError
 from scheduler.model.events import JobSpec
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -103,6 +104,25 @@ class TraceJobs(msgspec.Struct, frozen=True):
             if name not in others
         }
         return TraceJobs(**columns | others)
+
+    def need_no_resources(self, place: str) -> None:
+        """Check that no job requests further resources, for nodes that have none.
+
+        Parameters
+        ----------
+        place : what the nodes belong to, such as "a pool".
+
+        Raises
+        ------
+        ReshapeError : a job requests one.
+        """
+        for name, amounts in zip(self.names, self.resources.T, strict=True):
+            if amounts.any():
+                index = int(np.argmax(amounts > 0))
+                raise ReshapeError(
+                    f"job {self.numbers[index]} requests {name}={amounts[index]}, and the nodes of"
+                    f" {place} have only processors yet: simulate these jobs on one machine"
+                )
 
     def columns(self) -> TraceJobs:
         """These jobs: they are columns already."""

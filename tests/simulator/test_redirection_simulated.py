@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from command_line import invoke
@@ -17,6 +18,7 @@ from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec
 from scheduler.model.machine import Machine
+from scheduler.policies.api import CurrentPass
 from scheduler.policies.scenarios import scenario
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -53,6 +55,39 @@ def test_two_lives_of_a_resizable_job() -> None:
     result = two_lives(SimJob(0.0, spec, 140.0, 20, Amdahl(0.0)), "fcfs-pr")
     assert result.ended.tolist() == [20.0 + 20 * 7.0, 30.0, 40.0]
     assert result.redirected == [(1, 0.0, 20.0)]
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """A scheduling pass that starts nothing."""
+
+    def schedule(self, current: CurrentPass) -> None:
+        """Start no job."""
+
+
+def test_a_redirected_job_that_never_starts_again_has_no_end() -> None:
+    """Its first run, which was ended, is no result."""
+    of_group = {"redirection.scenario": f"{__name__}:Idle"}
+    chosen = scenario("easy", {"redirection.theta": 0, **of_group})
+    machine = Machine([("n1", 4)])
+    group = Machine([("n2", 4)], numbering=machine.numbering)
+    core = Core(chosen, machine, {"redirection": group})
+    jobs = [SimJob(at, JobSpec(4, 50.0), 50.0) for at in (0.0, 10.0)]
+    result = Engine(core, jobs, allocations=True).run()
+    assert result.redirected == [(1, 0.0, 10.0)]
+    assert np.isnan(result.started[0])
+    assert np.isnan(result.ended[0])
+
+
+def test_jobs_are_not_redirected_to_a_group_without_their_resources() -> None:
+    machine = Machine([("n1", 4)], resources={"gpu": 1})
+    for amounts, redirected in (({"gpu": 1}, 1), ({}, 0)):
+        group = Machine([("n2", 4)], numbering=machine.numbering, resources=amounts)
+        core = Core(scenario("easy", {"redirection.theta": 0}), machine, {"redirection": group})
+        jobs = [SimJob(at, JobSpec(4, 50.0, resources={"gpu": 1}), 50.0) for at in (0.0, 10.0)]
+        result = Engine(core, jobs).run()
+        assert len(result.redirected) == redirected
+        assert not np.isnan(result.ended).any()
+        machine = Machine([("n1", 4)], resources={"gpu": 1})
 
 
 @pytest.mark.parametrize("more", [(), ("--resizable", 0.5, "--select", "first-fit")])

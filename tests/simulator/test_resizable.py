@@ -11,18 +11,23 @@ import pytest
 from click.testing import CliRunner, Result
 from one_machine import run
 from paths import SMALL_TRACE
+from small_experiments import CENTRES
 
 from reshape.__main__ import main
 from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import parse
+from scheduler.model.events import JobSpec
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
+from simulator import Experiment, Jobs
+from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv, series
 from simulator.results.held import held_sizes, least_processors
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
 from simulator.workload_models.resizable_trace import Resizability, of_trace
+from simulator.workload_models.workload import Workload
 
 SMALL = SMALL_TRACE
 FILE = """\
@@ -329,3 +334,49 @@ def test_a_performance_model_of_resizable_jobs_of_a_trace() -> None:
     assert (
         simulate(SMALL, *options, "--set", "jobs.resizable.performance=downey:B=4").exit_code != 0
     )
+
+
+def test_resizable_jobs_hold_further_resources_from_start_to_end(tmp_path: Path) -> None:
+    """Two of three jobs at a time have one of two gpus each, whatever their sizes are."""
+    lines = "".join(
+        f"{job} {job} -1 100 2 -1 -1 2 200 -1 1 1 1 -1 -1 -1 -1 -1 1\n" for job in (1, 2, 3)
+    )
+    (tmp_path / "gpu.swf").write_text(f"; MaxProcs: 16\n; Resources: gpu=2\n{lines}")
+    experiment = Experiment(
+        Jobs.read(tmp_path / "gpu.swf").with_resizable(1.0, "amdahl:serial=0", expand_most=2),
+        scenario="fcfs-pr",
+    )
+    result = experiment.run()
+    assert result.notes == []
+    assert (result.metrics["jobs"], result.metrics["unstarted"]) == (3, 0)
+    assert result.metrics["expansions"] > 0
+    started, ended = result.schedule.started, result.schedule.ended
+    assert started[2] == ended[:2].min() > ended[:2].min() - started[0] > 0
+    node = {"nodes": 2, "processors_per_node": 8, "resources_per_node": {"gpu": 2}}
+    assert experiment.replace(machine=node).run().schedule.started.tolist() == [1, 2, 3]
+
+
+def test_single_jobs_with_resources_that_the_machine_lacks_are_refused() -> None:
+    jobs = [SimJob(0.0, JobSpec(1, 10.0, resources={"gpu": 2}), 5.0)]
+    workload = Workload(4, jobs)
+    lacks = "job 1 requests gpu, of which the machine has none: name it in the resources_per_node"
+    with pytest.raises(ReshapeError, match=lacks):
+        Experiment(workload).run()
+    machine: dict[str, object] = {"nodes": 4, "resources_per_node": {"gpu": 1, "licences": 1}}
+    assert Experiment(workload, machine=machine).run().metrics["jobs"] == 1
+    parted = {**machine, "partitions": {"small": {"nodes": 1}, "rest": None}}
+    (note,) = Experiment(workload, machine=parted).run().notes
+    assert "job 1 requests 1 processor and gpu=2, which never became available to it" in note
+
+
+@pytest.mark.parametrize(
+    "place", [{"pool": "nodes=0-4,processors=4,time_limit=1000"}, {"machine": CENTRES}]
+)
+def test_pools_and_centres_refuse_jobs_with_further_resources(
+    place: dict[str, object], tmp_path: Path
+) -> None:
+    text = "; MaxProcs: 8\n; Resources: gpu=2\n7 0 -1 9 2 -1 -1 2 20 -1 1 1 1 -1 -1 -1 -1 -1 1\n"
+    (tmp_path / "gpu.swf").write_text(text)
+    for jobs in (Jobs.read(tmp_path / "gpu.swf"), Jobs.read(tmp_path / "gpu.swf").with_resizable()):
+        with pytest.raises(ReshapeError, match=r"job 7 requests gpu=1, and the nodes of .* yet"):
+            Experiment(jobs, **place).run()
