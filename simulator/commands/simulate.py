@@ -88,8 +88,10 @@ def simulate(trace: Path, **options: Any) -> None:
     if len(results) == 1:
         result = results[0] | usage.so_far(jobs)
         click.echo(json_text(result) if options["as_json"] else _as_text(result, run))
+        report = run.schedule.report
         for note in run.notes:
-            click.echo(f"reshape: {note}", err=True)
+            if report is None or note != report.sentence:  # which is in the result
+                click.echo(f"reshape: {note}", err=True)
         return
     if options["as_json"]:
         whole = {**run.head, "pools": results, **usage.so_far(jobs)}

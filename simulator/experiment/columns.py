@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from math import inf, nan
 from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, nearest
-from simulator.traces.plain_lines import Column, whole
+from simulator.traces.plain_lines import LARGEST, Column, whole
 from simulator.traces.swf import Oddities, Trace
 
 #: Name of a column -> column of a trace, and the least value.
@@ -31,6 +33,7 @@ NAMES: dict[str, tuple[str, float]] = {
     "think_s": ("think", -1.0),
 }
 REQUIRED = ("submit_s", "processors", "run_s")
+FIX = "correct the value or leave the row out"
 _WHOLE = frozenset(NAMES) - {"submit_s", "run_s", "walltime_s", "think_s"}
 
 
@@ -75,13 +78,15 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
     Parameters
     ----------
     columns : name -> n values. `submit_s`, `run_s` and `walltime_s` are in seconds; `walltime_s`
-        is the run time if it is left out. `user`, `group` and `executable` may be texts.
-        `preceding_job` and `think_s` are for feedback.
+        is the run time if it is left out. Durations (timedeltas) become seconds, and dates and
+        times in `submit_s` seconds since 1970, in UTC unless they have a time zone. `user`, `group`
+        and `executable` may be texts. `preceding_job` and `think_s` are for feedback.
 
     Raises
     ------
-    ConfigError : a column is missing or unknown, has another length, or holds a value that is no
-        number or too small; the message names the column and the row, counted from 0.
+    ConfigError : a column is missing or unknown, has another length, or holds a value that is
+        masked, no number, too small or beyond `LARGEST`; the message names the column and the row,
+        counted from 0.
     """
     for name in columns:
         if name not in NAMES:
@@ -108,7 +113,8 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
 def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
     """Values as numbers, texts by their order among the different ones."""
     try:
-        given = np.asarray(values if isinstance(values, np.ndarray) else list(values))
+        listed = values if isinstance(values, np.ndarray) else list(values)
+        given = np.asarray(listed)
     except TypeError:
         raise ConfigError(
             f"must be an array or a list, one value for each job, got {values!r}", field=name
@@ -117,27 +123,78 @@ def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
         raise ConfigError("must have one dimension, got lists in a list", field=name) from None
     if given.ndim != 1:
         raise ConfigError(f"must have one dimension, got {given.ndim}", field=name)
+    masked = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    if masked is not None and masked.any():
+        raise ConfigError(f"row {int(np.argmax(masked))}: is masked; {FIX}", field=name)
     if given.dtype.kind in "OUS" and name in ("user", "group", "executable"):
+        _refuse_unknown(name, listed)
         return np.unique(given.astype(str), return_inverse=True)[1].astype(np.float64)
-    if given.dtype.kind not in "biuf":
-        for row, value in enumerate(given):
-            if not isinstance(value, Real) or given.dtype.kind == "m":
-                what = "a number of seconds" if name.endswith("_s") else "a number"
-                value = value.item() if isinstance(value, np.str_) else value
-                raise ConfigError(f"row {row}: must be {what}, got {value!r}", field=name)
-    numbers = given.astype(np.float64)
-    for row, fault in _faults(name, numbers):
-        fix = "correct the value or leave the row out"
-        raise ConfigError(f"row {row}: {fault}, got {numbers[row]:g}; {fix}", field=name)
+    numbers = given.astype(np.float64) if given.dtype.kind in "iuf" else _seconds(name, given)
+    _check_range(name, numbers)
     return numbers
 
 
-def _faults(name: str, numbers: NDArray[np.float64]) -> Iterator[tuple[int, str]]:
-    """First row with a value that a job cannot have, and what it must be."""
+def _refuse_unknown(name: str, values: Iterable[Any]) -> None:
+    """Refuse what is neither a text nor a number among texts, such as None or nan."""
+    for row, value in enumerate(values):
+        if not isinstance(value, str | bytes) and not (isinstance(value, Real) and value == value):
+            fix = "give '' or 'unknown' where it is not known"
+            raise ConfigError(f"row {row}: must be a text, got {value!r}; {fix}", field=name)
+
+
+def _seconds(name: str, given: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers, durations in seconds, or times in seconds since 1970."""
+    if given.dtype.kind == "m" and name.endswith("_s"):
+        return np.asarray(given / np.timedelta64(1, "s"), np.float64)
+    if given.dtype.kind == "M" and name == "submit_s":
+        since_1970 = given - np.datetime64(0, "s")
+        return np.asarray(since_1970 / np.timedelta64(1, "s"), np.float64)
+    numbers = np.empty(len(given))
+    for row, value in enumerate(given):
+        kind = _kind(name, value)
+        if kind is None:
+            what = "a number of seconds" if name.endswith("_s") else "a number"
+            value = value.item() if isinstance(value, np.generic) else value
+            raise ConfigError(f"row {row}: must be {what}, got {value!r}", field=name)
+        if kind is not _kind(name, given[0]):
+            raise ConfigError(f"row {row}: must be of the kind of row 0, got {value!r}", field=name)
+        if kind is timedelta:
+            value = value.total_seconds()
+        numbers[row] = _since_1970(value) if kind is datetime else float(value)
+    return numbers
+
+
+def _kind(name: str, value: object) -> type | None:
+    """Kind of a value that a column may have; None: it may not."""
+    if isinstance(value, datetime):
+        return datetime if name == "submit_s" else None
+    if isinstance(value, timedelta):
+        return timedelta if name.endswith("_s") else None
+    return (
+        Real if isinstance(value, Real) and not isinstance(value, bool | np.timedelta64) else None
+    )
+
+
+def _since_1970(at: datetime) -> float:
+    """Seconds since 1970, nan of the NaT of pandas; a time without a zone is in UTC."""
+    if at != at:
+        return nan
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _check_range(name: str, numbers: NDArray[np.float64]) -> None:
+    """Refuse the first value that a job cannot have."""
     least = NAMES[name][1]
-    wrong = ~(numbers >= least) | ~np.isfinite(numbers)
+    wrong = ~(numbers >= least) | ~(numbers <= LARGEST)
     if name in _WHOLE:
         wrong |= numbers != np.floor(numbers)
-    if wrong.any():
-        kind = "whole number" if name in _WHOLE else "finite number"
-        yield int(np.argmax(wrong)), f"must be a {kind} >= {least:g}"
+    if not wrong.any():
+        return
+    row, kind = int(np.argmax(wrong)), "whole" if name in _WHOLE else "finite"
+    value, most, fix = numbers[row], "", FIX
+    if LARGEST < value < inf:
+        most = f" and <= {LARGEST:g}"
+        if name.endswith("_s"):
+            fix = "if these are not seconds, convert them, or give the dates and times themselves"
+    fault = f"must be a {kind} number >= {least:g}{most}, got {value:g}"
+    raise ConfigError(f"row {row}: {fault}; {fix}", field=name)

@@ -216,7 +216,8 @@ def _jobs(given: Any, folder: Path | None = None) -> Jobs:
         return Jobs(given)
     own = given.get("rules", {})
     if "columns" in given and isinstance(own, Mapping):
-        given = {**given, "rules": {"larger": OF_COLUMNS.larger, **own}}
+        usual = {"larger": OF_COLUMNS.larger, "without_run": OF_COLUMNS.without_run}
+        given = {**given, "rules": {**usual, **own}}
     fields = converted(given, JobFields, "jobs")
     if folder is not None:
         for name in SOURCES:

@@ -26,8 +26,8 @@ from simulator.workload_models.resizable_trace import Resizability
 from simulator.workload_models.workload import Workload
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-#: Rules of cleaning of columns, which a program makes for a certain machine.
-OF_COLUMNS = Rules(larger="error")
+#: Rules of cleaning of columns, which a program makes for a certain machine: no row is left out.
+OF_COLUMNS = Rules(larger="error", without_run="keep")
 
 
 class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -91,7 +91,8 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         (.swf, .swf.gz), or columns in a file (.parquet); a workload file (.yaml); the name of a
         model, with its `options`; columns by name.
     lenient : leave out malformed lines of the trace, and report their number.
-    rules : of cleaning. Jobs of columns that are larger than the machine are an error by default.
+    rules : of cleaning. Jobs of columns that are larger than the machine are an error by default,
+        and those without a run time are kept.
     first : number of jobs that run, the first ones by submission; None: all.
     resizable : how a share of the jobs is made resizable; None: it is not.
     """

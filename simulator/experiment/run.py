@@ -178,9 +178,10 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about what the numbers do not show: settings without effect, jobs left out."""
-        if self.scenario is None:
-            return []
+        """Sentences about what the numbers do not show.
+
+        Jobs that cleaning changed or left out, settings without effect, jobs that could not start.
+        """
         return [*notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
 
     @property

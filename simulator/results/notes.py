@@ -14,19 +14,23 @@ from simulator.results.schedule import Schedule
 NAMED = 5
 
 
-def notes(schedule: Schedule, chosen: Scenario, *, is_rigid: bool) -> Iterator[str]:
-    """Say which settings had no effect, and which jobs the means leave out.
+def notes(schedule: Schedule, chosen: Scenario | None, *, is_rigid: bool) -> Iterator[str]:
+    """Say what cleaning changed, which settings had no effect, and which jobs the means leave out.
 
     Parameters
     ----------
+    chosen : scenario of the machine; None: there are several centres.
     is_rigid : whether the workload has no resizable job.
     """
-    if chosen.resizing is not None and is_rigid:
+    if schedule.report is not None and not schedule.report.is_regular:
+        yield schedule.report.sentence
+    if chosen is not None and chosen.resizing is not None and is_rigid:
         yield (
             f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE for a"
             " trace, max_processors for jobs of a workload file"
         )
-    yield from _unstarted(schedule, by_pass=chosen.scheduling is not None)
+    by_pass = chosen is not None and chosen.scheduling is not None
+    yield from _unstarted(schedule, by_pass=by_pass)
 
 
 def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:

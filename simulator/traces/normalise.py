@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.text.formats import counted, grouped
 from simulator.traces.partitions import TracePartitions
+from simulator.traces.plain_lines import LARGEST
 from simulator.traces.swf import RESOURCE, SHARED, Trace
 from simulator.traces.trace_jobs import Bools, Floats, Ints, TraceJobs
 
@@ -92,6 +93,11 @@ class CleaningReport(msgspec.Struct, frozen=True):
     skipped_lines: int
 
     @property
+    def is_regular(self) -> bool:
+        """Whether no job has any irregularity."""
+        return not any(getattr(self, name) for name in _WORDS)
+
+    @property
     def sentence(self) -> str:
         """Number of jobs and their irregularities, in one sentence."""
         irregular = [
@@ -114,7 +120,7 @@ _WORDS = {
     "duplicates": "with a number seen before",
     "unsorted": "out of order",
     "short_lines": "lines of fewer than 18 fields",
-    "fractions": "fractions where whole numbers belong",
+    "fractions": "fractions where whole numbers belong (processors are rounded down)",
     "comments_inside": "comments between the jobs",
     "blank_lines": "blank lines",
     "skipped_lines": "malformed lines skipped",
@@ -142,7 +148,8 @@ def normalise(
     ReshapeError : a rule says "error" and there is such a job, or no job is left.
     """
     rules, column = rules or Rules(), {name: _column(trace, name) for name in NEEDED}
-    sizes, run = _sizes(column, rules), np.maximum(column["run"], 0.0)
+    given, run = _sizes(column, rules), np.maximum(column["run"], 0.0)
+    sizes = np.floor(given)
     requested, most, too_long = _limited(column["requested_time"], processors, partitions)
     names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
     shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
@@ -180,7 +187,9 @@ def normalise(
         partition=np.zeros(0, np.int64) if partitions is None else partitions.index[lines],
         partitions=() if partitions is None else partitions.names,
     )
-    return jobs, _report(trace, irregular, len(lines))
+    report = _report(trace, irregular, len(lines))
+    cut = int((sizes < given).sum())  # a trace of a program has counted none
+    return jobs, msgspec.structs.replace(report, fractions=max(report.fractions, cut))
 
 
 def _some(lines: Ints, trace: Trace, processors: int) -> Ints:
@@ -287,15 +296,29 @@ def _sizes_of_largest(trace: Trace) -> float:
 def _column(trace: Trace, name: str) -> Floats:
     """Column as float64; -1 everywhere if it was not read."""
     if name in trace.columns:
-        return trace.columns[name].astype(np.float64)
+        column = trace.columns[name].astype(np.float64)
+        _check_finite(trace, name, column)
+        return column
     return np.full(len(trace), -1.0)
 
 
+def _check_finite(trace: Trace, name: str, column: Floats) -> None:
+    """Check the bounds that a file has; a program may have changed the columns."""
+    wrong = ~(np.abs(column) <= LARGEST)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ReshapeError(
+            f"{trace.path}: column {name}: row {row}: must be a number up to {LARGEST:g}, got"
+            f" {column[row]:g}"
+        )
+
+
 def _sizes(column: dict[str, Floats], rules: Rules) -> Floats:
+    """Processors of each job, which need not be whole."""
     first, second = column["requested_processors"], column["processors"]
     if rules.processors == "allocated":
         first, second = second, first
-    return np.floor(np.where(first > 0, first, second))
+    return np.where(first > 0, first, second)
 
 
 def _repeated(numbers: NDArray[np.int64] | Floats) -> Bools:

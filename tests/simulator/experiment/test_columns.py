@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from small_experiments import COLUMNS, trace_text
+from small_experiments import CENTRES, COLUMNS, trace_text
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from simulator import Experiment, Jobs, simulate
 from simulator.traces import swf
+
+HOUR = timedelta(hours=1)
 
 
 class Frame:
@@ -57,8 +60,18 @@ class Frame:
         ("run_s", np.ones((12, 2)), "run_s: must have one dimension, got 2"),
         ("run_s", [[1]] + [1] * 11, "run_s: must have one dimension"),
         ("run_s", 5, "run_s: must be an array or a list, one value for each job, got 5"),
-        ("submit_s", np.zeros(12, "datetime64[s]"), "submit_s: row 0: must be a number of"),
-        ("submit_s", np.zeros(12, "timedelta64[s]"), "submit_s: row 0: must be a number of"),
+        ("run_s", np.zeros(12, "datetime64[s]"), "run_s: row 0: must be a number of seconds"),
+        ("processors", np.ones(12, "timedelta64[s]"), "processors: row 0: must be a number, got"),
+        ("processors", [True] * 12, "processors: row 0: must be a number, got True"),
+        ("processors", [1, True] * 6 + [None], "processors: row 1: must be a number, got True"),
+        ("submit_s", np.array([0, "NaT"] * 6, "datetime64[s]"), "submit_s: row 1: must be a fin"),
+        ("submit_s", [datetime(2026, 1, 1), 5] * 6, "submit_s: row 1: must be of the kind of"),
+        ("submit_s", [datetime(2026, 1, 1), HOUR] * 6, "submit_s: row 1: must be of the kind of"),
+        ("run_s", [1, 1e300] * 6, "run_s: row 1: must be a finite number >= 0 and <= 1e+15, got"),
+        ("submit_s", [1767225600 * 10**9] * 12, "not seconds, convert them, or give the dates"),
+        ("run_s", np.ma.masked_equal([1, 2] * 6, 2), "run_s: row 1: is masked"),
+        ("user", ["ann", None] * 6, "user: row 1: must be a text, got None; give ''"),
+        ("user", ["ann", np.nan] * 6, "user: row 1: must be a text, got nan; give ''"),
     ],
 )  # fmt: skip
 def test_a_wrong_column_gives_one_error(column: str, values: Any, says: str) -> None:
@@ -111,6 +124,80 @@ def test_data_frames(library: str) -> None:
         assert simulate(jobs).jobs["end_s"].tolist() == ends
     with pytest.raises(ConfigError, match="walltimes: unknown column; did you mean walltime_s"):
         Jobs(frame, walltimes=frame["walltime_s"])
+
+
+NEW_YEAR = datetime(2026, 1, 1)
+TIMES: dict[str, tuple[Any, Any]] = {
+    "numpy": (
+        np.datetime64(NEW_YEAR, "ns") + np.arange(3) * np.timedelta64(60, "s"),
+        np.array([90, 60, 1.5]) * 10**9 * np.timedelta64(1, "ns"),
+    ),
+    "python": (
+        [NEW_YEAR + minute * HOUR / 60 for minute in range(3)],
+        [timedelta(seconds=seconds) for seconds in (90, 60, 1.5)],
+    ),
+    "zone": (
+        [NEW_YEAR.replace(tzinfo=UTC) + minute * HOUR / 60 for minute in range(3)],
+        [90.0, 60.0, 1.5],
+    ),
+}
+
+
+def check_times(submit: Any, run: Any) -> None:
+    first = NEW_YEAR.replace(tzinfo=UTC).timestamp()
+    jobs = simulate(Jobs(submit_s=submit, processors=[2, 2, 2], run_s=run), processors=2).jobs
+    assert jobs["submit_s"].tolist() == [first, first + 60, first + 120]
+    assert jobs["run_s"].tolist() == [90, 60, 1.5]
+    assert jobs["wait_s"].tolist() == [0, 30, 30]
+
+
+@pytest.mark.parametrize("kind", sorted(TIMES))
+def test_times_and_durations_become_seconds(kind: str) -> None:
+    check_times(*TIMES[kind])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_times_and_durations_of_data_frames(library: str) -> None:
+    module = pytest.importorskip(library)
+    for kind in ("python", "zone"):
+        submit, run = TIMES[kind]
+        check_times(module.Series(submit), module.Series(run))
+    if library == "pandas":
+        check_times(module.to_datetime(TIMES["python"][0]), module.to_timedelta(TIMES["python"][1]))
+        with pytest.raises(ConfigError, match="submit_s: row 1: must be a finite number"):
+            Jobs(submit_s=module.Series([NEW_YEAR, None]), processors=[1, 1], run_s=[1, 1])
+
+
+def test_every_row_is_a_row_of_the_results_or_noted(tmp_path: Path) -> None:
+    columns = {"submit_s": [0, 1, 2], "processors": [1, 1, 1], "run_s": [5, 0, 5]}
+    for more in ({}, {"walltime_s": [5, 0, 6]}):
+        result = simulate(Jobs(columns | more))
+        assert result.jobs["job"].tolist() == ["1", "2", "3"]
+        assert result.jobs["run_s"].tolist() == [5, 0, 5]
+        assert "without run time" in result.notes[0]
+    Experiment(Jobs(columns)).save(tmp_path / "own.yaml")
+    assert Experiment.from_file(tmp_path / "own.yaml").run().metrics["jobs"] == 3
+    dropped = simulate(Jobs(columns).with_rules(without_run="drop"))
+    assert dropped.notes == ["3 jobs: 1 without requested time, 1 without run time; 2 kept"]
+    assert simulate(Jobs(COLUMNS)).notes == []
+
+
+def test_what_cleaning_changes_in_a_trace_is_noted(tmp_path: Path) -> None:
+    text = trace_text({**COLUMNS, "processors": [1.5, *COLUMNS["processors"][1:]]})
+    (tmp_path / "odd.swf").write_text(text.replace("\n2 0 ", "\n2 -7 "))
+    says = (
+        "12 jobs: 1 without submit time, 1 out of order, 2 fractions where whole numbers belong"
+        " (processors are rounded down); 11 kept"
+    )
+    machines: tuple[dict[str, Any], ...] = ({}, {"machine": CENTRES})
+    for machine in machines:
+        assert simulate(tmp_path / "odd.swf", **machine).notes == [says]
+    trace = swf.read(tmp_path / "odd.swf")
+    trace.oddities.fractions = 0
+    assert "1 fraction" in simulate(Jobs(trace)).notes[0], "those of processors"
+    trace.columns["run"] = np.full(12, np.nan)
+    with pytest.raises(ReshapeError, match="column run: row 0: must be a number up to"):
+        simulate(Jobs(trace))
 
 
 def test_the_estimate_is_the_run_time_without_walltimes() -> None:
