@@ -64,6 +64,8 @@ class Registrations:
         name : 1 to 64 letters, digits, '_' and '-'; unique in the program.
         shape : global extents.
         block : extents of a block.
+        dtype : any type of NumPy with elements of fixed size, structured ones included. An element
+            cannot be an array (a sub-array type), only its fields can.
         order : memory order of the local part, "C" or "F".
 
         Returns
@@ -145,7 +147,15 @@ class Registrations:
         ------
         ReshapeError : as in `block_cyclic`.
         """
-        initial = np.asarray(value)
+        if isinstance(value, np.ma.MaskedArray):
+            raise ReshapeError(
+                f"array {name!r} has a mask, which registered arrays do not keep: register its "
+                "data and its mask as two arrays"
+            )
+        try:
+            initial = np.asarray(value)
+        except ValueError as error:
+            raise ReshapeError(f"array {name!r}: the value is no array: {error}") from None
         declaration = declare(name, "replicated", initial.shape, (), initial.dtype, "C")
         array = self._array(declaration)
         if self._is_fresh_start:

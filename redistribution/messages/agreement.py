@@ -87,4 +87,4 @@ class Agreement:
 @lru_cache(maxsize=64)
 def _fingerprint(dtype: np.dtype[Any], order: Order, max_extra_bytes: int) -> int:
     """A number in [0, 2**32) that differs for different dtypes, orders and limits."""
-    return zlib.crc32(f"{dtype.descr} {order} {max_extra_bytes}".encode())
+    return zlib.crc32(f"{dtype} {order} {max_extra_bytes}".encode())

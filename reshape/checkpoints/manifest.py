@@ -108,7 +108,7 @@ def pieces_of(
         if process >= layout.nprocs:
             continue
         shape = layout.local_shape(process)
-        count = math.prod(shape) * np.dtype(declaration.dtype).itemsize
+        count = math.prod(shape) * declaration.element_type.itemsize
         offset = -(-end // _ALIGNMENT) * _ALIGNMENT if count else end
         pieces[declaration.name] = Piece(declaration.name, shape, offset, count)
         end = offset + count

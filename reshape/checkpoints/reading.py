@@ -208,7 +208,7 @@ class SavedCheckpoint:
         """
         shape = layout.local_shape(memory.rank)
         segment = segments.create(
-            memory, declaration.name, shape, declaration.dtype, declaration.order
+            memory, declaration.name, shape, declaration.element_type, declaration.order
         )
         source = saved_layout(declaration, self.manifest.size, self.manifest.cuts)
         plan = Plan(source, layout)
@@ -224,7 +224,7 @@ class SavedCheckpoint:
         pieces, _ = self.manifest.pieces(process)
         piece = pieces[declaration.name]
         if piece.size == 0:
-            return np.zeros(piece.shape, declaration.dtype, declaration.order)
+            return np.zeros(piece.shape, declaration.element_type, declaration.order)
         if process not in self._mappings:
             with open_folder(self.folder) as directory:
                 file = open_file(directory, data_file(process), os.O_RDONLY)
@@ -234,7 +234,7 @@ class SavedCheckpoint:
                 os.close(file)
         return np.ndarray(
             piece.shape,
-            declaration.dtype,
+            declaration.element_type,
             self._mappings[process],
             offset=piece.offset,
             order=declaration.order,

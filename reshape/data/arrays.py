@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated, balanced_grid
+from reshape.data.element_types import element_text, element_type
 from reshape.data.mapped_files import Order
 from reshape.data.segments import RankMemory, Segment
 from reshape.data.whole import gather, save
@@ -82,6 +83,7 @@ class Declaration(NamedTuple):
     detail : "block_cyclic": extents of a block; "blocks": widths of the halo, then whether each
         axis is periodic; "rows": the axis that is cut; "csr": whether it is
         balanced by entries; otherwise empty.
+    dtype : text of the element type; see `reshape.data.element_types`.
     by : name of the ragged array whose cuts determine the layout; empty if there is none.
     """
 
@@ -92,6 +94,11 @@ class Declaration(NamedTuple):
     dtype: str
     order: Order
     by: str = ""
+
+    @property
+    def element_type(self) -> np.dtype[Any]:
+        """Element type."""
+        return element_type(self.dtype)
 
     def layout(self, size: int, cuts: AllCuts = _NO_CUTS) -> Layout:
         """Return the layout on `size` processes, given the cuts of the ragged arrays."""
@@ -137,17 +144,12 @@ def declare(
 
     Raises
     ------
-    ReshapeError : the name cannot be part of a file name, the elements are Python objects, the
-        order is unknown, or there is no layout of this shape and block.
+    ReshapeError : the name cannot be part of a file name, the element type is refused, the order
+        is unknown, or there is no layout of this shape and block.
     """
     if not _NAME.fullmatch(name):
         raise ReshapeError(
             f"array name {name!r}: use 1 to 64 letters, digits, '_' and '-', as it names a file"
-        )
-    if np.dtype(dtype).hasobject:
-        raise ReshapeError(
-            f"array {name!r} has dtype {np.dtype(dtype)}: Python objects cannot be moved between "
-            "processes as raw memory; use app.items, or app.state for small ones"
         )
     if order not in ("C", "F"):
         raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
@@ -160,7 +162,7 @@ def declare(
         raise ReshapeError(
             f"array {name!r}: {given} must be whole numbers in tuples, such as (600,)"
         ) from None
-    checked = Declaration(name, kind, axes, along, np.dtype(dtype).str, order, by)
+    checked = Declaration(name, kind, axes, along, element_text(name, dtype), order, by)
     try:
         checked._replace(by="").layout(1)
     except ValueError as error:
@@ -223,7 +225,7 @@ class Array:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
-        return np.dtype(self.declaration.dtype)
+        return self.declaration.element_type
 
     @property
     def layout(self) -> Layout:

@@ -125,7 +125,7 @@ class JobContext:
         declarations = [array.declaration for array in self.arrays.values()]
         self.spares.expect(
             [
-                bytes_of(declaration.layout(size).local_shape(rank), declaration.dtype)
+                bytes_of(declaration.layout(size).local_shape(rank), declaration.element_type)
                 for declaration in declarations
                 if not declaration.by
             ],

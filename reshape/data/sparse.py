@@ -30,7 +30,7 @@ class Csr(Ragged):
     def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
         columns = declaration.shape[1]
         index_type = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
-        entries = {"indices": index_type, "data": declaration.dtype}
+        entries = {"indices": index_type, "data": declaration.element_type}
         super().__init__(declaration, job, entries, absent)
         self._built: csr_array | None = None
 
@@ -153,10 +153,10 @@ def _checked(comm: MPI.Intracomm, matrix: Csr, block: Any) -> tuple[csr_array, C
     from scipy.sparse import csr_array
 
     rows, columns = matrix.shape
-    own, why = csr_array((0, columns), dtype=matrix.declaration.dtype), ""
+    own, why = csr_array((0, columns), dtype=matrix.declaration.element_type), ""
     try:
         if block is not None:
-            own = csr_array(block, dtype=matrix.declaration.dtype)
+            own = csr_array(block, dtype=matrix.declaration.element_type)
         if own.shape[1] != columns:
             why = f"the block of rank {comm.rank} has {own.shape[1]} columns, expected {columns}"
     except (TypeError, ValueError) as error:
@@ -178,10 +178,18 @@ def declare_csr(name: str, shape: Sequence[int], dtype: DTypeLike, balance: str)
 
     Raises
     ------
-    ReshapeError : an error of `declare`, not two extents, or an unknown balance.
+    ReshapeError : an error of `declare`, not two extents, an unknown balance, or an element type
+        that SciPy does not support.
     """
     if len(shape) != 2:
         raise ReshapeError(f"csr {name!r}: shape must be (rows, columns), got {tuple(shape)}")
     if balance not in ("rows", "entries"):
         raise ReshapeError(f"csr {name!r}: balance must be 'rows' or 'entries', got {balance!r}")
-    return declare(name, "csr", shape, (int(balance == "entries"),), dtype, "C")
+    declaration = declare(name, "csr", shape, (int(balance == "entries"),), dtype, "C")
+    element = declaration.element_type
+    if element.kind not in "biufc" or element == np.float16 or not element.isnative:
+        raise ReshapeError(
+            f"csr {name!r} has dtype {element}, which SciPy's matrices cannot have: use numbers of "
+            "the byte order of this machine, no float16"
+        )
+    return declaration

@@ -143,6 +143,8 @@ class Halo:
     def exchange(self, local: NDArray[Any], outside: Any) -> NDArray[Any]:
         """Collective over the communicator. Fill the array from all local parts, and return it."""
         self.own[...] = local
+        if outside is None:
+            outside = np.zeros((), local.dtype)
         for region in self.outside:
             region[...] = outside
         for axis in self.axes:
@@ -209,12 +211,13 @@ class BlockArray(Array):
             raise ReshapeError(f"{self.declaration} has no axis {axis}")
         return layout.neighbours(rank, axis, self.periodic[axis])
 
-    def exchange(self, outside: Any = 0) -> NDArray[Any]:
+    def exchange(self, outside: Any = None) -> NDArray[Any]:
         """Collective over app.comm. Return the local part with its halo, filled by all ranks.
 
         Parameters
         ----------
-        outside : value of the points of the halo beyond the edges of axes that are not periodic.
+        outside : value of the points of the halo beyond the edges of axes that are not periodic;
+            None: zeros, in each field of a structured element.
 
         Returns
         -------

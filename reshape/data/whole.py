@@ -76,7 +76,7 @@ def save(
                 buffers = part.buffers(cuts)  # no rank may send what rank 0 has no memory for
                 for slab in cuts:
                     comm.bcast(slab, root=0)
-                    file.write(part.received(slab, buffers).data)
+                    file.write(_bytes(part.received(slab, buffers)).data)
         except (ValueError, MemoryError) as error:
             why = str(error)
         except OSError as error:

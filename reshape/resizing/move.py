@@ -95,7 +95,7 @@ def map_sources(
             memory = RankMemory(job.folder, epoch, process)
             shape = plan.source.local_shape(process)
             sources[process] = segments.view(
-                memory, array.name, shape, declaration.dtype, declaration.order
+                memory, array.name, shape, declaration.element_type, declaration.order
             )
     return sources
 
@@ -236,7 +236,9 @@ def new_segment(
     """Allocate the local part of an array that `process` has in `layout`."""
     memory = RankMemory(job.folder, epoch, process)
     shape = layout.local_shape(process)
-    return job.spares.segment(memory, declaration.name, shape, declaration.dtype, declaration.order)
+    return job.spares.segment(
+        memory, declaration.name, shape, declaration.element_type, declaration.order
+    )
 
 
 def exchange(comm: MPI.Intracomm, moves: Sequence[Move], reach: Reach) -> None:

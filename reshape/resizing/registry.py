@@ -161,6 +161,6 @@ class Registry:
         else:
             shape = layout.local_shape(job.comm.rank)
             segment = segments.create(
-                job.memory, array.name, shape, declaration.dtype, declaration.order
+                job.memory, array.name, shape, declaration.element_type, declaration.order
             )
         array.place(layout, segment)

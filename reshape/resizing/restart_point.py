@@ -144,7 +144,7 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         """
         shape = layout.local_shape(memory.rank)
         return segments.reopen(
-            memory, declaration.name, shape, declaration.dtype, declaration.order
+            memory, declaration.name, shape, declaration.element_type, declaration.order
         )
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from application_scripts import check_wrong_use, script, set_world
 from collective import divided
 from driver import Driver, run
 from mpi4py import MPI
+from numpy.typing import DTypeLike
 
 import reshape
 from reshape.app import Application
@@ -81,6 +82,26 @@ def test_arrays_and_their_layouts() -> None:
         assert (A.name, A.shape) == ("A", (10, 7))
 
 
+KEPT_TYPES = [
+    [("key", "i4"), ("value", ">f8", (3,)), ("inner", [("when", "M8[ms]"), ("text", "U3")])],
+    np.dtype([("small", "i1"), ("large", "f8")], align=True),
+    np.dtype({"names": ["a"], "formats": ["i4"], "offsets": [4], "itemsize": 16}),
+    [(("a title", "a"), "i4")],
+    *("M8[25s]", "m8", ">i2", "S3", "U3", "?", "g", "V5"),
+]
+OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 2]})
+
+
+@pytest.mark.parametrize("dtype", KEPT_TYPES, ids=str)
+def test_an_array_keeps_its_element_type(alone: None, dtype: DTypeLike) -> None:
+    expected = np.dtype(dtype)
+    with reshape.application() as app:
+        u, p = app.rows("u", (5, 3), dtype=dtype), app.replicated("p", np.zeros(3, dtype))
+        for array in (u, p):
+            assert array.dtype == array.local.dtype == expected
+            assert array.local.dtype.fields == expected.fields
+
+
 WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
     (lambda a: (a.rows("a", (3,)), a.rows("a", (3,))), "array 'a' is registered twice"),
     (lambda a: a.rows("a/b", (3,)), "array name 'a/b': use 1 to 64 letters"),
@@ -94,6 +115,29 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
         lambda a: a.rows("a", (3,), dtype=object),
         "array 'a' has dtype object: Python objects cannot",
     ),
+    (
+        lambda a: a.rows("a", (3,), dtype=(float, 3)),
+        "array 'a' has dtype ('<f8', (3,)): an element is an array; register dtype float64 and add "
+        "axes (3,) to the shape",
+    ),
+    (lambda a: a.rows("a", (3,), dtype=str), "array 'a' has dtype <U0: its elements have no bytes"),
+    (lambda a: a.rows("a", (3,), dtype="numbers"), "array 'a': NumPy has no dtype 'numbers'"),
+    (
+        lambda a: a.rows("a", (3,), dtype={"names": ["b"], "formats": ["O"]}),
+        "array 'a' has dtype [('b', 'O')]: Python objects cannot",
+    ),
+    (
+        lambda a: a.rows("a", (3,), dtype=OVERLAPPING),
+        f"array 'a' has dtype {OVERLAPPING}: its fields overlap, are not in the order of their",
+    ),
+    (
+        lambda a: a.replicated("a", np.rec.array([(1, 2.0)])),
+        "array 'a' has dtype (numpy.record, [('f0', '<i8'), ('f1', '<f8')]): the type numpy.record",
+    ),
+    (lambda a: a.replicated("a", np.ma.array([1, 2])), "array 'a' has a mask, which registered"),
+    (lambda a: a.replicated("a", [[1], [2, 3]]), "array 'a': the value is no array: setting an"),
+    (lambda a: a.csr("a", (3, 3), dtype=">f8"), "csr 'a' has dtype >f8, which SciPy's matrices"),
+    (lambda a: a.csr("a", (3, 3), dtype="f2"), "csr 'a' has dtype float16, which SciPy's"),
     (lambda a: a.rows("a", (3,), order="K"), "array 'a': order must be 'C' or 'F', got 'K'"),
     (lambda a: a.rows("a", (3,), axis=1), "array 'a': axis"),
     (lambda a: a.block_cyclic("a", (3, 3), (2,)), "array 'a': shape, block and grid must have one"),

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 SHAPE, BLOCK = (1501, 1047) if "LARGE" in os.environ else (61, 47), (5, 4)
 LENGTH = 103
+#: With padding between the fields, which is not preserved.
+RECORD = np.dtype([("index", "i1"), ("when", "M8[ms]"), ("pair", ">f4", (2,))], align=True)
 GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 
 
@@ -160,6 +162,15 @@ def indices(array: Any, rank: int) -> np.ndarray:
     return np.ravel_multi_index(np.broadcast_arrays(*grids), array.shape).astype(array.dtype)
 
 
+def records(array: Any, rank: int, done: int) -> np.ndarray:
+    """Return the local part of a structured array after some iterations."""
+    (rows,) = array.layout.global_indices(rank)
+    expected = np.zeros(len(rows), RECORD)
+    expected["index"], expected["when"] = rows, rows * 1000 + done
+    expected["pair"][:, 1] = -rows
+    return expected
+
+
 def sparse() -> csr_array:
     """Return the whole sparse matrix: uneven rows, some of them empty, and distinct values."""
     from scipy.sparse import csr_array
@@ -239,6 +250,7 @@ def main() -> None:
         w = app.rows("w", (2, 5), axis=1)  # has empty parts on 6 or more processes
         b = app.blocks("b", (9, 7), halo=(2, 1), periodic=(True, False), dtype=np.int64)
         p = app.replicated("p", np.arange(11.0))
+        r = app.rows("r", (LENGTH,), dtype=RECORD)
         indexed = [a, f, v, u, w, b]  # each element is its index, plus one for each iteration
         if "SPARSE" in os.environ:
             s = app.csr("s", (53, 40), balance="entries")
@@ -250,6 +262,7 @@ def main() -> None:
         if app.is_fresh_start:
             for array in indexed:
                 array.local[...] = indices(array, app.comm.rank)
+            r.local[...] = records(r, app.comm.rank, 0)
             app.state["sizes"] = []
         old = (app.comm, a.local) if "CHECK_STALE" in os.environ else None
         done, right = 0, True
@@ -269,12 +282,14 @@ def main() -> None:
                 s.local.data += 1
             for item in t.local:
                 item["done"] += 1
+            r.local["when"] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
             done = step + 1
             if total == ENDLESS and may_end(app.comm):
                 break
         rank = app.comm.rank
         right &= all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
+        right &= r.local.dtype == RECORD and np.array_equal(r.local, records(r, rank, done))
         right &= items_are_right(app.comm, t, done)
         if "SPARSE" in os.environ:
             right &= sparse_data_is_right(app.comm, s, x, done)

@@ -35,7 +35,8 @@ from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
 
-DTYPES = ["<f8", "<i4", "<c16", "|u1", "<f4"]
+RECORD = np.dtype([("a", "i1"), ("b", ">f4")], align=True)
+DTYPES = ["<f8", "<i4", "<c16", "|u1", "<f4", "<M8[ms]", RECORD]
 
 
 def local_of(whole: np.ndarray, layout: Layout, process: int, order: str = "C") -> np.ndarray:
@@ -48,7 +49,7 @@ def whole_array(declaration: Declaration) -> np.ndarray:
     return (
         (np.arange(math.prod(declaration.shape)) % 251)
         .reshape(declaration.shape)
-        .astype(declaration.dtype)
+        .astype(declaration.element_type)
     )
 
 

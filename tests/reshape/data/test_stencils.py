@@ -60,6 +60,21 @@ def test_an_exchange_fills_the_halo(shape, halo, periodic, order) -> None:  # ty
 
 
 @on_4_ranks
+@pytest.mark.parametrize("dtype", [[("key", "i4"), ("value", "f8", (3,))], "M8[D]", "U3", ">c16"])
+def test_an_exchange_keeps_the_element_type(dtype) -> None:  # type: ignore[no-untyped-def]
+    """Points beyond an edge are zeros by default: an empty text, the first day."""
+    with reshape.application() as app:
+        u = app.blocks("u", (8,), dtype=dtype)
+        (own,) = u.layout.global_indices(app.comm.rank)
+        whole = np.zeros(10, dtype)
+        whole[1:9] = np.arange(1, 9).astype(dtype)
+        u.local[...] = whole[own + 1]
+        with_halo = u.exchange()
+        assert with_halo.dtype == whole.dtype
+        np.testing.assert_array_equal(with_halo, whole[own[0] : own[-1] + 3])
+
+
+@on_4_ranks
 def test_ranks_and_neighbours_are_those_of_a_cartesian_communicator() -> None:
     with reshape.application() as app:
         u = app.blocks("u", (8, 6), periodic=(True, False))

@@ -56,6 +56,8 @@ LAYOUTS: dict[str, Callable[[Application], Array]] = {
     ),
     "rows": lambda app: app.rows("a", (11, 3), dtype="c16"),
     "columns": lambda app: app.rows("a", (3, 11), axis=1, dtype=PAIR),
+    "times": lambda app: app.rows("a", (9, 4), dtype="M8[25s]"),
+    "texts": lambda app: app.rows("a", (9,), dtype="U5"),
     "empty parts": lambda app: app.rows("a", (2, 5)),
     "no elements": lambda app: app.rows("a", (0, 5), order="F"),
     "one axis in Fortran order": lambda app: app.rows("a", (7,), order="F"),
