@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from math import isfinite
+from datetime import datetime
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from reshape.cli.options import MOST, WholeRange
 from reshape.key_values import amounts
-from reshape.times import parse_duration
+from reshape.times import parse_duration, parse_moment
 from reshape.topology import FORMS, Topology
 from scheduler.client.job_names import LAST, StepNumber, TaskNumber
 from scheduler.model.resources import checked
@@ -40,6 +39,18 @@ class Walltime(click.ParamType[float]):
         if seconds == 0:
             self.fail(f"must be above 0, got {value!r}", param, ctx)
         return seconds
+
+
+class TimeLimit(Walltime):
+    """A run time limit: a time, or ``UNLIMITED`` for the longest one that there is, as infinity."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse the text of an option."""
+        if isinstance(value, str) and value.strip().upper() in ("UNLIMITED", "INFINITE"):
+            return inf
+        return super().convert(value, param, ctx)
 
 
 class Priority(click.ParamType[float | str]):
@@ -120,37 +131,16 @@ class Moment(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Parse the text of an option."""
-        return self._date(value, "", param, ctx)
-
-    def _date(
-        self, value: Any, others: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse a date; `others` are other forms that an error is to name."""
         if isinstance(value, int | float):
             return float(value)
         try:
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError):
-            what = "moment" if others else "date"
-            self.fail(
-                f"{value!r} is not a {what}: write {others}2026-05-01 or 2026-05-01T12:00",
-                param,
-                ctx,
-            )
-
-
-_TIMES_OF_DAY = {"midnight": "00:00", "noon": "12:00"}
-_TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
-_LATER = re.compile(r"(\d+)(second|minute|hour|day|week|)s?")
-_UNITS_S = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
+            self.fail(f"{value!r} is not a date: write 2026-05-01 or 2026-05-01T12:00", param, ctx)
 
 
 class LaterMoment(Moment):
-    """A local date and time, or another moment as sbatch(1) writes it, in Unix seconds.
-
-    The others are `now`, a time after now (``now+1:00:00``, ``now+2h``, ``now+3days``; a number
-    alone has seconds) and the next time of day (``16:00``, ``noon``, ``midnight``).
-    """
+    """A moment as sbatch(1) writes it, in Unix seconds; see `parse_moment`."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -158,20 +148,10 @@ class LaterMoment(Moment):
         """Parse the text of an option."""
         if not isinstance(value, str):
             return super().convert(value, param, ctx)
-        if value == "now":
-            return time.time()
-        if value.startswith("now+"):
-            after = value.removeprefix("now+")
-            if (counted := _LATER.fullmatch(after)) is not None:
-                return time.time() + int(counted[1]) * _UNITS_S[counted[2]]
-            return time.time() + Walltime().convert(after, param, ctx)
-        clock = _TIME_OF_DAY.fullmatch(_TIMES_OF_DAY.get(value, value))
-        if clock is None:
-            return self._date(value, "now+2h, 16:00, ", param, ctx)
-        now = datetime.now()
-        hour, minute, second = (int(part or 0) for part in clock.groups())
-        moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-        return (moment if moment > now else moment + timedelta(days=1)).timestamp()
+        try:
+            return parse_moment(value, time.time())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class JobNumber(click.ParamType[int]):
@@ -271,9 +251,10 @@ _REQUEST = (
     click.option(
         "--walltime",
         "walltime_s",
-        type=Walltime(),
+        type=TimeLimit(),
         help="Limit of the run time: 90s, 30min, 2h or 1d, or as in Slurm M, M:S, H:M:S, D-H, D-H:M"
-        " or D-H:M:S.  [default: that of the queue, usually 1h]",
+        " or D-H:M:S; UNLIMITED is the longest one of the partition or queue.  [default: that of"
+        " the queue, usually 1h]",
     ),
     click.option(
         "--priority",

@@ -23,7 +23,8 @@ class Submission(msgspec.Struct, omit_defaults=True):
 
     Attributes
     ----------
-    walltime_s : run time limit, seconds; 0: the default of its queue, which the service fills in.
+    walltime_s : run time limit, seconds. The service fills in the default of the partition or queue
+        for 0, and the longest one for infinity.
     priority : a number or a name of the service's configuration; None: the user's default.
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.

@@ -14,7 +14,7 @@ from reshape.cli.options import WholeRange, example
 from scheduler.client.api.asking import ask, ask_all, number_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
-from scheduler.client.options import JobNumber, LaterMoment, Priority, Walltime, service_option
+from scheduler.client.options import JobNumber, LaterMoment, Priority, TimeLimit, service_option
 from scheduler.protocol import messages as m
 
 _jobs = click.argument(
@@ -70,7 +70,7 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
     help="Processors to start with; the job never has fewer.",
 )
 @click.option("--max", "max_processors", type=WholeRange(min=1), help="Largest number.")
-@click.option("--walltime", "walltime_s", type=Walltime(), help="Limit of the run time.")
+@click.option("--walltime", "walltime_s", type=TimeLimit(), help="Limit of the run time.")
 @click.option("--priority", type=Priority(), help="Priority: a name or a number.")
 @click.option("--name", help="Name of the job.")
 @click.option("--queue", metavar="NAME", help="Queue.")

@@ -88,20 +88,24 @@ class Admission:
             machine.lose(name)
             machine.remove(name)
 
-    def default_walltime_s(self, queue: str, partition: str) -> float:
-        """Walltime of jobs that request none: that of their partition, or else of their queue.
+    def walltime_s(self, submission: Submission) -> float:
+        """Walltime of a submission, in seconds.
 
-        Parameters
-        ----------
-        queue, partition : "": the first one.
+        One that requests none has the default of its partition, or else of its queue. One without
+        an end has the longest that both allow, and stays without an end if neither has a limit.
         """
         queues, partitions = self._config.queues, self._config.partitions
-        config = queues.get(queue) if queue else next(iter(queues.values()))
-        usual_s = DEFAULT_WALLTIME_S if config is None else config.usual_walltime_s
-        own = partitions.get(partition or next(iter(partitions), ""))
-        if own is None:
-            return usual_s
-        return own.default_walltime_s or min(usual_s, own.max_walltime_s or inf)
+        name = submission.queue
+        queue = queues.get(name) if name else next(iter(queues.values()))
+        own = partitions.get(submission.partition or next(iter(partitions), ""))
+        longest_s = inf if own is None else own.max_walltime_s or inf
+        if submission.walltime_s == inf:
+            return min(longest_s, inf if queue is None else queue.max_walltime_s or inf)
+        if submission.walltime_s:
+            return submission.walltime_s
+        usual_s = DEFAULT_WALLTIME_S if queue is None else queue.usual_walltime_s
+        default_s = None if own is None else own.default_walltime_s
+        return default_s or min(usual_s, longest_s)
 
     @property
     def _limits(self) -> PartitionLimits:
@@ -224,10 +228,13 @@ class Admission:
                 f"the job asks for {n} processors, the machine has {there}, but"
                 f" {kept} of them are kept for redirected jobs: ask for fewer"
             )
-        if not 0 < submission.walltime_s < inf:
+        if submission.walltime_s == inf:
             raise ReshapeError(
-                f"the walltime must be above 0 s and have an end, got {submission.walltime_s:g}"
+                "the walltime has to have an end, as neither the partition nor the queue of the job"
+                " has a longest one: give a time such as 1-0"
             )
+        if not submission.walltime_s > 0:
+            raise ReshapeError(f"the walltime must be above 0 s, got {submission.walltime_s:g}")
         maximum = submission.max_processors
         if maximum is not None and maximum < n:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")

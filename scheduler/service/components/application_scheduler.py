@@ -62,10 +62,8 @@ class ApplicationScheduler:
     # ------------------------------------------------------------------ submissions
 
     def received(self, submission: m.Submission, user: str) -> m.Submission:
-        """Return a submission with its user, and with the default walltime if it has none."""
-        walltime_s = submission.walltime_s or self._admission.default_walltime_s(
-            submission.queue, submission.partition
-        )
+        """Return a submission with its user, and with its walltime; see `Admission.walltime_s`."""
+        walltime_s = self._admission.walltime_s(submission)
         return msgspec.structs.replace(submission, user=user, walltime_s=walltime_s)
 
     def submit(self, submission: m.Submission) -> JobSubmitted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from msgspec.structs import replace
 
@@ -137,6 +138,8 @@ class JobChanges:
         if job.tasks_queued:
             raise ReshapeError(f"tasks of array {job.id} have begun: change each of them by itself")
         submission = replace(self._jobs.submission_of(job.id), **given)
+        if submission.walltime_s == inf:
+            submission = self._jobs.received(submission, submission.user)
         # What has become of the conditions since the submission is not checked again.
         checked = {"begin": given.get("begin"), "dependency": given.get("dependency", "")}
         asked = self._jobs.request_of(

@@ -89,8 +89,8 @@ def test_without_configured_users_any_priority_is_admitted() -> None:
             "4 processors at most, this one asks for 8",
         ),
         ("ann", {"queue": "express", "walltime_s": 601.0}, "walltimes of 00:10:00 at most"),
-        ("ann", {"walltime_s": inf}, "must be above 0 s and have an end, got inf"),
-        ("ann", {"walltime_s": nan}, "must be above 0 s and have an end, got nan"),
+        ("ann", {"walltime_s": inf}, "has to have an end, as neither the partition nor the queue"),
+        ("ann", {"walltime_s": nan}, "must be above 0 s, got nan"),
         ("ann", {"walltime_s": 0}, "must be above 0 s"),
         ("ann", {"processors": 9}, "asks for 9 processors, the machine has 8"),
         ("ann", {"processors": 0}, "at least 1 processor, got 0"),
@@ -135,14 +135,33 @@ PARTITIONED = ServeConfig(
 PARTITIONED = msgspec.structs.replace(PARTITIONED, nodes=(*NODES, NodeConfig("c", 1)))
 
 
+@pytest.mark.parametrize(
+    ("walltime_s", "partition", "resolved"),
+    [
+        (inf, "short", 600),
+        (inf, "brief", 900),
+        (inf, "batch", inf),
+        (0.0, "short", 300),
+        (0.0, "brief", 900),
+        (0.0, "batch", 1800),
+        (0.0, "", 1800),
+        (70.0, "short", 70),
+    ],
+)
+def test_the_walltime_of_a_submission(walltime_s: float, partition: str, resolved: float) -> None:
+    submission = Submission(["true"], 1, walltime_s, partition=partition)
+    assert Admission(PARTITIONED).walltime_s(submission) == resolved
+    limited = msgspec.structs.replace(PARTITIONED, queues={"q": QueueConfig(max_walltime_s=650)})
+    if walltime_s == inf:
+        assert Admission(limited).walltime_s(submission) == min(resolved, 650)
+
+
 def test_a_submission_names_its_partition() -> None:
     assert admit(PARTITIONED).partition == "batch", "the first one"
     spec = admit(PARTITIONED, partition="short", processors=4)
     assert (spec.partition, spec.processors) == ("short", 4)
     grows = admit(PARTITIONED, partition="short", max_processors=1000)
     assert grows.max_processors == 4, "of its partition"
-    walltimes = Admission(PARTITIONED).default_walltime_s
-    assert [walltimes("", name) for name in ("", "short", "brief")] == [1800, 300, 900]
 
 
 @pytest.mark.parametrize(
