@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from reshape.cli.options import refuse_empty
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
 from reshape.user_modules import check_found
@@ -189,4 +190,4 @@ def _imported(target: str) -> click.Command:
             import_module(module)
             gc.freeze()
     command: click.Command = getattr(sys.modules[module], attribute)
-    return command
+    return refuse_empty(command)

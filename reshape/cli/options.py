@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from reshape.times import parse_duration
@@ -70,6 +71,70 @@ class Seconds(FiniteRange):
             except ValueError as error:
                 self.fail(f"{error}, or a number of seconds", param, ctx)
         return super().convert(value, param, ctx)
+
+
+#: Why an empty text is refused.
+_EMPTY = "it is empty, as a variable that is not set: give a value, or leave the option out"
+
+
+class _Given(click.types.StringParamType):
+    """A text that is not empty, unless it is a default."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read the text of an option."""
+        _check_given(self, value, param, ctx)
+        text: str = super().convert(value, param, ctx)
+        return text
+
+
+class _GivenPath(click.Path):
+    """A path whose name is not empty, unless it is a default; otherwise like another type."""
+
+    def __init__(self, like: click.Path) -> None:
+        self.__dict__.update(like.__dict__)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the text of an option."""
+        _check_given(self, value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _AnyText(click.types.StringParamType):
+    """A text that may be empty."""
+
+
+#: Type of an option for which the empty text has a meaning.
+ANY_TEXT = _AnyText()
+
+
+def refuse_empty(command: click.Command) -> click.Command:
+    """Let a command, and its subcommands, refuse empty texts and names of files.
+
+    A shell passes an empty word for a variable that is not set. It would name the current
+    directory, or mean the same as no option at all. Only options of the type `ANY_TEXT` take it.
+    """
+    for parameter in command.params:
+        if parameter.type is click.STRING:
+            parameter.type = _Given()
+        elif type(parameter.type) is click.Path:
+            parameter.type = _GivenPath(parameter.type)
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            refuse_empty(subcommand)
+    return command
+
+
+def _check_given(
+    kind: click.ParamType[Any],
+    value: Any,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> None:
+    source = None
+    if ctx is not None and param is not None and param.name is not None:
+        source = ctx.get_parameter_source(param.name)
+    if value == "" and source not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP):
+        kind.fail(_EMPTY, param, ctx)
 
 
 def _is_number(text: str) -> bool:

@@ -49,6 +49,8 @@ def batch(
     """
     if (wrap is None) == (not words):
         raise click.UsageError("give either SCRIPT or --wrap COMMAND")
+    if words and not words[0]:
+        raise click.UsageError("SCRIPT is empty: name a file")
     script = wrapped(wrap) if wrap is not None else read_script(Path(words[0]))
     _warn(script)
     context = click.get_current_context()

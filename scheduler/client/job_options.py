@@ -13,7 +13,6 @@ from reshape.speedup import FORMS
 from scheduler.client.options import (
     LaterMoment,
     ResourceAmounts,
-    is_given,
     per_process_option,
     request_options,
 )
@@ -24,13 +23,6 @@ from scheduler.model.requests.signals import FORM as SIGNALS
 from scheduler.model.requests.task_array import FORM as ARRAYS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _not_empty(context: click.Context, option: click.Parameter, value: str) -> str:
-    """Refuse the empty text of a variable that is not set."""
-    if not value and is_given(context, str(option.name)):
-        raise click.BadParameter("it is empty: name the indices, or leave it out", context, option)
-    return value
 
 
 _OPTIONS = (
@@ -102,7 +94,6 @@ _OPTIONS = (
         "--array",
         default="",
         metavar="INDICES",
-        callback=_not_empty,
         help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
     ),
     click.option(

@@ -102,7 +102,8 @@ def _check_parts(submission: Submission) -> None:
     output, error = submission.output, submission.error
     check_arguments([*argv, output, error, submission.hook_end, cwd], environment)
     check_output_name(output)
-    check_output_name(error, "error output")
+    if error:  # "" stands for the output
+        check_output_name(error, "error output")
     program, *_ = interpreter_of(submission.text) or argv
     _check_program(program, Path(cwd), environment)
 

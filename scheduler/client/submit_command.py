@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import click
 
-from reshape.cli.options import FiniteRange, example
+from reshape.cli.options import FiniteRange, example, refuse_empty
 from reshape.wire.connection import is_access_file
 from scheduler.client.api.asking import ask
 from scheduler.client.bulk.submission_file import ranges, read_submissions, submit_all
@@ -24,6 +24,7 @@ from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.text.formats import noun
 
 
+@refuse_empty
 @click.command(context_settings={"allow_interspersed_args": False}, add_help_option=False)
 @submission_options
 def line(**fields: Any) -> m.Submission:

@@ -27,6 +27,7 @@ def check(tree: Located, config: ServeConfig) -> None:
     ------
     ConfigError : the first error found, with its origin and a way to correct it.
     """
+    _check_names(tree, config)
     _check_listen(tree, config)
     _check_launchers(tree, config)
     base = _build_scenario(tree, (), config.scenario, config.parameters)
@@ -113,6 +114,18 @@ def parse_listen(text: str) -> tuple[str, int]:
             field="listen",
         )
     return host, int(port)
+
+
+def _check_names(tree: Located, config: ServeConfig) -> None:
+    """Check that no queue, user or priority has an empty name."""
+    names = {
+        "queues": config.queues.keys(),
+        "users": config.users.keys(),
+        "priorities": config.priorities.keys(),
+    }
+    for field, given in names.items():
+        if "" in given:
+            tree.fail((field,), "a name is empty: write one, as in batch: {...}")
 
 
 def _check_listen(tree: Located, config: ServeConfig) -> None:

@@ -110,7 +110,8 @@ class StepRequests:
     def _submission(self, job: Job, own: StepOf, submission: m.Submission) -> m.Submission:
         """Return the submission of a step, by which it is admitted like a short job of the user."""
         check_output_name(submission.output)
-        check_output_name(submission.error, "error output")
+        if submission.error:  # "" stands for the output
+            check_output_name(submission.error, "error output")
         return m.Submission(
             argv=submission.argv,
             processors=submission.processors,

@@ -36,7 +36,7 @@ _KNOWN = "%j %J %A %a %s %t %x %u %N %% and %{JOB_ID}"
 
 
 def check_output_name(text: str, what: str = "output") -> None:
-    """Refuse a name with an unknown placeholder.
+    """Refuse an empty name, and one with an unknown placeholder.
 
     Parameters
     ----------
@@ -46,6 +46,8 @@ def check_output_name(text: str, what: str = "output") -> None:
     ------
     ReshapeError : the message names the placeholder.
     """
+    if not text:
+        raise ReshapeError(f"the name of the {what} is empty: name a file, or leave it out")
     unknown = _PLACEHOLDER.sub("", text).find("%")
     if unknown < 0:
         return

@@ -256,7 +256,7 @@ class AsyncJobHandle:
 
     async def update(self, **changes: Unpack[Changes]) -> None:
         """Change the request of the job; see `Changes`."""
-        given = keywords.fields(changes, Changes.__annotations__)
+        given = keywords.changes(changes)
         await self._do(m.UpdateJob(job=self.id, changes=m.RequestChanges(**given)))
 
     async def _do(self, message: MessageBase) -> None:

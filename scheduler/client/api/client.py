@@ -305,7 +305,7 @@ class JobHandle:
 
     def update(self, **changes: Unpack[Changes]) -> None:
         """Change the request of the job; see `Changes`."""
-        given = keywords.fields(changes, Changes.__annotations__)
+        given = keywords.changes(changes)
         self._do(m.UpdateJob(job=self.id, changes=m.RequestChanges(**given)))
 
     def _do(self, message: MessageBase) -> None:

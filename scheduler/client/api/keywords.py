@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 import click
 
+from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError, nearest
 from reshape.topology import Topology
 from scheduler.client.job_options import job_options
@@ -76,6 +77,7 @@ class Changes(TypedDict, total=False):
     dependency: str
 
 
+@refuse_empty
 @click.command(add_help_option=False)
 @job_options
 def _options(**_fields: Any) -> None:
@@ -124,6 +126,18 @@ def batch_submission(
     return script_submission(
         job_script, [str(argument) for argument in arguments], options_of(job_script) | given
     )
+
+
+def changes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a `RequestChanges` from `Changes`.
+
+    Raises
+    ------
+    ReshapeError : an option is unknown, or its value is invalid.
+    """
+    removed = {"dependency": ""} if options.get("dependency") == "" else {}
+    others = {name: value for name, value in options.items() if name not in removed}
+    return fields(others, Changes.__annotations__) | removed
 
 
 def fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

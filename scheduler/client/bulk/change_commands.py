@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reshape.cli.lazy_group import FAILED
-from reshape.cli.options import WholeRange, example
+from reshape.cli.options import ANY_TEXT, WholeRange, example
 from scheduler.client.api.asking import ask, ask_all, number_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
@@ -76,7 +76,7 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @click.option("--queue", metavar="NAME", help="Queue.")
 @click.option("--partition", "-p", metavar="NAME", help="Partition.")
 @click.option("--begin", type=LaterMoment(), help="Time before which the job does not start.")
-@click.option("--dependency", metavar="LIST", help="Dependency; '' removes it.")
+@click.option("--dependency", type=ANY_TEXT, metavar="LIST", help="Dependency; '' removes it.")
 @click.argument("job", type=JobNumber(), shell_complete=complete_jobs)
 @example("reshape update 3 --walltime 2h", "reshape update 4 --dependency afterok:3")
 def update(directory: Path, job: int, **changes: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError
 from scheduler.client.job_options import job_options
 from scheduler.client.options import is_given
@@ -23,6 +24,7 @@ _OF_RESIZABLE = {
 }
 
 
+@refuse_empty
 @click.command(add_help_option=False)
 @job_options
 def _line(**_fields: Any) -> None:

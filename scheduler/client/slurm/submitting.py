@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ def sbatch(words: Sequence[str]) -> int:
     sizes = script.sizes | translation.sizes
     ignored = [text for name, text in translation.ignored.items() if name not in _OF_COMMAND]
     lines = {match[1]: match[2] for text in script.ignored if (match := _OF_LINES.match(text))}
+    _check_input({**lines, **named})
     ignored += [text for text in script.ignored if not _OF_LINES.match(text)]
     script = script._replace(sizes=sizes, ignored=ignored)
     fields = options_of(script) | fields_of(translation.words, "sbatch")
@@ -87,6 +88,12 @@ def sbatch(words: Sequence[str]) -> int:
         elif "quiet" not in named:
             print(f"Submitted batch job {answer.job}", flush=True)
         return exit_status(service.job(answer.job).wait()) if "wait" in named else 0
+
+
+def _check_input(named: Mapping[str, str | None]) -> None:
+    """Refuse the empty name of a variable that is not set; the others are options of submit."""
+    if named.get("input") == "":
+        raise ReshapeError("--input is empty: name a file, or leave it out")
 
 
 def _with_queue(service: Client, fields: dict[str, Any]) -> dict[str, Any]:
@@ -152,6 +159,7 @@ def srun(words: Sequence[str]) -> int:
         raise ReshapeError(str(error)) from None
     if not argv:
         raise ReshapeError("name a program to run")
+    _check_input(named)
     is_step = identity_of_script() is not None
     for name in _NOT_OF_STEP if is_step else ():
         if name in named:

@@ -124,7 +124,8 @@ class Admission:
         """
         _check_text(submission)
         check_output_name(submission.output)
-        check_output_name(submission.error, "error output")
+        if submission.error:  # "" stands for the output
+            check_output_name(submission.error, "error output")
         self._check_places(submission)
         self._check_sizes(submission)
         nodes = self._nodes(submission)
@@ -420,6 +421,9 @@ def _check_text(submission: Submission) -> None:
     if not "".join(texts).isprintable() or any(map(gt, map(len, texts), _LONGEST.values())):
         for text, (field, most) in zip(texts, _LONGEST.items(), strict=True):
             check_text(text, field, most)
+    if not submission.cwd or submission.argv[:1] == [""]:
+        what = "program" if submission.cwd else "working directory"
+        raise ReshapeError(f"the name of the {what} is empty: give it")
     check_arguments([*submission.wrapper, *submission.argv], submission.environment)
 
 

@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 from command_line import invoke
 
-from reshape.__main__ import SUBCOMMANDS
+from reshape.__main__ import SUBCOMMANDS, main
 
 # A command group whose subcommands fail in different ways.
 SAMPLE = """
@@ -179,3 +181,51 @@ def test_a_deleted_current_directory_is_an_error_of_one_line(
     assert done.stderr == (
         "reshape: error: the current directory was deleted: change to another one\n"
     )
+
+
+def parameters(name: str, command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
+    """Yield the parameters of a command and of its subcommands, with the name of the command."""
+    for parameter in command.params:
+        yield name, parameter
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from parameters(f"{name} {each.name}", each)
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_no_option_or_argument_takes_an_empty_text_except_where_it_has_a_meaning(
+    name: str,
+) -> None:
+    context = click.Context(main)
+    _, command, _ = main.resolve_command(context, [name])
+    assert command is not None
+    accepting = set()
+    for where, parameter in parameters(name, command):
+        if isinstance(parameter, click.Option) and parameter.is_flag:
+            continue
+        try:
+            parameter.type.convert("", parameter, None)
+        except click.ClickException:
+            continue
+        accepting.add((where, parameter.opts[0]))
+    own = {("update", "--dependency"), ("submit", "argv"), ("run", "argv"), ("batch", "words")}
+    reported_later = {(each, "--priority") for each in ("submit", "batch", "quote", "update")}
+    assert accepting <= own | reported_later | {("simulate", "--set")}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["submit", "-n", "1", "--output", "", "true"],
+        ["submit", "-n", "1", "--error", "", "true"],
+        ["submit", "-n", "1", "--chdir", "", "true"],
+        ["batch", "--reservation", "", "job.sh"],
+        ["batch", ""],
+        ["queue", "--dir", ""],
+        ["reserve", "create", "--partition", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_text_is_wrong_usage(words: list[str], tmp_path: Path) -> None:
+    assert "is empty" in invoke(*words, code=2, cwd=tmp_path).stderr
+    assert not [*tmp_path.iterdir()]

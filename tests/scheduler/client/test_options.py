@@ -58,4 +58,4 @@ def test_another_text_is_no_moment(text: str) -> None:
 def test_indices_of_an_array_are_not_empty() -> None:
     """As of a variable of the shell that is not set."""
     told = invoke("submit", "--array", "", "true", code=2).stderr
-    assert "'--array': it is empty: name the indices, or leave it out" in told
+    assert "'--array': it is empty, as a variable that is not set" in told

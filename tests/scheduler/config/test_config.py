@@ -444,3 +444,10 @@ def test_jobs_of_several_queues_share_one_queue_order(file: Path) -> None:
     assert order.key(express, 60) == (-(50 * 1.6 + 1), 0)
     assert order.ages
     assert order.refresh_s == 10  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("field", ["queues", "users", "priorities"])
+def test_names_are_not_empty(file: Path, field: str) -> None:
+    file.write_text(f'processors: 2\n{field}: {{"": {"{}" if field == "queues" else 3}}}\n')
+    with pytest.raises(ConfigError, match=f":2: {field}: a name is empty"):
+        load_config(file, {}, {})

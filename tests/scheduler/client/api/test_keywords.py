@@ -79,3 +79,15 @@ def test_time_limits() -> None:
     assert keywords.seconds(1.5) == 1.5
     with pytest.raises(ReshapeError, match="'x' is not a time"):
         keywords.seconds("x")
+
+
+@pytest.mark.parametrize("name", ["output", "error", "name", "queue", "dependency", "constraint"])
+def test_an_empty_text_is_refused(name: str) -> None:
+    with pytest.raises(ReshapeError, match=f"^{name}: it is empty, as a variable"):
+        keywords.submission(["true"], 1, {name: ""})
+
+
+def test_an_empty_dependency_removes_that_of_a_job_and_other_empty_texts_change_nothing() -> None:
+    assert keywords.changes({"dependency": "", "name": "x"}) == {"dependency": "", "name": "x"}
+    with pytest.raises(ReshapeError, match=r"^name: it is empty"):
+        keywords.changes({"dependency": "", "name": ""})
