@@ -100,6 +100,8 @@ class Checkpointing:
         when = Every.parse(every)
         if index(keep) < 1:
             raise ReshapeError(f"app.checkpoint(keep={keep}): expected at least 1")
+        if directory is not None and not os.fspath(directory):
+            raise ReshapeError("app.checkpoint(dir=''): name a directory, or leave dir out")
         owner = owner_of(job, who)
         path = _default_directory(owner, who) if directory is None else Path(directory).absolute()
         return cls(when, index(keep), CheckpointDirectory(path, owner))

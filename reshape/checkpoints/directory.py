@@ -120,12 +120,13 @@ class CheckpointDirectory:
 
         Raises
         ------
-        ReshapeError : it belongs to another run, cannot be created, or is in a folder of the
-            service.
+        ReshapeError : it belongs to another run, cannot be created, has folders named like
+            checkpoints of no run, or is in a folder of the service.
         """
         _refuse_own_folders(self.path)
         try:
             self.path.mkdir(0o755, parents=True, exist_ok=True)
+            self._refuse_foreign(restart_from)
             with suppress(FileExistsError):
                 self._write_owner(replace=False)
                 return False
@@ -145,6 +146,17 @@ class CheckpointDirectory:
                 "app.checkpoint"
             ) from None
         return False
+
+    def _refuse_foreign(self, restart_from: Path | None) -> None:
+        """Refuse a directory of no run with folders that `prune` would remove."""
+        if (self.path / OWNER_FILE).exists() or self._is_source(restart_from):
+            return
+        if folders := _folders_in(self.path):
+            raise ReshapeError(
+                f"{self.path} has a folder {folders[0].name} and no {OWNER_FILE}, so that it may be"
+                " something else than a checkpoint: choose another dir in app.checkpoint, or"
+                " restart from it"
+            )
 
     def begin(self, iteration: int) -> Path:
         """Create the empty folder of a checkpoint; what is left of an earlier attempt is removed.

@@ -194,10 +194,18 @@ def _directory(callback: _Callback) -> Callable[[_Command], _Command]:
     )
 
 
+def _place(ctx: click.Context, param: click.Parameter, value: str) -> Path:
+    """Return the path of a text that may begin with the home directory of a user."""
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise click.BadParameter(f"there is no user of {value!r}", ctx, param) from None
+
+
 def _note_access(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is None:
         return
-    path = Path(value).expanduser()
+    path = _place(ctx, param, value)
     if not path.is_file():
         raise click.BadParameter(f"there is no access file {path}", ctx, param)
     ctx.meta[_ACCESS] = (path, is_given(ctx, "access"))
@@ -207,12 +215,13 @@ def _choose_service(ctx: click.Context, param: click.Parameter, value: str) -> P
     """Return the access file or the directory; what the command line names overrides variables."""
     access, access_given = ctx.meta.get(_ACCESS, (None, False))
     directory_given = is_given(ctx, "directory")
-    if directory_given and Path(value).expanduser().is_file():
+    path = _place(ctx, param, value)
+    if directory_given and path.is_file():
         raise click.BadParameter(f"{value} is a file; an access file needs --access", ctx, param)
     if access_given and directory_given:
         raise click.UsageError("--access and --dir both name a service; remove one", ctx)
     if access is None or directory_given:
-        return Path(value).expanduser()
+        return path
     return Path(access)
 
 
@@ -286,7 +295,7 @@ def request_options(command: _Command) -> _Command:
     return command
 
 
-directory_option = _directory(lambda _ctx, _param, value: Path(value).expanduser())
+directory_option = _directory(_place)
 sites_option = click.option(
     "--sites",
     metavar="FILE",

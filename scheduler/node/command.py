@@ -69,6 +69,7 @@ def main(
 
 
 def _serve_local(directory: ServiceDirectory, node: str) -> None:
+    directory.read_secret()  # raises if it is not the directory of a service
     log_to_file(directory.log(f"agent-{node}"))
     with directory.agent_lock(node) as locked:
         if not locked:

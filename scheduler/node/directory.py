@@ -105,6 +105,12 @@ def _check_temporary(directory: Path) -> None:
         )
 
 
+#: Files of which a service directory has one at least, after any damage.
+_MARKS = frozenset({"memory-folder", "journal.db", "journal.mark"})
+#: What other commands write into ~/.reshape, perhaps before there is a service.
+_EARLIER = re.compile(r"submissions|agent-.*\.log(\.\d+)?")
+
+
 class ServiceDirectory(JobFolders):
     """Paths and locks of one service.
 
@@ -122,21 +128,36 @@ class ServiceDirectory(JobFolders):
 
         Raises
         ------
-        ReshapeError : the directory cannot be created, belongs to another user, or has a path that
-            leaves no place for a socket.
+        ReshapeError : the directory cannot be created, belongs to another user, has files and is
+            not that of a service, or has a path that leaves no place for a socket. Nothing was
+            changed.
         """
         if not self._socket_fits:
             _check_temporary(self.path)
         try:
+            self._refuse_foreign()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._restrict()
+            self._write_once("memory-folder", f"reshape-{secrets.token_hex(8)}")  # the first mark
             self._write_once("secret", secrets.token_hex(16))
-            self._write_once("memory-folder", f"reshape-{secrets.token_hex(8)}")
             if not self._socket_fits:
                 self._write_once("socket-folder", f"reshape-{secrets.token_hex(8)}")
                 make_private(self.socket.parent)
         except OSError as error:
             raise ReshapeError(f"cannot use the directory {self.path}: {error.strerror}") from None
+
+    def _refuse_foreign(self) -> None:
+        """Refuse a folder with files of something else, as the current one that `.` names."""
+        try:
+            names = set(os.listdir(self.path))
+        except FileNotFoundError:
+            return
+        others = sorted(name for name in names if not _EARLIER.fullmatch(name))
+        if others and not names & _MARKS:
+            raise ReshapeError(
+                f"{self.path} has other files ({others[0]!r}) and is not the directory of a"
+                " service: name a new or empty one with --dir"
+            )
 
     def _restrict(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

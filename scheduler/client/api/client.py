@@ -41,12 +41,14 @@ def service_of(directory: Path | str | None, access: Path | str | None) -> Path:
 
     Raises
     ------
-    ReshapeError : both are given, or there is no such access file.
+    ReshapeError : both are given, one is empty, or there is no such access file.
     """
     if directory is not None and access is not None:
         raise ReshapeError("access and directory both name a service; leave one out")
+    if "" in (directory, access):
+        raise ReshapeError("the name of the service is empty: give one, or leave it out")
     if directory is None and access is None:
-        access = os.environ.get("RESHAPE_ACCESS")
+        access = os.environ.get("RESHAPE_ACCESS") or None
     if access is None:
         return Path(directory or os.environ.get("RESHAPE_DIR") or DIRECTORY).expanduser()
     path = Path(access).expanduser()

@@ -343,6 +343,15 @@ def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
         first.begin(20)
 
 
+def test_folders_of_something_else_are_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "iteration-5").mkdir()
+    directory = CheckpointDirectory(tmp_path, Owner("a", "run a"))
+    with pytest.raises(ReshapeError, match="has a folder iteration-5 and no "):
+        directory.claim(None)
+    assert [path.name for path in tmp_path.iterdir()] == ["iteration-5"]
+    assert not directory.claim(tmp_path / "iteration-5")  # a restart says that it is one
+
+
 def test_a_directory_in_a_folder_of_the_service_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,3 +42,29 @@ def test_a_socket_needs_a_short_path_below_the_directory_or_the_temporary_one(
     for path in (place.socket, *place.lanes):
         with socket.socket(socket.AF_UNIX) as opened:
             opened.bind(str(path))
+
+
+def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
+    """The current folder, which is meant by a dot or was meant by an empty name."""
+    place = ServiceDirectory(tmp_path)
+    (tmp_path / "secret").write_text("of someone else")  # a name that users choose, too
+    tmp_path.chmod(0o755)
+    with pytest.raises(ReshapeError, match=r"has other files \('secret'\) and is not the direct"):
+        place.create()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_folder_is_taken_if_it_is_empty_or_of_a_service_or_has_what_commands_left(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "submissions").mkdir()
+    (tmp_path / "agent-n2.log").touch()
+    place = ServiceDirectory(tmp_path)
+    place.create()
+    (tmp_path / "notes").touch()
+    place.create()
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "memory-folder").unlink()  # a journal that was restored alone
+    (tmp_path / "journal.db").touch()
+    place.create()
