@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg")
 #: The journal in the directory of a service.
 JOURNAL = "journal.db"
+METRICS = "metrics.json"
 
 
 @click.command()
@@ -82,11 +83,18 @@ def plot(
             raise click.UsageError(f"--format {form}: must be {' or '.join(FORMATS)}, or both")
     if directory.is_file() or (directory / JOURNAL).is_file():
         source, target = directory if directory.is_file() else directory / JOURNAL, out or Path()
-        schedule, size, about, nodes = _live_run(directory)
+        schedule, known, about, nodes = _live_run(directory)
     else:
         source, target = directory / jobs_csv.NAME, out or directory
-        schedule, size, about, nodes = _simulation(directory)
-    size, least = processors or size, least_processors(schedule)
+        schedule, known, about, nodes = _simulation(directory)
+    least = least_processors(schedule)
+    size = processors or known or least
+    if processors is None and known is None:
+        click.echo(
+            f"reshape: {source.parent / METRICS} names no processors: the machine has {size}, as"
+            " many as the jobs need at least; --processors sets another number",
+            err=True,
+        )
     if size < least:
         raise ReshapeError(
             f"{source}: a job held processor {least - 1}, the machine"
@@ -115,19 +123,23 @@ def plot(
 
 
 class _Drawn(NamedTuple):
-    """Schedule, processors of the machine, names of workload and policy, and the nodes."""
+    """Schedule, processors of the machine if known, names of workload and policy, and the nodes."""
 
     schedule: Schedule
-    processors: int
+    processors: int | None
     about: tuple[str, ...]
     nodes: Mapping[str, ProcSet]
 
 
 def _simulation(directory: Path) -> _Drawn:
     schedule, workload = jobs_csv.read(directory / jobs_csv.NAME)
-    metrics = _metrics(directory / "metrics.json")
-    size = int(metrics.get("processors", schedule.processors))
-    if metrics.get("redirected"):  # a redirection group has further ones
+    metrics = _metrics(directory / METRICS)
+    size = metrics.get("processors")
+    if size is not None and not (type(size) is int and 0 < size < 2**31):
+        raise ReshapeError(
+            f"{directory / METRICS}: processors must be a whole number >= 1, got {size!r}"
+        )
+    if size is not None and metrics.get("redirected"):  # a redirection group has further ones
         size = max(size, schedule.processors)
     return _Drawn(schedule, size, (workload, str(metrics.get("policy", ""))), {})
 

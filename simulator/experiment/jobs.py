@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError
 from reshape.key_values import key_values
 from reshape.speedup import Model, named, parse, written
+from scheduler.text.formats import counted
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.experiment import parquet
 from simulator.experiment.columns import NAMES, Frame, given_columns, trace_of
 from simulator.traces import swf
-from simulator.traces.normalise import Rules
+from simulator.traces.normalise import Rules, largest_size
 from simulator.traces.swf import Trace
 from simulator.workload_models import workload_file
 from simulator.workload_models.generate import PRIO, Simulated, make, prio, request_of
@@ -383,14 +383,24 @@ def field_of(path: Path) -> str:
     return "workload" if path.suffix in workload_file.ENDINGS else "trace"
 
 
-def processors_of(workload: Trace | Workload) -> int | None:
-    """Number of processors that a workload names; None: it names none.
+def processors_of(workload: Trace | Workload) -> tuple[int | None, str]:
+    """Number of processors that a workload names, and a note if it is a guess.
 
-    The machine of columns is as large as their largest job.
+    None: it names none. The machine of columns, and of a trace without a header, is as large as
+    their largest job.
     """
     if isinstance(workload, Workload):
-        return workload.processors
-    named_there = workload.declared("MaxProcs") or workload.declared("MaxNodes")
-    if named_there is None and not workload.header:
-        return int(np.max(workload.columns["requested_processors"]))
-    return named_there
+        return workload.processors, ""
+    if size := workload.declared("MaxProcs"):
+        return size, ""
+    fix = "processors (--processors) sets another number"
+    if size := workload.declared("MaxNodes"):
+        return size, (
+            f"the machine has {counted(size, 'processor')}, the MaxNodes of the header, which has"
+            f" no MaxProcs above 0; {fix}"
+        )
+    if workload.header:
+        return None, ""
+    size = largest_size(workload)
+    text = f"the machine has {counted(size, 'processor')}, as many as the largest job requests"
+    return size, f"{text}; {fix}"

@@ -64,6 +64,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     counted : whether processors were only counted.
     window : submissions that count in the metrics.
     quoted : forecasts at submission on one machine.
+    guess : sentence about a size of the machine that nothing named.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     counted: bool = False
     window: Window = Window()
     quoted: Sequence[QuotedStart] = ()
+    guess: str = ""
 
     @cached_property
     def metrics(self) -> Named[Any]:
@@ -180,9 +182,11 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     def notes(self) -> list[str]:
         """Sentences about what the numbers do not show.
 
-        Jobs that cleaning changed or left out, settings without effect, jobs that could not start.
+        A guessed size of the machine, jobs that cleaning changed or left out, settings without
+        effect, jobs that could not start.
         """
-        return [*notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
+        guess = [self.guess] if self.guess else []
+        return [*guess, *notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
 
     @property
     def values(self) -> JobValues:

@@ -101,7 +101,8 @@ def _on_machine(
     shows_progress: bool = False,
 ) -> Simulation:
     """Simulate on one machine."""
-    machine, trace = machine_for(settings, loaded), None
+    trace = None
+    machine, guess = machine_for(settings, loaded)
     if isinstance(loaded, Trace):
         loaded = trace = with_load(settings, loaded, machine.processors)
     source = source_of(settings, loaded, machine)
@@ -149,6 +150,7 @@ def _on_machine(
         counted=source.counted,
         window=Window(settings.warm_up_s, settings.cool_down_s),
         quoted=() if quotes is None else quotes.starts,
+        guess=guess,
     )
     _ = made.metrics  # an error about the window comes with the run
     return made

@@ -161,23 +161,29 @@ def _rules_of_run(settings: Settings, sharing: Sharing | None) -> tuple[Rules, b
     return rules, kills
 
 
-def machine_for(settings: Settings, loaded: Trace | Workload) -> Platform:
+def machine_for(settings: Settings, loaded: Trace | Workload) -> tuple[Platform, str]:
     """Machine of an experiment, or one of as many processors as it or its jobs name.
+
+    Returns
+    -------
+    the machine, and a note if its size is a guess
 
     Raises
     ------
     ReshapeError : neither names any.
     """
     if settings.platform is not None:
-        return settings.platform
-    size = settings.processors or processors_of(loaded)
+        return settings.platform, ""
+    size, note = settings.processors, ""
+    if size is None:
+        size, note = processors_of(loaded)
     if size is None and isinstance(loaded, Trace):
         size = machine_size(loaded)  # its error names the largest job
     if size is None:
         raise ConfigError(
             f"{settings.source} names no processors; give their number", field="processors"
         )
-    return machine_file.flat(size)
+    return machine_file.flat(size), note
 
 
 def with_load(settings: Settings, trace: Trace, processors: int) -> Trace:

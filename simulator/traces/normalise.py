@@ -274,7 +274,7 @@ def machine_size(trace: Trace) -> int:
         what = f"says {', '.join(fields)}, no number above 0"
     raise ReshapeError(
         f"{trace.path}: the header {what}; give --processors N"
-        f" (the largest job asks for {int(_sizes_of_largest(trace))})"
+        f" (the largest job asks for {largest_size(trace)})"
     )
 
 
@@ -288,9 +288,10 @@ def _demands(
     return tuple(capacities), np.maximum(np.ceil(amounts), 0).astype(np.int64), has
 
 
-def _sizes_of_largest(trace: Trace) -> float:
+def largest_size(trace: Trace) -> int:
+    """Most processors that a job of a trace requests or has; at least 1."""
     names = ("processors", "requested_processors")
-    return float(max(_column(trace, name).max() for name in names))
+    return max(1, *(int(_column(trace, name).max()) for name in names))
 
 
 def _column(trace: Trace, name: str) -> Floats:

@@ -27,7 +27,7 @@ from reshape.errors import ReshapeError
 from reshape.key_values import amounts
 from scheduler.text.formats import counted
 from simulator.traces.files import replace_all
-from simulator.traces.plain_lines import LARGEST, Column, columns_of, whole
+from simulator.traces.plain_lines import DIGITS, LARGEST, Column, columns_of, whole
 
 FIELDS = (
     "job", "submit", "wait", "run", "processors", "cpu", "memory", "requested_processors",
@@ -102,9 +102,11 @@ class Trace(msgspec.Struct):
         return len(self.columns["job"])
 
     def declared(self, name: str) -> int | None:
-        """First number in a header field such as ``MaxProcs``; None if there is none."""
+        """First number in a header field such as ``MaxProcs``, up to `LARGEST`; None: none."""
         digits = (self.field(name) or "").split("(")[0].split()
-        return int(digits[0]) if digits and digits[0].isdecimal() else None
+        if not digits or not digits[0].isdecimal() or len(digits[0]) > DIGITS:
+            return None
+        return int(digits[0])
 
     def field(self, name: str) -> str | None:
         """Text of a header field such as ``MaxProcs``; None if there is no such field."""

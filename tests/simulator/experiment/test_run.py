@@ -81,3 +81,42 @@ def test_a_job_that_cannot_start_is_noted(tmp_path: Path) -> None:
 def test_representation() -> None:
     text = repr(simulate(COLUMNS))
     assert text.startswith("Simulation('columns', jobs=12, mean_wait_s=")
+
+
+@pytest.mark.parametrize(
+    ("header", "size", "words"),
+    [
+        ("; MaxProcs: 8\n", 8, ""),
+        ("; MaxProcs: 0\n; MaxNodes: 9\n", 9, "has 9 processors, the MaxNodes of the header"),
+        ("; MaxNodes: 9\n", 9, "has 9 processors, the MaxNodes of the header, which has no MaxPr"),
+        ("", 4, "has 4 processors, as many as the largest job requests; processors (--proc"),
+    ],
+)
+def test_a_guessed_size_of_the_machine_is_noted(
+    header: str, size: int, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "jobs.swf"
+    path.write_text(f"{header}1 0 -1 100 2 -1 -1 2 200\n2 5 -1 100 4 -1 -1 -1 200\n")
+    run = simulate(path)
+    assert run.processors == size
+    assert run.metrics["jobs"] == 2
+    guesses = [note for note in run.notes if note.startswith("the machine has")]
+    assert len(guesses) == bool(words)
+    assert words in "".join(guesses)
+    assert simulate(path, processors=size).notes == run.notes[len(guesses) :]
+
+
+def test_columns_have_a_machine_of_their_largest_job() -> None:
+    (note,) = simulate(COLUMNS).notes
+    assert "8 processors, as many as the largest job requests; processors (--processors)" in note
+    assert simulate(COLUMNS, processors=8).notes == []
+
+
+def test_a_comma_separated_table_is_a_trace_with_notes(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("job,submit,wait,run,procs\n1,0,-1,100,2\n2,5,-1,100,4\n")
+    with pytest.raises(ReshapeError, match=r"jobs.csv:1: field 1 \(job number\): 'job' is not a"):
+        simulate(path)
+    guess, report = simulate(Jobs.read(path, lenient=True)).notes
+    assert "4 processors, as many as the largest job requests" in guess
+    assert "1 malformed lines skipped" in report

@@ -156,6 +156,18 @@ def test_wrong_input(results: Path, tmp_path: Path) -> None:
     assert "no column job_id; is it a jobs.csv?" in reshape("plot", tmp_path, code=1).stderr
 
 
+def test_the_size_of_the_machine_is_known_or_noted(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_bytes((results / "jobs.csv").read_bytes())
+    plot = ("plot", tmp_path, "--format", "svg")
+    noted = reshape(*plot).stderr
+    assert f"{tmp_path}/metrics.json names no processors: the machine has 128" in noted
+    assert reshape(*plot, "--processors", 256).stderr == ""
+    for wrong in ("0", "true", '"8"', "1e9", "[]"):
+        (tmp_path / "metrics.json").write_text(f'{{"processors": {wrong}}}')
+        says = "metrics.json: processors must be a whole number >= 1, got"
+        assert says in reshape(*plot, code=1).stderr
+
+
 def test_the_rows_of_a_gantt_chart_are_grouped_by_host(tmp_path: Path) -> None:
     machine = tmp_path / "machine.yaml"
     machine.write_text("nodes: [alpha, beta, gamma]\nprocessors_per_node: 48\n")
