@@ -98,6 +98,8 @@ class Registrations:
 
         Parameters
         ----------
+        shape : global extents. Every axis is cut, so that several fields of one grid are several
+            arrays, or the fields of a structured `dtype`.
         halo : points around a block that the stencil reads, for all axes or for each of them.
         periodic : whether the first and the last point of an axis are neighbours; likewise.
 
@@ -127,6 +129,11 @@ class Registrations:
         ----------
         like : matrix with as many rows, as which the array is laid out at every size.
         """
+        if like is not None and not isinstance(like, Csr):
+            raise ReshapeError(
+                f"array {name!r}, like={like!r:.200}: expected a matrix of app.csr; arrays "
+                "of app.rows with as many rows are laid out alike without it"
+            )
         by = "" if like is None else like.name
         declaration = declare(name, "rows", shape, (axis,), dtype, order, by)
         if like is not None and (axis != 0 or declaration.shape[0] != like.shape[0]):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated, balanced_grid
 from reshape.data.element_types import element_text, element_type
@@ -257,6 +257,26 @@ class Array:
         if self.segment is None:
             raise ReshapeError(self._absent)
         return self.segment.array
+
+    @local.setter
+    def local(self, value: ArrayLike) -> None:
+        """Copy a value into the local part, which stays the same array; so ``a.local += 1`` works.
+
+        Raises
+        ------
+        ReshapeError : it cannot be broadcast to the local part, or has an element type that cannot
+            be converted to `dtype` within its kind.
+        """
+        if value is self.local:  # after an operation in place
+            return
+        try:
+            np.copyto(self.local, value, casting="same_kind")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ReshapeError(
+                f"array {self.name!r}: its local part, shape {self.local.shape} and dtype "
+                f"{self.dtype}, cannot be set to a value of another: {error}; convert it, and "
+                "assign to local[...]"
+            ) from None
 
     def neighbours(self, rank: int) -> tuple[int | None, int | None]:
         """Return the ranks of `app.comm` with the rows before and after those of `rank`.

@@ -9,7 +9,7 @@ the data, so that the processes have to exchange them.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -129,6 +129,10 @@ class Ragged:
         for part in self.parts:
             part.vacate(why)
 
+    def __repr__(self) -> str:
+        """Show the declaration."""
+        return f"<{type(self).__name__} {self.declaration}>"
+
 
 class Items(Ragged):
     """A list of work items in each process, which each resize distributes evenly."""
@@ -149,6 +153,11 @@ class Items(Ragged):
         if self._local is None:
             raise ReshapeError(self._absent)
         return self._local
+
+    @local.setter
+    def local(self, items: Iterable[Any]) -> None:
+        """Replace the items of this process; so ``t.local += more`` works."""
+        self.local[:] = items
 
     def gather(self) -> list[Any] | None:
         """Collective over app.comm. Return the items of all ranks on rank 0, and None elsewhere.

@@ -67,6 +67,29 @@ class Csr(Ragged):
             self._built = _matrix(self.shape[1], counts, indices, data)
         return self._built
 
+    @local.setter
+    def local(self, value: Any) -> None:
+        """Copy the entries of a matrix of the same structure; so ``A.local *= 2`` works.
+
+        Raises
+        ------
+        ReshapeError : it is no such matrix.
+        """
+        own = self.local
+        if value is own:  # after an operation in place
+            return
+        if not (
+            isinstance(value, type(own))
+            and value.shape == own.shape
+            and np.array_equal(value.indptr, own.indptr)
+            and np.array_equal(value.indices, own.indices)
+        ):
+            raise ReshapeError(
+                f"csr {self.name!r}: its local part can be set only to a csr_array with entries at "
+                "the same places: change the values in local.data"
+            )
+        self.values[1].local = value.data
+
     def gather(self) -> csr_array | None:
         """Collective over app.comm. Return the whole matrix on rank 0, and None elsewhere.
 

@@ -102,6 +102,35 @@ def test_an_array_keeps_its_element_type(alone: None, dtype: DTypeLike) -> None:
             assert array.local.dtype.fields == expected.fields
 
 
+@on_4_ranks
+def test_the_local_part_can_be_assigned() -> None:
+    with reshape.application() as app:
+        u, t = app.rows("u", (9, 2), dtype="i4"), app.items("t", "abcdef")
+        s = app.csr("s", (4, 4))
+        s.assemble(np.eye(4) if app.comm.rank == 0 else None)
+        local, entries, items = u.local, s.local.data, list(t.local)
+        u.local += 1
+        s.local *= 2
+        t.local += ["g"]
+        assert u.local is local
+        assert (local == 1).all()
+        assert (entries == 2).all()
+        assert t.local == [*items, "g"]
+        u.local = np.arange(2)
+        s.local = s.local + s.local
+        t.local = reversed(items)
+        assert u.local is local
+        assert (local == [0, 1]).all()
+        assert (entries == 4).all()
+        assert t.local == items[::-1]
+        for wrong in (np.zeros(3), 1.5, "x"):
+            with pytest.raises(ReshapeError, match=r"array 'u': its local part, shape \("):
+                u.local = wrong
+        with pytest.raises(ReshapeError, match=r"csr 's': .* change the values in local\.data"):
+            s.local = s.local.transpose().tocsr()[:, :3]
+        assert (local == [0, 1]).all()
+
+
 WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
     (lambda a: (a.rows("a", (3,)), a.rows("a", (3,))), "array 'a' is registered twice"),
     (lambda a: a.rows("a/b", (3,)), "array name 'a/b': use 1 to 64 letters"),
@@ -140,6 +169,11 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
     (lambda a: a.csr("a", (3, 3), dtype="f2"), "csr 'a' has dtype float16, which SciPy's"),
     (lambda a: a.rows("a", (3,), order="K"), "array 'a': order must be 'C' or 'F', got 'K'"),
     (lambda a: a.rows("a", (3,), axis=1), "array 'a': axis"),
+    (
+        lambda a: a.rows("a", (3,), like=a.rows("b", (3,))),
+        "array 'a', like=<Array rows 'b' (shape=(3,), axis=(0,), dtype=<f8, order='C')>: expected",
+    ),
+    (lambda a: a.rows("a", (3,), like=a.items("b")), "array 'a', like=<Items items 'b' (shape"),
     (lambda a: a.block_cyclic("a", (3, 3), (2,)), "array 'a': shape, block and grid must have one"),
     (lambda a: a.block_cyclic("a", (3, 3), (0, 1)), "array 'a': block must have entries >= 1"),
     (
