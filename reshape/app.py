@@ -276,8 +276,9 @@ class Application(Reports):
         It is for what belongs to the processes of one size: communicators derived from `app.comm`,
         solvers and plans of libraries. All processes call it before the next iteration, those that
         have just joined as well, and those that leave do not. It may be collective over app.comm.
-        Several functions are called in the order in which they were given. A program calls the
-        function itself for the first size.
+        Several functions are called in the order in which they were given. For the first size, at
+        a fresh start and at a restart, the program calls the function itself, in the first
+        iteration: processes that join have no data before.
 
         Parameters
         ----------
@@ -291,11 +292,17 @@ class Application(Reports):
         --------
         ::
 
+            solver = None
+
             @app.after_resize
             def build() -> None:
-                solver.set_up(app.comm, u.local)
+                global solver
+                solver = Solver(app.comm, u.local)
 
-            build()
+            for step in app.iterations(1000):
+                if solver is None:
+                    build()
+                solver.step()
         """
         self._here().hooks.append(function)
         return function

@@ -25,7 +25,8 @@ from reshape.wire.identity import Role
 _Array = TypeVar("_Array", bound=Array)
 NOT_YET = (
     "{} {!r} has no data yet in this process, which joins a running job and receives its part in "
-    "app.iterations(): put the code that fills it below 'if app.is_fresh_start:'"
+    "app.iterations(): put the code that fills it below 'if app.is_fresh_start:', and code that "
+    "uses it into the loop"
 )
 
 

@@ -306,7 +306,10 @@ def test_data_cannot_be_used_before_the_group_has_joined(tmp_path: Path) -> None
         driver.serve(lambda: group.process.poll() is not None, still=True)
         assert group.process.returncode == 1
         assert "array 'a' has no data yet in this process" in group.text
-        assert "put the code that fills it below 'if app.is_fresh_start:'" in group.text
+        assert (
+            "put the code that fills it below 'if app.is_fresh_start:', and code that uses it"
+            in group.text
+        )
         driver.serve(lambda: first.process.poll() is not None)
         assert first.process.returncode == 0
 
