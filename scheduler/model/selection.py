@@ -27,8 +27,6 @@ class Selection:
     topology : the kind of network that it needs, "tree" or "mesh"; empty: none.
     searches_table : whether it has a method `place` that finds processors and a start on the
         reservation table (`scheduler.state.reservation_table.TableSelection`).
-    learns_demands : whether it wants the demands that follow from iteration times; see
-        `scheduler.state.learned_demands`.
     """
 
     __slots__ = ()
@@ -36,11 +34,6 @@ class Selection:
     anywhere: bool = False
     topology: str = ""
     searches_table: bool = False
-
-    @property
-    def learns_demands(self) -> bool:
-        """See above."""
-        return False
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many of the free processors; there are enough. None to refuse.

@@ -99,8 +99,6 @@ class JobEvents:
             self._ended.append(job)
             if self._learns_at_once:
                 self.train_predictor()
-        if state.demands is not None:
-            state.demands.forget(job.id)
         self._queueing.note_end(job)
         if not self._keep_ended:
             del state.jobs[job.id]
@@ -147,15 +145,6 @@ class JobEvents:
         self._state.orders.append(self._resizes.decide(job, event))
         if self._predictor is not None and job is not None and job.state in ACTIVE:
             self._alarms.progressed(job, event, self._predictor)
-        demands = self._state.demands
-        if (
-            demands is not None
-            and job is not None
-            and job.state in ACTIVE
-            and demands.observe(job, self._state.live, event.iteration_s)
-        ):
-            self._state.allocation_changed()
-            self._state.request_pass()
 
     def on_sizes_requested(self, event: SizesRequested) -> None:
         """Take over the bounds that a program requests on its size, or decline them."""

@@ -364,7 +364,6 @@ class Partition:
             predictor=None if predictor is None else predictor.learned(),
             sorted_at=state.queue.sorted_at,
             depth=self.depth_limit,
-            demands={} if state.demands is None else state.demands.record(),
             exclusions=tuple(state.exclusions),
         )
 
@@ -405,8 +404,6 @@ class Partition:
             if live is not None and live.state in ACTIVE:
                 note_progress(live, point)
         state.resize_costs = record.resize_costs
-        if state.demands is not None:
-            state.demands.restore(record.demands)
         state.reservations.update(
             (number, at) for number, at in record.reservations.items() if number in state.queue
         )

@@ -168,7 +168,6 @@ class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     predictor : what the run-time predictor has learned, in its own form; None if it has none.
     sorted_at : when a queue order that ages was last applied to all jobs, seconds.
     depth : depth of passes to which the driver has limited the passes; None: no limit.
-    demands : learned demands of a process, by user and name of its job.
     exclusions : advance reservations, and nodes that expire.
     """
 
@@ -179,7 +178,6 @@ class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     predictor: Any = None
     sorted_at: float = -inf
     depth: int | None = None
-    demands: Mapping[str, float] = {}
     exclusions: tuple[Exclusion, ...] = ()
 
 

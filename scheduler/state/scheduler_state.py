@@ -26,7 +26,6 @@ from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.derived_jobs.steps import Steps, lent_group
 from scheduler.state.exclusions import Blocked, Exclusion, Exclusions
 from scheduler.state.expected_releases import ExpectedReleases
-from scheduler.state.learned_demands import LearnedDemands
 from scheduler.state.profile import Availability
 from scheduler.state.queue import Queue
 
@@ -70,7 +69,6 @@ class SchedulerState:
     was_limited : whether this pass or the one before it has a window.
     examined : jobs that all passes so far have examined one by one.
     resize_costs : what the resizes of all jobs cost.
-    demands : learned demands for shared resources; None: only declared ones count.
     exclusions : processors that are not available to all jobs in some time.
     excluding : whether there are exclusions, or queued jobs that may not hold all processors; then
         passes consider which processors a job gets and until when it holds them.
@@ -110,8 +108,6 @@ class SchedulerState:
         self.was_limited = False
         self.examined = 0
         self.resize_costs = Moves()
-        shared = machine.shared if selection.learns_demands else None
-        self.demands = None if shared is None else LearnedDemands(shared)
         self.exclusions = Exclusions()
         self.excluding = False
         self.placed: set[int] = set()

@@ -70,8 +70,8 @@ class TablePass(SchedulingPass):
         self._by_penalty, self._choose = by_penalty, choose
         self._rule = f"{name} by table"
         self._table = ReservationTable(ProcSet(), state.machine.shared)
-        #: What the table holds of each live job: groups, expected end (s), learned demand.
-        self._held: dict[int, tuple[int, int, float, float | None]] = {}
+        #: What the table holds of each live job: groups and expected end (s).
+        self._held: dict[int, tuple[int, int, float]] = {}
         self._was_whole = True
         self._version = -1
         self._reserved: list[int] = []  # jobs that hold reservations
@@ -122,8 +122,7 @@ class TablePass(SchedulingPass):
             table.remove(number)
         for number, job in live.items():
             end = -inf if job.state is JobState.COMPLETING else job.estimated_end
-            learned = None if state.demands is None else state.demands.learned(job)
-            now_held = job.next_group, len(job.own_groups), end, learned
+            now_held = job.next_group, len(job.own_groups), end
             if held.get(number) != now_held:
                 held[number] = now_held
                 table.run(number, state.held(job), end, self._demand(job))
@@ -132,8 +131,6 @@ class TablePass(SchedulingPass):
         self._excluded, self._nodes = {}, {}
 
     def _demand(self, job: Job) -> Demand:
-        if self.state.demands is not None:
-            return self.state.demands.demand(job)
         shared = self.state.machine.shared
         return () if shared is None else shared.demand(job.spec.shared)
 
@@ -301,9 +298,7 @@ class TablePass(SchedulingPass):
         if not self.starter.start(job, reason, state.machine.free - chosen, size):
             return False
         end = state.now + job.estimate_s
-        demands = state.demands
-        learned = None if demands is None else demands.learned(job)
-        self._held[job.id] = job.next_group, len(job.groups), job.estimated_end, learned
+        self._held[job.id] = job.next_group, len(job.groups), job.estimated_end
         self._table.run(job.id, chosen, end, self._demand(job))
         self._left = [(at, left - job.demand if end > at else left) for at, left in self._left]
         return True

@@ -33,21 +33,10 @@ class OnTable(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Base of the selections on the table; it is first fit.
 
     A reservation holds certain processors; with the selection ``first-fit`` it holds a number.
-
-    Parameters
-    ----------
-    learn_demands : learn the demands of jobs that declare none from their iteration times; see
-        `scheduler.state.learned_demands`.
     """
 
     anywhere = True
     searches_table = True
-    learn_demands: bool = False
-
-    @property
-    def learns_demands(self) -> bool:
-        """Whether demands are learned from iteration times."""
-        return self.learn_demands
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose the lowest free processors; a pass over the table leaves only its own choice."""

@@ -39,7 +39,6 @@ ELSEWHERE = {
     "resizing.grow_past": "matters while contractions can start a queued job; see steady_*.txt",
     "resizing.low": "PBA-PR: class precedes impact, if jobs of both are contracted for one head",
     "selection.leave": "no job is resized here; see selection/test_few_nodes.py",
-    "selection.learn_demands": "no job is prolonged here; see state/test_learned_demands.py",
 }
 PROCESSORS = 12
 NUMBERS = [None, 0, 1, 2, 3, 0.2, 0.5, 1.5, 5, 50, 1000]
