@@ -38,6 +38,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.partition.eligibility import Awaited
 from scheduler.partition.event_order import instant_order, kind_order
 from scheduler.partition.partition import EventOrder, Partition
+from scheduler.partition.reservations import in_the_way
 from scheduler.partition.resizing import PolicyErrorHandler
 from scheduler.policies.containment import (
     ContainedScheduling,
@@ -295,6 +296,14 @@ class Core:
     def with_reservation(self, name: str) -> Partition | None:
         """Partition with an advance reservation of this name; None if there is none."""
         return self._router.with_reservation(name)
+
+    def in_the_way(self, job: Job, until: float) -> Exclusion | None:
+        """First advance reservation, or expiry, that a live job overruns if it ends at `until`, s.
+
+        None: there is none; see `scheduler.partition.reservations.in_the_way`.
+        """
+        partition = self.partition_of(job)
+        return in_the_way(partition.state, partition.resizes, job, until)
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Apply the events of one instant and return the orders that follow from them.

@@ -7,9 +7,11 @@ from typing import Final, TypeAlias
 
 from scheduler.model.job import Job
 from scheduler.model.orders import Reason
-from scheduler.state.exclusions import expiry_of
+from scheduler.model.procset import ProcSet
+from scheduler.state.exclusions import Exclusion, expiry_of
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View
+from scheduler.text.formats import counted, listed
 
 #: Values of the facts of a reason.
 FactsSeen: TypeAlias = dict[str, int | float | str]
@@ -44,9 +46,10 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
     free, but an advance reservation or the expiry of a node keeps some of it from this job.
     ``BeginTime``: its own advance reservation has not begun. ``ReservationDeleted``: its advance
     reservation has ended or was cancelled. ``ReservationLimit``: its advance reservation is too
-    small or too short. ``Reservation``: it is behind the head and has a reservation. ``Priority``:
-    it is behind the head, and either it may not be backfilled or too little is free. ``Policy``:
-    enough is free, and a user-defined scheduling pass lets it wait.
+    small or too short. ``ReservationInUse``: jobs that do not belong to its advance reservation
+    still hold processors of it. ``Reservation``: it is behind the head and has a reservation.
+    ``Priority``: it is behind the head, and either it may not be backfilled or too little is free.
+    ``Policy``: enough is free, and a user-defined scheduling pass lets it wait.
     """
     unit = "" if state.multi_resource else " processors"  # several resources name their units
     facts: FactsSeen = {
@@ -191,4 +194,30 @@ def _reason_of_reservation(job: Job, state: SchedulerState, facts: FactsSeen) ->
         return Reason("ReservationLimit", text, facts)
     if state.now < own.begin:
         return Reason("BeginTime", "its reservation {reservation} begins at {begin}", facts)
-    return None
+    return _reason_of_intruders(job, own, state, facts)
+
+
+def _reason_of_intruders(
+    job: Job, own: Exclusion, state: SchedulerState, facts: FactsSeen
+) -> Reason | None:
+    """Reason that lies in jobs without the reservation on its processors; None if enough is free.
+
+    They exceeded their estimates, or were there before the clock was set.
+    """
+    if (state.machine.free & own.processors).count() >= job.processors:
+        return None
+    held = {
+        live.id: state.held(live) & own.processors
+        for live in state.live.values()
+        if live.spec.reservation != own.name
+    }
+    inside = [number for number, processors in held.items() if processors]
+    if not inside:
+        return None
+    facts["held"] = ProcSet.union(held.values()).count()
+    further = f" and {counted(len(inside) - 5, 'other')}" if len(inside) > 5 else ""
+    facts["jobs"] = listed("job", inside[:5]) + further
+    text = (
+        "others hold {held} of the {reserved} processors of its reservation {reservation}: {jobs}"
+    )
+    return Reason("ReservationInUse", text, facts)

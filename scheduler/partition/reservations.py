@@ -8,6 +8,7 @@ job counts only with the groups that it cannot leave.
 from __future__ import annotations
 
 from math import inf, isfinite
+from operator import attrgetter
 
 from scheduler.model.events import ReservationRequested
 from scheduler.model.groups import leaving_groups
@@ -78,6 +79,23 @@ def granted(exclusion: Exclusion) -> Reserve:
     text = "{needed} processors are available from {begin} to {end}"
     reason = Reason(RULE, text, facts)
     return Reserve(exclusion.name, exclusion.processors, exclusion.begin, exclusion.end, reason)
+
+
+def in_the_way(state: SchedulerState, resizes: Resizes, job: Job, until: float) -> Exclusion | None:
+    """First reservation, or expiry of a node, that a live job would overrun if it ended at `until`.
+
+    Its own reservation is none of them. A resizable job leaves processors, as far as it can.
+    """
+    held = state.steps.held(job)
+    for exclusion in sorted(state.exclusions, key=attrgetter("begin")):
+        counts = exclusion.admits or exclusion.expires
+        if not counts or exclusion.name == job.spec.reservation:
+            continue
+        if exclusion.overlaps(state.now, until):
+            stays = held - _can_leave(resizes, job, exclusion.begin)
+            if stays & exclusion.processors:
+                return exclusion
+    return None
 
 
 def _table(

@@ -24,6 +24,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import submission_command
+from scheduler.text.formats import format_moment, format_time
 
 #: What may be changed of a job that holds processors.
 WHILE_RUNNING = ("walltime_s", "max_processors", "priority", "name")
@@ -140,8 +141,11 @@ class JobChanges:
         submission = replace(self._jobs.submission_of(job.id), **given)
         if submission.walltime_s == inf:
             submission = self._jobs.received(submission, submission.user)
-        # What has become of the conditions since the submission is not checked again.
+        # What has become of the conditions since the submission is not checked again, nor the
+        # reservation of a job that is there already.
         checked = {"begin": given.get("begin"), "dependency": given.get("dependency", "")}
+        if job.state is not JobState.PENDING:
+            checked["reservation"] = ""
         asked = self._jobs.request_of(
             replace(submission, hold=False, kill_on_invalid=False, **checked)
         )
@@ -182,11 +186,12 @@ class JobChanges:
                 " queued"
             )
         walltime_s = given.get("walltime_s")
-        is_raised = isinstance(walltime_s, float) and walltime_s > job.spec.walltime_s
-        if is_raised and not is_administrator:
-            raise PermissionDenied(
-                f"job {job.id} is running: only an administrator can raise its walltime"
-            )
+        if isinstance(walltime_s, float) and walltime_s > job.spec.walltime_s:
+            if not is_administrator:
+                raise PermissionDenied(
+                    f"job {job.id} is running: only an administrator can raise its walltime"
+                )
+            self._check_way(job, walltime_s)
         largest = given.get("max_processors")
         if isinstance(largest, int):
             if not job.spec.resizable or largest == job.spec.processors:
@@ -199,6 +204,28 @@ class JobChanges:
                 raise ReshapeError(
                     f"job {job.id} runs on {job.size} processors: --max must not be below"
                 )
+
+    def _check_way(self, job: Job, walltime_s: float) -> None:
+        """Refuse a walltime by which a running job overruns a reservation that was granted."""
+        assert job.started_at is not None
+        share = job.processors / job.spec.processors  # below 1 after an adaptive start
+        until, ahead_s = job.started_at + walltime_s / share, self._clock.ahead_s
+        found = self._core.in_the_way(job, until)
+        if found is None:
+            return
+        begin, most_s = found.begin + ahead_s, int((found.begin - job.started_at) * share)
+        advice = f"raise its walltime to {format_time(most_s)} at most"
+        if most_s <= job.spec.walltime_s:
+            advice = "leave its walltime as it is"
+        what = found.name
+        if found.admits:
+            what = f"reservation {found.name}"
+            advice += f", or cancel the reservation first (reshape reserve cancel {found.name})"
+        raise ReshapeError(
+            f"job {job.id} would run until {format_moment(until + ahead_s)} on processors"
+            f" {self._core.held(job) & found.processors}, which it has to leave at"
+            f" {format_moment(begin)} because of {what}: {advice}"
+        )
 
     def _conditions(
         self, job: Job, asked: JobSpec, given: Mapping[str, float | str], kill_on_invalid: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +28,7 @@ from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.protocol import messages as m
 from scheduler.service.permissions import Sender
+from scheduler.text.formats import format_moment
 
 ANN = Sender("ann", frozenset(("user",)), is_remote=True)
 SOLVE = m.Submission(argv=["solve"], processors=1, walltime_s=60.0)
@@ -480,3 +482,42 @@ def test_a_redirected_job_that_is_changed_waits_where_it_is(folder: Path) -> Non
     assert ask(desk, update(job, name="other")) == m.Done()
     assert (redirected.state, redirected.partition) == place
     assert redirected.spec.name == "other"
+
+
+def test_a_walltime_is_not_raised_into_a_reservation_of_others(desk: Desk) -> None:
+    desk.hello()
+    first, second = submit(desk, processors=2), submit(desk, processors=2)
+    start = desk.components.clock.wall() + 300
+    reserve = m.CreateReservation(name="night", start=start, duration_s=600, processors=2)
+    assert isinstance(ask(desk, reserve), m.Reservations)
+    held = desk.components.core.jobs[first].groups[1]
+    reserved = desk.components.core.exclusions["night"].processors
+    inside, outside = (first, second) if held & reserved else (second, first)
+    why = refusal(desk, update(inside, walltime_s=400.0))
+    assert f"processors {reserved}, which it has to leave at {format_moment(start)}" in why
+    assert "because of reservation night: raise its walltime to 00:05:00 at most, or cancel" in why
+    assert ask(desk, update(inside, walltime_s=299.0, name="until night")) == m.Done()
+    assert ask(desk, update(outside, walltime_s=4000.0)) == m.Done()
+    ask(desk, m.CancelReservation(name="night"))
+    assert ask(desk, update(inside, walltime_s=400.0)) == m.Done()
+
+
+def test_a_walltime_is_not_raised_beyond_the_expiry_of_a_node(folder: Path) -> None:
+    desk = Desk(folder, [NodeConfig("local", 4, until=time.time() + 300)])
+    desk.hello()
+    job = submit(desk)
+    why = refusal(desk, update(job, walltime_s=400.0))
+    assert "because of expiry of node local: raise its walltime to 00:04:" in why
+    assert ask(desk, update(job, walltime_s=290.0)) == m.Done()
+
+
+def test_a_running_job_of_a_reservation_is_changed_until_its_end(desk: Desk) -> None:
+    """What is left of the reservation is shorter than the walltime; the job is there already."""
+    desk.hello()
+    reserve = m.CreateReservation(name="night", start=None, duration_s=61, processors=2)
+    ask(desk, reserve)
+    job = submit(desk, reservation="night")
+    assert desk.components.core.jobs[job].state is JobState.STARTING
+    ask(desk, m.CancelReservation(name="night"))
+    assert ask(desk, update(job, name="other")) == m.Done()
+    assert desk.components.core.jobs[job].spec.reservation == "night"
