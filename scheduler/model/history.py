@@ -22,7 +22,7 @@ from reshape.speedup import speedup_by
 from reshape.wire.messages import ResizeTimes
 from scheduler.text.formats import counted
 
-KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
+KEPT = 32  # iteration times of a size, costs, visits: a long job must not grow the scheduler
 #: Longest pause after a resize that failed, s.
 MOST_PAUSE_S = 3600.0
 
@@ -109,7 +109,10 @@ class History:
 
     Attributes
     ----------
-    visits : configurations in the order visited, the starting one first.
+    visits : the latest `KEPT` configurations in the order visited.
+    start : size of the starting configuration; 0: it has none yet.
+    visited : size -> place of its latest visit among all visits; the start has place 0.
+    came_from : size -> size from which the job last expanded to it.
     points : resize points seen so far.
     settled : iterations measured since the job came to its present configuration.
     next_point_at : expected time of the next resize point, seconds: the last one, or the resize
@@ -123,6 +126,9 @@ class History:
 
     def __init__(self, performance: str = "") -> None:
         self.visits: list[int] = []
+        self.start = 0
+        self.visited: dict[int, int] = {}
+        self.came_from: dict[int, int] = {}
         self.points = 0
         self.settled = 0
         self.next_point_at = -inf
@@ -146,9 +152,20 @@ class History:
                 self.failed_expansions = Failures()
             elif self.visits:
                 self.failed_contractions = Failures()
-            self.visits.append(size)
+            self.visit(size)
         self.settled = 0
         self._look_ahead(at)
+
+    def visit(self, size: int) -> None:
+        """Add a configuration to those that the job ran on."""
+        visits = self.visits
+        if not visits:
+            self.start = size
+        elif size > visits[-1]:
+            self.came_from[size] = visits[-1]
+        self.visited[size] = self.visited[visits[-1]] + 1 if visits else 0
+        visits.append(size)
+        del visits[:-KEPT]
 
     def record(self, iteration_s: float, at: float) -> None:
         """Record an iteration time that was measured on the present configuration."""
@@ -193,13 +210,7 @@ class History:
 
     def expanded_from(self) -> int | None:
         """Size from which the job last expanded to its present one; None if it did not."""
-        visits, i = self.visits, len(self.visits) - 1
-        present = visits[i]
-        while i > 0:
-            if visits[i] == present and visits[i - 1] < present:
-                return visits[i - 1]
-            i -= 1
-        return None
+        return self.came_from.get(self.visits[-1])
 
     def contractions(self) -> list[int]:
         """Sizes below the present one on which the job already ran, the largest first (PRIO 2).
@@ -209,7 +220,7 @@ class History:
         if self.failed_contractions.given_up:
             return []
         present = self.visits[-1]
-        return sorted({size for size in self.visits if size < present}, reverse=True)
+        return sorted([size for size in self.visited if size < present], reverse=True)
 
     def benefited(self, min_benefit: float = 0.0) -> bool | None:
         """Whether the expansion to the present size shortened the iterations.
@@ -254,18 +265,19 @@ class History:
 
     def _slope(self, window: int) -> float | None:
         if self.performance and self.visits:
-            start, size = self.visits[0], self.visits[-1]
+            start, size = self.start, self.visits[-1]
             here, there = (speedup_by(self.performance, start, n) for n in (size, size + 1))
             if here is not None and there is not None:
                 return there - here
-        if len(self.visits) - 1 < max(window, 1):
+        resizes = self.visited[self.visits[-1]] if self.visits else 0
+        if resizes < max(window, 1):
             return None
         typical_s, sizes = self._typical_s, list[int]()
-        for size in self.visits[-window - 1 :]:
-            if size in typical_s and size not in sizes:
+        for size, place in self.visited.items():
+            if place >= resizes - window and size in typical_s:
                 sizes.append(size)
         sizes.sort()
-        base_s = typical_s.get(self.visits[0])
+        base_s = typical_s.get(self.start)
         if base_s is None or len(sizes) < 2:
             return None
         speedups = [base_s / typical_s[size] for size in sizes]
@@ -295,7 +307,7 @@ class History:
         nearest = sorted([(abs(log(size / other)), other) for other in self._typical_s])[:4]
         near = nearest[0][1]
         if self.performance:
-            start = self.visits[0]
+            start = self.start
             here, there = (speedup_by(self.performance, start, n) for n in (near, size))
             if here is not None and there is not None:
                 return self._typical_s[near] * here / there

@@ -24,7 +24,6 @@ from math import inf
 from typing import Any, Final, TypeAlias
 
 from reshape.topology import SizeBounds, Topology
-from reshape.wire.messages import ResizeTimes
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.groups import leaving_groups
 from scheduler.model.history import History
@@ -146,7 +145,8 @@ class Job:
     first_estimate_s, misses : prediction at submission, s (0: there was none), and how often the
         prediction expired.
     backfilled : whether it started before the head of the queue.
-    times : times of the phases of each of its resizes.
+    committed, paused_s, most_moved_bytes : number of its resizes that were committed, how long
+        they paused the program together (s), and the most data that one of them moved.
     cause, why : final state that a job in COMPLETING will take, and a sentence on the cause.
     queued_at, redirected_at : when it first entered the queue that it was in last; when it left
         the queue of the principal group to be redirected, None if it was not.
@@ -186,7 +186,9 @@ class Job:
     misses: int = 0
     backfilled: bool = False
     sizes: tuple[tuple[float, int], ...] = ()
-    times: tuple[ResizeTimes, ...] = ()
+    committed: int = 0
+    paused_s: float = 0.0
+    most_moved_bytes: int = 0
     cause: JobState | None = None
     why: str = ""
     exit_code: int = 0
@@ -306,7 +308,8 @@ class Job:
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
         copy.topology, copy.sizes = self.topology, self.sizes
         copy.first_group, copy.next_group = self.first_group, self.next_group
-        copy.resizes, copy.times = self.resizes, self.times
+        copy.resizes, copy.committed = self.resizes, self.committed
+        copy.paused_s, copy.most_moved_bytes = self.paused_s, self.most_moved_bytes
         copy._history = self._history
         copy.requeues, copy.stalled = self.requeues, self.stalled
         copy.failed_starts = self.failed_starts

@@ -18,7 +18,15 @@ class HistoryView(Protocol):
 
     @property
     def visits(self) -> Sequence[int]:
-        """Configurations in the order visited, the starting one first."""
+        """The latest configurations in the order visited, 32 at most."""
+
+    @property
+    def start(self) -> int:
+        """Size of the starting configuration."""
+
+    @property
+    def visited(self) -> Mapping[int, int]:
+        """Size that it ran on -> place of the latest visit among all visits."""
 
     @property
     def points(self) -> int:

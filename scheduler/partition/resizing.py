@@ -253,7 +253,7 @@ class Resizes:
         size: int | None = job.size
         while size is not None and size - job.size <= spare:
             to = size - there
-            known = job.least <= to and to in job.history.visits
+            known = job.least <= to and to in job.history.visited
             if size > job.size and known and not self._view.failed_lately(job, size):
                 return size
             size = larger_size(topology, size, job.processors, job.most)
@@ -329,7 +329,9 @@ class Resizes:
             state.release_group(job, group)
         job.size = resize.new
         job.sizes += ((event.at, job.size),)
-        job.times = (*job.times, event.times)
+        job.committed += 1
+        job.paused_s += event.times.pause_s
+        job.most_moved_bytes = max(job.most_moved_bytes, event.times.moved_bytes)
         for costs in (state.resize_costs, job.history.moves):
             costs.add(event.times, job.history.data_bytes)
         job.history.configured(job.size, event.at)

@@ -21,6 +21,9 @@ FORMAT = 3
 READABLE = ("1", "2", "3")
 #: What the checksums of records cover besides their bytes, as of `seal`.
 SITE, SUBMISSION, RECORD, SUMMARY = "site", "submission {} {}", "record {}", "summary {}"
+SIZES = "sizes {} {}"
+#: Changes of the size of a job that are stored together, once they are so many.
+SIZES_TOGETHER = 64
 #: The most frequent kinds of records, which few questions need; the indices leave them out.
 ROUTINE = "('ResizePoint', 'Continue')"
 #: Key in `meta` of the largest job number, for journals from which jobs were removed.

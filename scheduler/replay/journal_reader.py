@@ -36,6 +36,7 @@ from scheduler.replay.journal_format import (
     ROUTINE,
     SEQUENCE,
     SITE,
+    SIZES,
     SUBMISSION,
     event_decoder,
     order_decoder,
@@ -220,13 +221,27 @@ class JournalReader:
         """Whether retention has removed anything, so that a replay is not possible."""
         return self.meta(REMOVED) is not None
 
+    def decoded_job(self, number: int, record: bytes) -> Job:
+        """Make a job from its row in `records`.
+
+        Raises
+        ------
+        msgspec.DecodeError : it is damaged.
+        """
+        return decode_job(unseal(RECORD.format(number), record), lambda: self._sizes(number))
+
+    def _sizes(self, number: int) -> Iterator[bytes]:
+        query = "SELECT place, sizes FROM sizes WHERE job=? ORDER BY place"
+        for place, sizes in self.rows(query, number):
+            yield unseal(SIZES.format(number, place), sizes)
+
     def readable_jobs(self) -> list[Job]:
         """Return the jobs that have not ended and whose records can be read; report the others."""
         jobs = []
         query = "SELECT job, record FROM records WHERE ended_at IS NULL ORDER BY job"
         for number, record in self.rows(query):
             try:
-                jobs.append(decode_job(unseal(RECORD.format(number), record)))
+                jobs.append(self.decoded_job(number, record))
             except msgspec.DecodeError as error:
                 self.report_unreadable(f"the record of job {number}", error)
         return jobs
@@ -247,7 +262,7 @@ class JournalReader:
         with self._readable():
             query = f"SELECT job, record FROM records {where[ended]} ORDER BY ended_at DESC LIMIT ?"
             rows = self.rows(query, -1 if latest is None else latest)
-            jobs = [decode_job(unseal(RECORD.format(n), record)) for n, record in rows]
+            jobs = [self.decoded_job(number, record) for number, record in list(rows)]
             return sorted(jobs, key=lambda job: job.id)
 
     def last_job(self) -> int:

@@ -8,7 +8,7 @@ fields with defaults. (JSON has no infinite numbers, which expected times need.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
 from typing import Any
@@ -32,6 +32,11 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job as it is stored; the fields are the attributes of `scheduler.model.job.Job`.
 
     Times are seconds on the service's clock.
+
+    Parameters
+    ----------
+    earlier_sizes : number of changes of the size before `sizes`, which are stored elsewhere.
+    times : of each committed resize, as releases before 0.2.0 wrote them.
     """
 
     id: int
@@ -55,7 +60,9 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     misses: int = 0
     backfilled: bool = False
     sizes: tuple[tuple[float, int], ...] = ()
-    times: tuple[ResizeTimes, ...] = ()
+    committed: int = 0
+    paused_s: float = 0.0
+    most_moved_bytes: int = 0
     cause: JobState | None = None
     why: str = ""
     exit_code: int = 0
@@ -77,11 +84,17 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     warned: bool = False
     is_lent: bool = False
     history: History | None = None
+    earlier_sizes: int = 0
+    times: tuple[ResizeTimes, ...] = ()
 
     @classmethod
-    def of(cls, job: Job) -> JobRecord:
-        """Record a job as it is now."""
-        return cls(*_values(job))
+    def of(cls, job: Job, earlier_sizes: int = 0) -> JobRecord:
+        """Record a job as it is now, apart from so many of its first changes of the size."""
+        record = cls(*_values(job))
+        if not earlier_sizes:
+            return record
+        sizes = record.sizes[earlier_sizes:]
+        return msgspec.structs.replace(record, sizes=sizes, earlier_sizes=earlier_sizes)
 
     def job(self) -> Job:
         """Make the job that this is the record of."""
@@ -92,16 +105,22 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             job.processors = self.spec.processors
         if self.redirected_at is not None and not self.partition:  # the record of release 0.1.0
             job.partition = REDIRECTION
+        if self.times:
+            job.committed = len(self.times)
+            job.paused_s = sum(times.pause_s for times in self.times)
+            job.most_moved_bytes = max(times.moved_bytes for times in self.times)
         if self.history is not None:
             job.recorded_history = self.history
         return job
 
 
-_PLAIN = tuple(name for name in JobRecord.__struct_fields__ if name != "history")
-#: Reads the values of all fields of a record from a job, in order.
-_values = attrgetter(
-    *("recorded_history" if name == "history" else name for name in JobRecord.__struct_fields__)
+#: Fields of a record that are attributes of a job.
+_FIELDS = tuple(
+    name for name in JobRecord.__struct_fields__ if name not in ("earlier_sizes", "times")
 )
+_PLAIN = tuple(name for name in _FIELDS if name != "history")
+#: Reads the values of all fields of a record from a job, in order.
+_values = attrgetter(*("recorded_history" if name == "history" else name for name in _FIELDS))
 
 
 #: Attributes of a performance history and its parts that are stored. The classes are compiled, and
@@ -111,7 +130,8 @@ _HISTORY: dict[type, tuple[str, ...]] = {
     Moves: ("fixed_s", "byte_s"),
     Failures: ("count", "at", "why", "given_up"),
     History: (
-        "visits", "points", "settled", "next_point_at", "sweet_spot", "failures",
+        "visits", "start", "visited", "came_from", "points", "settled", "next_point_at",
+        "sweet_spot", "failures",
         "failed_expansions", "failed_contractions", "data_bytes", "moves", "performance",
         "_timings", "_typical_s",
     ),
@@ -147,6 +167,10 @@ def _restored(kind: type, stored: Any) -> Any:
                     raise TypeError(f"timings are a mapping, got {type(value).__name__}")
                 value = {size: _restored(Timing, times) for size, times in value.items()}
             setattr(part, name, value)
+    if isinstance(part, History) and part.visits and not part.visited:  # of an earlier release
+        visits, part.visits = part.visits, []
+        for size in visits:
+            part.visit(size)
     return part
 
 
@@ -201,23 +225,44 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_stored)
 _job_decoder = msgspec.msgpack.Decoder(JobRecord, strict=False, dec_hook=_restored)
+_sizes_decoder = msgspec.msgpack.Decoder(list[tuple[float, int]])
 _core_decoder = msgspec.msgpack.Decoder(CoreRecord, strict=False, dec_hook=_restored)
 _history_decoder = msgspec.msgpack.Decoder(History, dec_hook=_restored)
 
 
-def encode_job(job: Job) -> bytes:
-    """Encode the record of a job."""
-    return _encoder.encode(JobRecord.of(job))
+def encode_job(job: Job, earlier_sizes: int = 0) -> bytes:
+    """Encode the record of a job, apart from so many of its first changes of the size."""
+    return _encoder.encode(JobRecord.of(job, earlier_sizes))
 
 
-def decode_job(record: bytes) -> Job:
+def decode_job(record: bytes, earlier_sizes: Callable[[], Iterable[bytes]] = tuple) -> Job:
     """Make a job from its encoded record.
+
+    Parameters
+    ----------
+    earlier_sizes : reads the changes of the size that are not in the record, as `encode_sizes`
+        wrote them, in order.
 
     Raises
     ------
-    msgspec.DecodeError : the record is damaged, or of a release that wrote other fields.
+    msgspec.DecodeError : the record is damaged, or of a release that wrote other fields; earlier
+        changes are missing.
     """
-    return _job_decoder.decode(record).job()
+    decoded = _job_decoder.decode(record)
+    job = decoded.job()
+    if decoded.earlier_sizes:
+        earlier = [size for part in earlier_sizes() for size in _sizes_decoder.decode(part)]
+        if len(earlier) < decoded.earlier_sizes:
+            raise msgspec.DecodeError(
+                f"it has {len(earlier)} of its {decoded.earlier_sizes} first changes of the size"
+            )
+        job.sizes = (*earlier[: decoded.earlier_sizes], *job.sizes)
+    return job
+
+
+def encode_sizes(sizes: Sequence[tuple[float, int]]) -> bytes:
+    """Encode some changes of the size of a job."""
+    return _encoder.encode(sizes)
 
 
 def encode_core(record: CoreRecord) -> bytes:

@@ -247,7 +247,7 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
     assert job.started_at is not None
     assert job.ended_at is not None
     history = job.history
-    times = {size: history.time_s(size) for size in set(history.visits)}
+    times = {size: history.time_s(size) for size in history.visited}
     table = {size: seconds for size, seconds in times.items() if seconds}
     if not job.spec.resizable or not table or job.id not in run.last:
         around_s = cost.start.of(job.spec.processors) + cost.end.of(job.size)
@@ -261,7 +261,7 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
         iterations * model.time(job.spec.processors),
         iterations,
         model,
-        max((times.moved_bytes for times in job.times), default=0),
+        job.most_moved_bytes,
         tuple(run.phases.get(job.id, ())),
     )
 

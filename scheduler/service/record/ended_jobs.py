@@ -13,10 +13,9 @@ import msgspec
 from reshape.errors import ReshapeError
 from scheduler.model.job import FINAL, Job
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_format import RECORD, SUMMARY, unseal
+from scheduler.replay.journal_format import SUMMARY, unseal
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.record.descriptions import decode_summary, describe_ended
-from scheduler.state.records import decode_job
 
 #: Ended jobs in one answer at most.
 PAGE = 1000
@@ -26,7 +25,7 @@ def recorded_job(journal: JournalReader, number: int) -> Job | None:
     """Return a job as it was recorded last, None if there is no record that can be read."""
     for (record,) in journal.rows("SELECT record FROM records WHERE job=?", number):
         try:
-            return decode_job(unseal(RECORD.format(number), record))
+            return journal.decoded_job(number, record)
         except msgspec.DecodeError as error:
             journal.report_unreadable(f"the record of job {number}", error)
     return None

@@ -32,6 +32,8 @@ from scheduler.replay.journal_format import (
     RECORD,
     SEQUENCE,
     SITE,
+    SIZES,
+    SIZES_TOGETHER,
     SUBMISSION,
     SUMMARY,
     encode_event,
@@ -47,7 +49,7 @@ from scheduler.service.record.opening import (
     lacks_room,
     open_journal,
 )
-from scheduler.state.records import CoreRecord, encode_core, encode_job
+from scheduler.state.records import CoreRecord, encode_core, encode_job, encode_sizes
 
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
 _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?, ?)'
@@ -69,6 +71,8 @@ _POOL = "INSERT INTO pools VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record
 _POOLS = "SELECT name, record FROM pools ORDER BY rowid"
 _REMOVE_POOL = "DELETE FROM pools WHERE name=?"
 _SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
+_SIZES = "INSERT OR REPLACE INTO sizes VALUES (?, ?, ?)"
+_REMOVE_SIZES = "DELETE FROM sizes WHERE job=?"
 _REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
 _SCRIPT = "INSERT OR REPLACE INTO scripts VALUES (?, ?)"
 _REMOVE_SCRIPT = "DELETE FROM scripts WHERE digest=?"
@@ -104,6 +108,7 @@ class Journal(JournalReader):
         self._durable = self._syncs = False
         self._has_room = False  # as `check_room` found in this turn
         self._site_noted = b""
+        self._sizes_noted: dict[int, int] = {}  # job -> changes of its size in rows of their own
         self._mark = HighWaterMark(path)
         super().__init__(open_journal(path, self._mark, accept_loss=accept_loss), path)
         self.batch = self.last_batch()
@@ -127,6 +132,7 @@ class Journal(JournalReader):
         """Forget what was noted since the last commit."""
         self._db.rollback()
         self._pending, self._executed, self._durable = [], [], False
+        self._sizes_noted.clear()
 
     def sync(self) -> None:
         """Execute what is noted in the transaction of this turn, so that queries find it."""
@@ -311,8 +317,25 @@ class Journal(JournalReader):
         submitted_at = job.submitted_at + self._ahead_s
         ended_at = None if job.ended_at is None else job.ended_at + self._ahead_s
         row = (job.id, job.state.name, spec.user, spec.name, submitted_at, ended_at)
-        record = seal(RECORD.format(job.id), encode_job(job))
+        earlier = self._note_sizes(job) if len(job.sizes) >= SIZES_TOGETHER else 0
+        record = seal(RECORD.format(job.id), encode_job(job, earlier))
         self._note(_RECORD, *row, self.batch, record)
+
+    def _note_sizes(self, job: Job) -> int:
+        """Note the earlier changes of a job's size, each once; return how many they are.
+
+        The record of an ended job, which is written once, has all of them.
+        """
+        noted = self._sizes_noted.pop(job.id, 0)
+        if job.ended_at is not None:
+            self._note(_REMOVE_SIZES, job.id)
+            return 0
+        while len(job.sizes) - noted >= SIZES_TOGETHER:
+            sizes = encode_sizes(job.sizes[noted : noted + SIZES_TOGETHER])
+            self._note(_SIZES, job.id, noted, seal(SIZES.format(job.id, noted), sizes))
+            noted += SIZES_TOGETHER
+        self._sizes_noted[job.id] = noted
+        return noted
 
     def forget_unreadable_jobs(self, readable: Collection[int]) -> None:
         """Remove the records of jobs that have not ended and are not among the readable ones."""

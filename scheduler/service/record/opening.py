@@ -62,6 +62,8 @@ CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL
                                     user TEXT NOT NULL, name TEXT NOT NULL,
                                     submitted_at REAL NOT NULL, ended_at REAL,
                                     batch INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS sizes (job INTEGER NOT NULL, place INTEGER NOT NULL,
+                                  sizes BLOB NOT NULL, PRIMARY KEY (job, place)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pools (name TEXT PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS site (key INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS sums (job INTEGER NOT NULL, size INTEGER NOT NULL,
@@ -233,7 +235,7 @@ def _make_private(path: Path) -> None:
 
 #: Tables in the order in which they are checked: those first on which the state depends.
 TABLES = (
-    *("meta", "site", "records", "jobs", "keys", "scripts", "pools", "settings", "facts"),
+    *("meta", "site", "records", "sizes", "jobs", "keys", "scripts", "pools", "settings", "facts"),
     *("summaries", "memory", "sums", "phases", "orders", "events"),
 )
 #: Records of ended jobs, which recovery does not read: table, what the seal covers, and a query.

@@ -9,6 +9,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,9 @@ def test_a_long_job_needs_no_more_memory() -> None:
     history = ran((2, [5.0] * 10_000))
     assert len(history._timings[2].later) == KEPT
     assert history.points == history.settled == 10_000
+    history = ran(*((2 + i % 2, [5.0]) for i in range(10_000)))
+    assert len(history.visits) == KEPT
+    assert history.visited == {2: 9998, 3: 9999}
 
 
 def test_earlier_sizes() -> None:
@@ -225,6 +229,39 @@ def test_potential_of_any_history_is_a_number_or_unknown(visits: list[tuple[int,
     for window in (1, 2, 3):
         potential = history.expand_potential(window)
         assert potential is None or np.isfinite(potential)
+
+
+@examples(200)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=60),
+    st.sets(st.integers(1, 6)),
+    st.integers(1, 50),
+)
+def test_what_is_kept_of_the_visits_tells_as_much_as_all_of_them(
+    sizes: list[int], measured: set[int], window: int
+) -> None:
+    history, visits = History(), list[int]()
+    for at, size in enumerate(sizes):
+        history.configured(size, at)
+        if size in measured:
+            history.record(10.0 / size + size, at)
+        if not visits or visits[-1] != size:
+            visits.append(size)
+    present = visits[-1]
+    assert history.visits == visits[-KEPT:]
+    assert history.contractions() == sorted({n for n in visits if n < present}, reverse=True)
+    growths = [one for one, other in pairwise(visits) if one < other == present]
+    assert history.expanded_from() == (growths[-1] if growths else None)
+    known = sorted(set(visits[-window - 1 :]) & measured)
+    if len(visits) <= window or visits[0] not in measured or len(known) < 2:
+        assert history.expand_potential(window) is None
+    else:
+        times = [history.time_s(n) for n in (visits[0], *known)]
+        speedups = [times[0] / time for time in times[1:]]
+        slope = sum(
+            w * s for w, s in zip(slope_weights(tuple(known), present), speedups, strict=True)
+        )
+        assert history.expand_potential(window) == pytest.approx(slope)
 
 
 def test_prediction() -> None:

@@ -215,9 +215,9 @@ def test_experiments_take_a_pass_by_name_and_as_an_object(tmp_path: Path) -> Non
 
 def test_a_pass_that_starts_nothing_is_named_in_the_notes() -> None:
     jobs = {"submit_s": [0], "processors": [1], "run_s": [5]}
-    run = sim.simulate(jobs, machine={"processors": 1}, scenario=Easy(0))
+    run = sim.simulate(jobs, processors=1, scenario=Easy(0))
     assert run.notes == []
-    idle = sim.simulate(jobs, machine={"processors": 1}, scenario=Calls(str))
+    idle = sim.simulate(jobs, processors=1, scenario=Calls(str))
     assert "job 1 requests 1 processor, and the scheduling pass never started it" in idle.notes[0]
 
 

@@ -20,9 +20,10 @@ from scheduler.model.events import (
     NodeJoined,
     ResizePoint,
 )
-from scheduler.model.job import FINAL, JobState
+from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Continue, Reason
 from scheduler.protocol.messages import Submission
+from scheduler.replay.journal_format import SIZES_TOGETHER
 from scheduler.replay.settings import settings_of
 from scheduler.service.record.ended_jobs import recorded_job
 from scheduler.service.record.journal import Journal
@@ -182,3 +183,53 @@ def test_the_job_of_a_submission_key_is_known_within_the_turn_and_after_it(
     assert [journal.job_of_key(*key) for key in asked] == [1, 2, None, None]
     journal.commit()
     assert [journal.job_of_key(*key) for key in asked] == [1, 2, None, None]
+
+
+def test_the_record_of_a_job_that_resizes_often_does_not_grow(path: Path) -> None:
+    """Each change of its size is written once, and not again with each later one."""
+    journal, job = Journal(path), Job(7, JobSpec(1, 600.0, 2), 0.0)
+    job.state, job.started_at = JobState.RUNNING, 0.0
+    lengths = []
+    for i in range(1000):
+        job.sizes += ((float(i), 1 + i % 2),)
+        job.committed += 1
+        journal.note_job(job)
+        journal.commit()
+        [(length,)] = journal.rows("SELECT length(record) FROM records")
+        lengths.append(length)
+    assert max(lengths[500:]) < max(lengths[:500]) + 20  # larger numbers have more bytes
+    [(rows, written)] = journal.rows("SELECT count(*), sum(length(sizes)) FROM sizes")
+    assert rows == 1000 // SIZES_TOGETHER
+    assert written < 20 * 1000
+    journal.close()
+
+    journal = Journal(path)
+    [again] = journal.readable_jobs()
+    assert again.sizes == job.sizes
+    again.sizes += ((1000.0, 2),)
+    journal.note_job(again)
+    journal.commit()
+    found = recorded_job(journal, 7)
+    assert found is not None
+    assert found.sizes == again.sizes
+    again.state, again.ended_at = JobState.COMPLETED, 1001.0
+    journal.note_job(again)
+    journal.commit()
+    assert list(journal.rows("SELECT * FROM sizes")) == []
+    [found] = journal.recorded_jobs()
+    assert found.sizes == again.sizes
+    journal.close()
+
+
+def test_a_record_whose_earlier_sizes_are_damaged_is_reported(path: Path) -> None:
+    journal, job = Journal(path), Job(7, JobSpec(1, 600.0, 2), 0.0)
+    job.state, job.started_at = JobState.RUNNING, 0.0
+    job.sizes = tuple((float(i), 1 + i % 2) for i in range(2 * SIZES_TOGETHER))
+    journal.note_job(job)
+    journal.commit()
+    journal.write("DELETE FROM sizes WHERE place=?", SIZES_TOGETHER)
+    journal.commit()
+    assert journal.readable_jobs() == []
+    [report] = journal.unreadable
+    assert f"it has {SIZES_TOGETHER} of its {2 * SIZES_TOGETHER} first changes" in report
+    journal.close()
