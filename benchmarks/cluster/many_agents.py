@@ -141,7 +141,9 @@ def service(nodes: int, processors: int) -> Iterator[tuple[ServiceDirectory, lis
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         lines = [f"  - {{name: {n}, processors: {processors}, launcher: none}}" for n in names]
-        config.write_text("\n".join([f"listen: 127.0.0.1:{port}", "nodes:", *lines]) + "\n")
+        config.write_text(
+            "\n".join([f"listen: 127.0.0.1:{port}", "allow_root: true", "nodes:", *lines]) + "\n"
+        )
         place = ServiceDirectory(Path(folder) / "service")
         options = ["--config", str(config), "--scenario", "fcfs-pr"]
         process = background.start(place.path, options)

@@ -70,7 +70,7 @@ def measure(folder: Path, allocations: int, seconds: float) -> dict[str, float]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{probe.getsockname()[1]}"
-    background.start(directory, ["--processors", "1", "--listen", listen])
+    background.start(directory, ["--processors", "1", "--listen", listen, "--allow-root"])
     try:
         options = {
             "nodes": f"{allocations}-{allocations}",

@@ -143,7 +143,7 @@ def measure(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
         port = int(free.getsockname()[1])
     rows: list[dict[str, Any]] = []
     wrong: list[str] = []
-    listen = ("--listen", f"127.0.0.1:{port}")
+    listen = ("--listen", f"127.0.0.1:{port}", "--allow-root")
     with service(SIZE * options.jobs, "fcfs", *listen) as (place, agent, pid):
         keys = AccessKeys(place.path, place.owner)
         user = place.path / "mallory.json"

@@ -64,7 +64,7 @@ class Cluster:
             f" host: {NETWORK}.{name[1:]}}}"
             for name in self.names
         )
-        fixed = f"listen: {HEAD}:{PORT}\nbinding: {binding}\n"
+        fixed = f"listen: {HEAD}:{PORT}\nallow_root: true\nbinding: {binding}\n"
         self._config = f"{fixed}nodes:\n{local_nodes}{nodes}\n{config}\n"
         self._options = list(options)
         self._policies = policies

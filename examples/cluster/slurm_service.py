@@ -35,7 +35,7 @@ class SlurmService(Cluster):
         config: str = "",
         options: Sequence[str] = (),
     ) -> None:
-        super().__init__(folder, 0, launcher="slurm", options=["--slurm", *options])
+        super().__init__(folder, 0, launcher="slurm", options=["--slurm", "--allow-root", *options])
         self.slurm, self.hosts = slurm, slurm.hosts
         self._config = config
         self.request(nodes, time_limit)

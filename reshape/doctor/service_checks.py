@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import resource
 import socket
@@ -64,6 +65,7 @@ def check_service_directory(directory: Path) -> list[Check]:
     with contextlib.suppress(ReshapeError):  # reported with the access files
         keys = read_private(access / "server.json", dict[str, object])
         checks.append(check_listener(str(keys.get("endpoint")), pid))
+        checks.append(check_account(directory.stat().st_uid))
     checks.append(check_mpi_ports(os.environ))
     return checks
 
@@ -228,6 +230,23 @@ def check_listener(endpoint: str, pid: int) -> Check:
         return Check("listener", "ok", f"{where} is free", "the service does not run")
     meaning = "another program listens there: the service cannot start with this port"
     return Check("listener", "fault", f"{where} is taken", meaning, "choose another --listen")
+
+
+def check_account(owner: int) -> Check:
+    """Check as whom the jobs of those who have a key run.
+
+    Parameters
+    ----------
+    owner : user of the directory of a service that has keys.
+    """
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = str(owner)
+    if owner:
+        return Check("account", "ok", f"jobs run as {name}", "every key gives the rights of it")
+    fix = "serve in a directory of another user, and create its keys anew"
+    return Check("account", "note", "jobs run as root", "every key gives root on all nodes", fix)
 
 
 def _listening(pid: int) -> set[int]:

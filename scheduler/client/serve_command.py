@@ -66,6 +66,11 @@ from scheduler.policies.registry import known
     help="Listen also on TCP, for clients with an access file; see docs/security.md.",
 )
 @click.option(
+    "--allow-root",
+    is_flag=True,
+    help="Listen as root, although every key then gives root; see docs/security.md.",
+)
+@click.option(
     "--kill-wait",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
@@ -101,6 +106,7 @@ def serve(
     parameters: tuple[str, ...],
     verify: bool,
     listen: str | None,
+    allow_root: bool,
     kill_wait: float | None,
     slurm: bool,
     background: bool,
@@ -124,14 +130,17 @@ def serve(
     nodes = {"processors": processors, "machine": machine}
     options: dict[str, object] = {**nodes, "scenario": scenario, "listen": listen}
     options |= {"verify": verify or None, "kill_wait_s": kill_wait}
+    options["allow_root"] = allow_root or None
     if slurm:
         options |= allocated_options(directory)
     settings = with_ends(load_config(config, os.environ, {**options, "set": parameters}))
+    check_account(settings, os.geteuid())
     if background:
         kept: dict[str, object] = {**nodes, "config": config, "scenario": scenario}
         kept |= {"listen": listen, "kill-wait": kill_wait}
         same = [str(word) for word in _serve_options(kept, parameters)]
         flags = {"--verify": verify, "--slurm": slurm, "--accept-loss": accept_loss}
+        flags["--allow-root"] = allow_root
         same += [flag for flag, is_set in flags.items() if is_set]
         from scheduler.client.background import start  # late: only --background needs a client
 
@@ -143,6 +152,26 @@ def serve(
     else:
         logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
     run(ServiceDirectory(directory), settings, accept_loss=accept_loss)
+
+
+def check_account(config: ServeConfig, user: int) -> None:
+    """Check that no key gives the rights of root, unless the configuration allows it.
+
+    Parameters
+    ----------
+    user : number of the user whose rights the jobs will have.
+
+    Raises
+    ------
+    ConfigError : root is to listen.
+    """
+    if config.listen is not None and user == 0 and not config.allow_root:
+        raise ConfigError(
+            f"a service of root that listens on {config.listen} gives root to every key, since jobs"
+            " run as the account of the service: start it as another user, or allow it by"
+            " --allow-root (allow_root: true in the configuration)",
+            field="listen",
+        )
 
 
 def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:

@@ -166,6 +166,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     places : processor numbers of each node, from a machine file.
     shared_per_node, shared_penalty : what the processes of a node share, from a machine file.
     listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
+    allow_root : whether a service of root may listen; its jobs, and so its keys, have all rights.
     ssh : command for nodes with the launcher ssh, with options such as ``-F FILE``.
     binding : nodes on which ranks are bound to the CPUs of their processors: "hosts", those on
         other hosts than the service; "all"; "none". See `scheduler.service.components.placements`.
@@ -193,6 +194,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_per_node: dict[str, Count] = {}
     shared_penalty: PenaltyRule = "excess"
     listen: str | None = None
+    allow_root: bool = False
     ssh: Annotated[str, msgspec.Meta(min_length=1)] = "ssh"
     binding: Binding = "hosts"
 

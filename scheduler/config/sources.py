@@ -23,6 +23,7 @@ An example of a file (every field is optional):
     parameters: {backfill.reservations: 1, redirection.theta: 10, redirection.alpha: 0.15}
     verify: true
     listen: 0.0.0.0:7077      # TCP with CURVE besides the socket in the service directory
+    allow_root: false         # whether a service of root may listen; every key then gives root
     ssh: ssh                  # command that starts agents on nodes with the launcher ssh
     kill_wait_s: 30
     deadlines: {start_s: 60, join_s: "0:15"}
@@ -32,9 +33,10 @@ An example of a file (every field is optional):
     performance_models: ["my_models:Stencil"]   # classes that submissions may name
 
 The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,
-RESHAPE_LISTEN, RESHAPE_KILL_AT_WALLTIME, RESHAPE_KILL_WAIT_S, RESHAPE_DEADLINES_JOIN_S and likewise
-for the other deadlines. Their values, and those of ``--set``, are parsed as YAML. The path of a
-machine file in a configuration file is relative to the configuration file.
+RESHAPE_LISTEN, RESHAPE_ALLOW_ROOT, RESHAPE_KILL_AT_WALLTIME, RESHAPE_KILL_WAIT_S,
+RESHAPE_DEADLINES_JOIN_S and likewise for the other deadlines. Their values, and those of ``--set``,
+are parsed as YAML. The path of a machine file in a configuration file is relative to the
+configuration file.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ _ENVIRONMENT: dict[str, FieldPath] = {
     "RESHAPE_SCENARIO": ("scenario",),
     "RESHAPE_VERIFY": ("verify",),
     "RESHAPE_LISTEN": ("listen",),
+    "RESHAPE_ALLOW_ROOT": ("allow_root",),
     "RESHAPE_KILL_AT_WALLTIME": ("kill_at_walltime",),
     "RESHAPE_KILL_WAIT_S": ("kill_wait_s",),
     **{f"RESHAPE_DEADLINES_{n.upper()}": ("deadlines", n) for n in Deadlines.__struct_fields__},

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from ports import free_port
 
 from reshape.doctor.command import doctor
-from reshape.doctor.service_checks import check_listener
+from reshape.doctor.service_checks import check_account, check_listener
 from reshape.errors import ReshapeError
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
@@ -154,3 +154,12 @@ def test_ports_for_mpi(
     assert faults(directory) == {}
     monkeypatch.setenv("MPICH_PORT_RANGE", text)
     assert result in faults(directory)["MPI ports"]["result"]
+
+
+def test_the_account_of_a_service_with_keys(directory: Path) -> None:
+    assert check_account(0).status == "note"
+    assert check_account(0).meaning == "every key gives root on all nodes"
+    assert check_account(65534).status == "ok"
+    done = CliRunner().invoke(doctor, ["--dir", str(directory), "--json"])
+    names = [check["name"] for check in json.loads(done.stdout)["checks"]]
+    assert "account" in names

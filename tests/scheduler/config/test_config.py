@@ -150,7 +150,7 @@ WRONG = [
     ),
     ("processor: 4", 1, "processor", "unknown field; did you mean processors?"),
     ("verify: true\nscenaro: easy", 2, "scenaro", "unknown field; did you mean scenario?"),
-    ("qqq: 1", 1, "qqq", "unknown field; known are binding, deadlines, "),
+    ("qqq: 1", 1, "qqq", "unknown field; known are allow_root, binding, deadlines, "),
     ("verify: maybe", 1, "verify", "expected bool, got 'maybe'"),
     ("scenario: [easy]", 1, "scenario", "expected str, got ['easy']"),
     ("deadlines:\n  join: 3", 2, "deadlines.join", "unknown field; did you mean join_s?"),
