@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from scheduler.model.events import (
-    REDIRECTION,
     ClockSet,
     DepthChanged,
     DrainChanged,
@@ -113,9 +112,8 @@ def divided_node(event: NodeJoined, names: Sequence[str]) -> dict[str, NodeJoine
     -------
     name of each partition with processors of the node -> event by which they join it
     """
-    recorded = {REDIRECTION: event.reserved} if event.reserved else event.shares
     first, *others = names
-    counts = {name: recorded[name] for name in others if recorded.get(name)}
+    counts = {name: event.shares[name] for name in others if event.shares.get(name)}
     parts: dict[str, NodeJoined] = {}
     left, resources = event.processors, dict(event.resources)
     for name, count in counts.items():
@@ -128,6 +126,4 @@ def divided_node(event: NodeJoined, names: Sequence[str]) -> dict[str, NodeJoine
 
 
 def _part(event: NodeJoined, processors: int, resources: dict[str, int]) -> NodeJoined:
-    return msgspec.structs.replace(
-        event, processors=processors, reserved=0, shares={}, resources=resources
-    )
+    return msgspec.structs.replace(event, processors=processors, shares={}, resources=resources)

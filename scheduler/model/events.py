@@ -241,15 +241,14 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A node joins, for the first time or again, with processors, further resources and features.
 
     `shares` has the processors of other partitions than the first one, by name, which get the same
-    fractions of the further resources. Release 0.1.0 recorded `reserved` in place of a share of the
-    redirection group. At `until` (s) the node expires: no job is started there that would end later
-    by its estimate, and resizable jobs contract off it before. None: it does not.
+    fractions of the further resources. At `until` (s) the node expires: no job is started there
+    that would end later by its estimate, and resizable jobs contract off it before. None: it does
+    not.
     """
 
     at: float
     node: str
     processors: int
-    reserved: int = 0
     resources: Mapping[str, int] = {}
     until: float | None = None
     shares: Mapping[str, int] = {}

@@ -14,11 +14,9 @@ from scheduler.model.events import REDIRECTION
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
-from scheduler.policies.removed import refuse_removed, without_removed
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.text.located import converted
-from scheduler.text.used_fields import UnusedFieldError
 
 #: Fields that hold a registered policy -> kind of the policy.
 _POLICIES = {
@@ -85,7 +83,6 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     data = to_data(base)
     named: list[Any] = []  # data of the policies that the changes name
     for field, value in _flat(changes):
-        refuse_removed(field, value)
         *path, last = field.split(".")
         if isinstance(value, str) and value in _NONE.get(field, ()):
             data[field] = None
@@ -121,7 +118,7 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     data = _written(scenario)
     data["queues"] = {name: _written(rules) for name, rules in scenario.queues.items()}
     data["partitions"] = {name: to_data(own) for name, own in scenario.partitions.items()}
-    if not scenario.partitions:  # as release 0.1.0 wrote it
+    if not scenario.partitions:
         del data["partitions"]
     return data
 
@@ -212,28 +209,6 @@ def check_targets(made: Scenario) -> None:
                 f" got {target!r}: choose one of {', '.join(others) or 'several'}",
                 field="redirection.partition",
             )
-
-
-def from_record(data: Mapping[str, Any]) -> Scenario:
-    """Create a scenario from the settings of a journal.
-
-    Release 0.1.0 accepted fields without effect, which are left out, and had fields that have been
-    removed since.
-
-    Raises
-    ------
-    ConfigError : see `from_data` and `without_removed`.
-    """
-    kept = without_removed(data)
-    while True:
-        try:
-            return from_data(kept)
-        except UnusedFieldError as error:
-            *path, last = error.path
-            mapping: Any = kept
-            for step in path:
-                mapping = mapping[step]
-            del mapping[last]
 
 
 def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:

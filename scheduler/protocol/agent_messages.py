@@ -25,8 +25,7 @@ class GroupStatus(msgspec.Struct):
 
     Attributes
     ----------
-    began : whether the program of a rank on the node has begun. (Agents of release 0.1.0 do not
-        tell it.)
+    began : whether the program of a rank on the node has begun.
     rank : rank on the node that failed first, with `exit_code` or `signal`; -1: no rank failed by
         itself, and they are those of mpiexec.
     fault : see `Fault`, of a group with a rank that could not be started.

@@ -12,7 +12,7 @@ from scheduler.model.networks.network import decoded
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import from_record, source_digests, to_data
+from scheduler.policies.scenarios import from_data, source_digests, to_data
 
 if TYPE_CHECKING:
     from scheduler.core.core import Core
@@ -57,7 +57,7 @@ def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:
     ConfigError : they name a policy that is not known here.
     """
     data = msgspec.json.decode(settings)
-    return from_record(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
+    return from_data(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
 
 
 def is_of_this_release(settings: bytes) -> bool:

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from reshape.topology import SizeBounds, Topology
-from reshape.wire.messages import ResizeTimes
-from scheduler.model.events import REDIRECTION, JobSpec
+from scheduler.model.events import JobSpec
 from scheduler.model.history import Failures, History, Moves, Timing
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Node
@@ -36,7 +35,6 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     earlier_sizes : number of changes of the size before `sizes`, which are stored elsewhere.
-    times : of each committed resize, as releases before 0.2.0 wrote them.
     """
 
     id: int
@@ -85,7 +83,6 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     is_lent: bool = False
     history: History | None = None
     earlier_sizes: int = 0
-    times: tuple[ResizeTimes, ...] = ()
 
     @classmethod
     def of(cls, job: Job, earlier_sizes: int = 0) -> JobRecord:
@@ -101,23 +98,13 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         job = Job(self.id, self.spec, self.submitted_at)
         for name in _PLAIN:
             setattr(job, name, getattr(self, name))
-        if not self.processors:  # the record of an earlier release
-            job.processors = self.spec.processors
-        if self.redirected_at is not None and not self.partition:  # the record of release 0.1.0
-            job.partition = REDIRECTION
-        if self.times:
-            job.committed = len(self.times)
-            job.paused_s = sum(times.pause_s for times in self.times)
-            job.most_moved_bytes = max(times.moved_bytes for times in self.times)
         if self.history is not None:
             job.recorded_history = self.history
         return job
 
 
 #: Fields of a record that are attributes of a job.
-_FIELDS = tuple(
-    name for name in JobRecord.__struct_fields__ if name not in ("earlier_sizes", "times")
-)
+_FIELDS = tuple(name for name in JobRecord.__struct_fields__ if name != "earlier_sizes")
 _PLAIN = tuple(name for name in _FIELDS if name != "history")
 #: Reads the values of all fields of a record from a job, in order.
 _values = attrgetter(*("recorded_history" if name == "history" else name for name in _FIELDS))
@@ -158,19 +145,16 @@ def _restored(kind: type, stored: Any) -> Any:
         raise TypeError(f"a {kind.__name__} is stored as a mapping, got {type(stored).__name__}")
     part = kind()
     for name in _HISTORY[kind]:
-        if name in stored:  # release 0.1.0 stored fewer
-            value = stored[name]
-            if name in _PARTS:
-                value = _restored(_PARTS[name], value)
-            elif name == "_timings":
-                if not isinstance(value, dict):
-                    raise TypeError(f"timings are a mapping, got {type(value).__name__}")
-                value = {size: _restored(Timing, times) for size, times in value.items()}
-            setattr(part, name, value)
-    if isinstance(part, History) and part.visits and not part.visited:  # of an earlier release
-        visits, part.visits = part.visits, []
-        for size in visits:
-            part.visit(size)
+        if name not in stored:
+            raise TypeError(f"a {kind.__name__} has no {name}")
+        value = stored[name]
+        if name in _PARTS:
+            value = _restored(_PARTS[name], value)
+        elif name == "_timings":
+            if not isinstance(value, dict):
+                raise TypeError(f"timings are a mapping, got {type(value).__name__}")
+            value = {size: _restored(Timing, times) for size, times in value.items()}
+        setattr(part, name, value)
     return part
 
 
@@ -213,14 +197,11 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     now : time of the latest instant, seconds.
     partitions : the first one takes submissions.
     counts : arrivals that each running job has counted, by job number (REDIR, algorithm 2).
-    principal, redirection : the two partitions as release 0.1.0 wrote them; see `decode_core`.
     """
 
     now: float
     partitions: list[PartitionRecord] = []
     counts: Mapping[int, int] = {}
-    principal: PartitionRecord | None = None
-    redirection: PartitionRecord | None = None
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_stored)
@@ -277,10 +258,4 @@ def decode_core(record: bytes) -> CoreRecord:
     ------
     msgspec.DecodeError : the record is damaged, or of a release that wrote other fields.
     """
-    core = _core_decoder.decode(record)
-    if core.partitions:
-        return core
-    parts = [] if core.principal is None else [core.principal]
-    if core.redirection is not None:
-        parts.append(msgspec.structs.replace(core.redirection, name=REDIRECTION))
-    return CoreRecord(core.now, parts, core.counts)
+    return _core_decoder.decode(record)

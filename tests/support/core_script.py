@@ -15,7 +15,7 @@ together. An unknown word is an error.
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
     @TIME request JOB [min=N] [max=N]
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
-    @TIME join NODE N [reserved=N] [shares=PARTITION:N,...] [features=A,...] | lose NODE
+    @TIME join NODE N [shares=PARTITION:N,...] [features=A,...] | lose NODE
     @TIME depth [JOBS] | clock SECONDS
     @TIME drain NODE | resume NODE | remove NODE
     table | why JOB | forget JOB
@@ -159,7 +159,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "failed": ({"restart"}, set()),
     "depth": (set(), set()),
     "clock": (set(), set()),
-    "join": (set(), {"reserved", "until", "shares", "features"}),
+    "join": (set(), {"until", "shares", "features"}),
     "lose": (set(), set()),
     "drain": (set(), set()),
     "resume": (set(), set()),
@@ -190,13 +190,10 @@ def read_event(line: str) -> Event:
     if what == "join":
         node, processors = words
         until = float(named["until"]) if "until" in named else None
-        kept = int(named.get("reserved", 0))
         parts = [part.split(":") for part in named.get("shares", "").split(",") if part]
         shares = {name: int(count) for name, count in parts}
         own = tuple(part for part in named.get("features", "").split(",") if part)
-        return NodeJoined(
-            time, node, int(processors), kept, until=until, shares=shares, features=own
-        )
+        return NodeJoined(time, node, int(processors), until=until, shares=shares, features=own)
     if what == "depth":
         return DepthChanged(time, int(rest[0]) if rest else None)
     if what == "clock":

@@ -314,4 +314,5 @@ def test_live_nodes_in_a_network() -> None:
     assert kill.job == 3
     orders = core.handle([JobEnded(4, 3, signal=9)])
     assert placed(orders) == {}
-    assert core.reason_pending(1).rule == "Resources", "c and d would do, if d came back"
+    why = core.reason_pending(1)
+    assert (why.rule, "d is down" in why.sentence) == ("ReqNodeNotAvail", True), "c and d would do"

@@ -201,7 +201,7 @@ def test_a_scenario_without_partitions_can_be_tried_with_the_events_of_one_with_
 def test_a_scenario_with_partitions_is_data() -> None:
     rules = Scenario("x", partitions={"a": scenario("fcfs"), "b": scenario("steady")})
     assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(rules)))) == rules
-    assert "partitions" not in to_data(scenario("easy")), "as release 0.1.0 wrote it"
+    assert "partitions" not in to_data(scenario("easy"))
 
 
 def test_redirection_leads_to_another_partition() -> None:

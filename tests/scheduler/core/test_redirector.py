@@ -104,12 +104,12 @@ class TwoGroups(AnyLife):
         changes = {f"redirection.{name}": getattr(rule, name) for name in rule.__struct_fields__}
         self.core = Core(scenario(base, changes), kill_at_walltime=kill, order=order)
         self.start(self.core.partitions)
-        self.core.handle([NodeJoined(0.0, "n1", 4, reserved=2)])
+        self.core.handle([NodeJoined(0.0, "n1", 4, shares={"redirection": 2})])
         self.twin = Algorithm2(rule)
         self.moved: set[int] = set()
 
     def joined(self, node: str) -> NodeJoined:
-        return NodeJoined(self.time, node, NODES[node], RESERVED[node])
+        return NodeJoined(self.time, node, NODES[node], shares={"redirection": RESERVED[node]})
 
     def check_answers(self, events: list[Event], orders: list[Order]) -> None:
         super().check_answers(events, orders)

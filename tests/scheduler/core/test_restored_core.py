@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from core_life import SCENARIOS, AnyLife
 from example_counts import examples
@@ -11,9 +10,8 @@ from hypothesis.stateful import initialize, rule
 
 from scheduler.core.core import Core
 from scheduler.model.events import HoldChanged, JobEnded, JobSpec, JobSubmitted, NodeJoined
-from scheduler.model.job import COMPLETED, FINAL, PENDING, Job
-from scheduler.model.machine import Machine, Node
-from scheduler.model.procset import ProcSet
+from scheduler.model.job import COMPLETED, FINAL, PENDING
+from scheduler.model.machine import Machine
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.resources import Amounts, Quantity
 from scheduler.partition.partition import Partition
@@ -112,28 +110,3 @@ def test_a_held_array_ends_with_its_tasks(count: int, recovers: bool) -> None:
         core.handle([HoldChanged(4.0, 1, "")])
         core.handle([JobEnded(5.0, 4, 0)])
     assert (array.state, list(partition.waiting)) == (COMPLETED, [])
-
-
-def test_the_record_of_release_0_1_0_is_read() -> None:
-    nodes = [Node("n1", ProcSet.span(0, 3), 3, up=True)]
-    group = [Node("n1", ProcSet.span(3, 1), 1, up=True)]
-    written = {
-        "now": 5.0,
-        "principal": {"nodes": nodes, "depth": 7},
-        "redirection": {"nodes": group},
-        "counts": {2: 1},
-    }
-    record = decode_core(msgspec.msgpack.encode(written))
-    core = Core.restored(record, [], scenario("easy"), Machine())
-    assert [part.machine.free_count for part in core.partitions] == [3, 1]
-    assert (core.now, core.depth_limit, record.counts) == (5.0, 7, {2: 1})
-    del written["redirection"]  # as without a redirection group
-    record = decode_core(msgspec.msgpack.encode(written))
-    assert len(Core.restored(record, [], scenario("easy"), Machine()).partitions) == 1
-
-
-def test_a_redirected_job_of_release_0_1_0_is_in_the_redirection_group() -> None:
-    job = Job(1, JobSpec(2, 5.0), 0.0)
-    job.redirected_at = 3.0  # which release 0.1.0 wrote without a partition
-    assert b"partition" not in encode_job(job)
-    assert decode_job(encode_job(job)).partition == "redirection"

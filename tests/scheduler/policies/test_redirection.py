@@ -154,8 +154,12 @@ def test_both_groups_keep_the_places_of_a_tree() -> None:
     tree = scenario("easy", {"selection": "tree", "redirection.processors": 2})
     nodes = [Node(name, count=4, resources={"gib": 8}) for name in "ab"]
     live = Core(tree, Machine(network=like.space.network, places=places))
-    live.handle([NodeJoined(0.0, node.name, 4, 2 * (node.name == "b"), node.resources)
-                 for node in reversed(nodes)])  # fmt: skip
+    live.handle(
+        [
+            NodeJoined(0.0, "b", 4, {"gib": 8}, shares={"redirection": 2}),
+            NodeJoined(0.0, "a", 4, {"gib": 8}),
+        ]
+    )
     for core in (live, Core.on(tree, nodes, like, {"b": {"redirection": 2}})):
         machines = core.partitions[0].machine, core.partitions[1].machine
         assert [str(machine.free) for machine in machines] == ["0-5", "6-7"]

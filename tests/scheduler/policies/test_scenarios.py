@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.resizing.prio_scenarios import FcfsPr, PbaPr
 from scheduler.policies.scenario import QueueRules, Scenario
-from scheduler.policies.scenarios import changed, from_data, from_record, scenario, to_data
+from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 
 MY_POLICY = '''
 import msgspec
@@ -331,49 +331,6 @@ def test_any_parameters_are_read_back(
     resizing = FcfsPr(settle=settle, min_benefit=min_benefit, harvest=harvest)
     there = Scenario("x", resizing=resizing)
     assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(there)))) == there
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "says"),
-    [
-        ("resizing.rank_by", "priority", r"resizing\.rank_by: only release 0\.1\.0 has this field"),
-        ("resizing.contract_for", "queue", "leave it out: decisions are those of queue"),
-        ("resizing.grow_past", "lower", r"0\.1\.0 has the value 'lower'.*; take any or blocked"),
-        ("resizing", {"policy": "pba-pr", "higher": "class"}, "take priority or queued"),
-        ("backfill", {"kill": "later"}, "backfill.kill: only release 0.1.0 has this field"),
-        ("backfill.reserve", "number", "take place or shortage"),
-    ],
-)
-def test_a_removed_field_is_refused(field: str, value: Any, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        scenario("fcfs-pr", {field: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "is_read"),
-    [
-        (
-            "fcfs-pr",
-            {"harvest_for": "queued", "contract_for": "queue", "unexplored": "first"},
-            True,
-        ),
-        ("fcfs-pr", {"protect_reservation": True, "rank_by": "class"}, True),
-        ("fcfs-pr", {"protect_reservation": False}, False),
-        ("max-b-pr", {"protect_reservation": False}, True),
-        ("pba-pr", {"harvest_unexplored": False}, False),
-        ("pba-pr", {"grow_past": "none"}, False),
-    ],
-)
-def test_a_record_of_release_0_1_0_with_removed_fields(
-    name: str, fields: dict[str, Any], is_read: bool
-) -> None:
-    data = to_data(scenario(name))
-    data["resizing"] |= fields
-    if is_read:
-        assert from_record(data) == scenario(name)
-        return
-    with pytest.raises(ConfigError, match=r"only release 0\.1\.0 has"):
-        from_record(data)
 
 
 def test_each_queue_resizes_its_jobs_by_its_own_rules() -> None:

@@ -26,7 +26,7 @@ from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Sjf
 from scheduler.policies.registry import known
 from scheduler.policies.scenario import QueueRules, Scenario
-from scheduler.policies.scenarios import changed, from_data, from_record, scenario, to_data
+from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 from scheduler.text.used_fields import Needs, UnusedFieldError
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
@@ -261,13 +261,3 @@ def test_a_policy_of_a_user_may_declare_what_its_fields_need() -> None:
     ):
         Scenario("x", order=Patient(hours=2))
     assert Scenario("x", order=Patient(ages=True, hours=2)).order == Patient(True, 2)
-
-
-def test_a_journal_of_release_0_1_0_is_read_without_the_fields_that_had_no_effect() -> None:
-    data = to_data(scenario("easy"))
-    data["backfill"] |= {"reservations": 4, "fullness": False}
-    data["backfill_order"] = {"policy": "sjf"}
-    with pytest.raises(ConfigError):
-        from_data(data)
-    assert from_record(data) == scenario("easy", {"backfill.reservations": 4})
-    assert data["backfill"]["fullness"] is False, "the record itself does not change"
