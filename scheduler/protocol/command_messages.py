@@ -49,8 +49,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     kill_on_invalid : whether it ends when its dependency can never be met.
     script : whether the program runs once, on the first processor, in place of on each processor.
     text : contents of a job script, which are copied; `argv` has its name and its arguments then.
-        "": `argv` is run. In the journal it is the digest of the contents
-        (`scheduler.service.record.scripts`).
+        "": `argv` is run.
     wrapper : program and arguments that start a job script, whose command follows; []: none.
     signal : signal before the end of the walltime, as `scheduler.model.requests.signals` reads it;
         "": none.

@@ -26,7 +26,6 @@ from reshape.errors import ReshapeError
 from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.orders import Order
-from scheduler.protocol.messages import Submission
 from scheduler.replay.journal_format import (
     LAST_JOB,
     MEASURED,
@@ -42,6 +41,7 @@ from scheduler.replay.journal_format import (
     order_decoder,
     unseal,
 )
+from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.state.records import CoreRecord, decode_core, decode_job
 from scheduler.text.formats import format_moment
 
@@ -56,7 +56,7 @@ _LISTED = 20
 
 Facts: TypeAlias = dict[str, bool | int | float | str]
 _facts = msgspec.json.Decoder(dict[str, bool | int | float | str | None])
-_submission = msgspec.json.Decoder(Submission)
+_submission = msgspec.json.Decoder(KeptSubmission)
 
 
 class DamagedJournalError(ReshapeError):
@@ -185,7 +185,9 @@ class JournalReader:
         with self._readable():
             return dict(self.rows("SELECT batch, settings FROM settings ORDER BY batch"))
 
-    def jobs(self, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, str, Submission]]:
+    def jobs(
+        self, numbers: Iterable[int] | None = None
+    ) -> Iterator[tuple[int, str, KeptSubmission]]:
         """Yield number, token and submission of the given jobs, or of all.
 
         A submission that cannot be read is replaced by one whose program fails at once, so that the
@@ -406,9 +408,9 @@ class JournalReader:
             ) from None
 
 
-def lost_submission() -> Submission:
+def lost_submission() -> KeptSubmission:
     """Build the submission of a job whose own cannot be read: a program that fails at once."""
-    return Submission(argv=["false"], processors=1, walltime_s=1.0)
+    return KeptSubmission(argv=["false"], processors=1, walltime_s=1.0)
 
 
 @contextmanager

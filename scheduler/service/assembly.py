@@ -30,9 +30,9 @@ from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
 from scheduler.service.record.clock import Clock, noted_anchor
 from scheduler.service.record.journal import Journal
+from scheduler.service.record.kept_parts import KeptParts
 from scheduler.service.record.opening import refusing_damage
 from scheduler.service.record.policy_errors import PolicyErrors
-from scheduler.service.record.scripts import Scripts
 from scheduler.service.recovery import go_on_without, recover
 from scheduler.service.step_requests import StepRequests
 
@@ -121,9 +121,9 @@ def _assemble(
     monitor = SystemMonitor(
         directory, config.nodes, send, config.shares(), journal, config.deadlines, config.ssh
     )
-    scripts = Scripts(journal, {job: each.submission for job, each in launches.items()})
+    parts = KeptParts(journal, {job: each.submission for job, each in launches.items()})
     startup = JobStartup(
-        core, monitor, directory, launches, scripts, config.binding, config.kill_wait_s
+        core, monitor, directory, launches, parts, config.binding, config.kill_wait_s
     )
     transactions = Transactions(journal, clock)
     ports = RestartPorts(journal, send, clock)
@@ -132,7 +132,7 @@ def _assemble(
     )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     admission = Admission(config, errors.report, (directory.path, directory.memory))
-    applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, scripts)
+    applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, parts)
     pools = LivePools(core, monitor, journal, clock, admission, directory, BATCH_SYSTEMS)
     return Components(
         config,

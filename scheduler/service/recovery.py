@@ -30,6 +30,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
 from scheduler.replay.compare import replay
 from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
+from scheduler.replay.kept_submission import without_parts
 from scheduler.replay.settings import machine_of, settings_of
 from scheduler.service.components.placements import Launch
 from scheduler.service.record.journal import Journal
@@ -37,6 +38,8 @@ from scheduler.service.record.policy_errors import PolicyErrors
 
 log = logging.getLogger(__name__)
 
+#: Bytes that the recovery moves within the journal before it commits.
+_MOVED_BYTES = 16 << 20
 #: Batches that may be left out because the core cannot handle them.
 MOST_FAILURES = 20
 
@@ -66,19 +69,43 @@ def recover(
             if recovered.state in FINAL:
                 core.forget(recovered.id)
         journal.note_core(core.record())
-    launches = {n: Launch(given, token) for n, token, given in journal.jobs(list(core.jobs))}
+    launches = _launches(journal, list(core.jobs))
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
-    kept = journal.scripts()
+    there = journal.parts()
     for job, launch in launches.items():
-        if launch.submission.text and launch.submission.text not in kept:
-            journal.report_unreadable(f"the script of job {job}", KeyError(launch.submission.text))
-            launch.submission = lost_submission()
+        for name in launch.submission.parts:
+            if name not in there:
+                what = f"the script, environment or command of job {job}"
+                journal.report_unreadable(what, KeyError(name))
+                launch.submission = lost_submission()
+                break
     _check_partitions(core, config)
     _report_changes(journal, core)
     journal.add_settings(settings_of(core))
     return core, launches
+
+
+def _launches(journal: Journal, jobs: list[int]) -> dict[int, Launch]:
+    """How jobs are started; large parts that an earlier release left in submissions move out.
+
+    Nothing but the form of a submission changes by that, so it is committed on the way: the service
+    holds little of all parts in memory.
+    """
+    launches, moved = {}, 0
+    for number, token, given in journal.jobs(jobs):
+        parts: dict[str, bytes] = {}
+        launches[number] = Launch(without_parts(given, parts), token)
+        for name, part in parts.items():
+            journal.add_part(name, part)
+            moved += len(part)
+        if parts:
+            journal.replace_submission(number, token, given)
+        if moved > _MOVED_BYTES:
+            journal.commit()
+            moved = 0
+    return launches
 
 
 def go_on_without(

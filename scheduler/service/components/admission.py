@@ -30,7 +30,7 @@ from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.launchers.script_copy import check_script
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
-from scheduler.model.requests.conditions import Conditions, Dependency, Term
+from scheduler.model.requests.conditions import MOST_TERMS, Conditions, Dependency, Term
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
@@ -48,11 +48,14 @@ LONGEST_KEY = 200
 #: Characters of the texts of a submission, at most; paths as in Linux (PATH_MAX).
 _LONGEST = {
     **dict.fromkeys(("name", "user", "queue", "reservation", "partition"), LONGEST_NAME),
-    **dict.fromkeys(("output", "error", "cwd", "hook_end"), 4095),
+    **dict.fromkeys(("output", "error", "cwd", "hook_end", "array"), 4095),
+    "dependency": 20 * MOST_TERMS,
     **dict.fromkeys(("performance", "ignored", "constraint"), LONGEST_REASON),
     "key": LONGEST_KEY,
 }
 _texts = attrgetter(*_LONGEST)
+#: Sizes that the topology of a submission lists, at most.
+MOST_SIZES = 1000
 
 
 class Admission:
@@ -241,6 +244,11 @@ class Admission:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
         check_per_process(submission)
         if submission.topology is not None:
+            if len(submission.topology.sizes) > MOST_SIZES:
+                raise ReshapeError(
+                    f"the topology lists {len(submission.topology.sizes)} sizes: list at most"
+                    f" {MOST_SIZES}"
+                )
             try:
                 submission.topology.check_start(n)
             except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from scheduler.model.job import FINAL, Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_format import LAST_JOB
 from scheduler.replay.journal_reader import Facts, lost_submission
+from scheduler.replay.kept_submission import KeptSubmission, kept
 from scheduler.service.components.admission import Admission, check_job_script, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.placements import Launch
@@ -25,7 +27,7 @@ from scheduler.service.record.descriptions import describe, encode_summary, task
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because, told
 from scheduler.service.record.journal import Journal
-from scheduler.service.record.scripts import Scripts
+from scheduler.service.record.kept_parts import KeptParts
 from scheduler.state.derived_jobs.arrays import last_number
 from scheduler.text.plain import (
     LONGEST_NAME,
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 MOST_FACTS = 200
 
 
+_Submission = TypeVar("_Submission", bound=m.Submission)
+
+
 class ApplicationScheduler:
     """Admits and cancels jobs, and describes them."""
 
@@ -51,17 +56,17 @@ class ApplicationScheduler:
         launches: dict[int, Launch],
         clock: Clock,
         admission: Admission,
-        scripts: Scripts,
+        parts: KeptParts,
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
         self._launches, self._clock = launches, clock
-        self._admission, self._scripts = admission, scripts
+        self._admission, self._parts = admission, parts
         self._next = journal.last_job() + 1
         self.last_submitted = self._last_submitted()
 
     # ------------------------------------------------------------------ submissions
 
-    def received(self, submission: m.Submission, user: str) -> m.Submission:
+    def received(self, submission: _Submission, user: str) -> _Submission:
         """Return a submission with its user, and with its walltime; see `Admission.walltime_s`."""
         walltime_s = self._admission.walltime_s(submission)
         return msgspec.structs.replace(submission, user=user, walltime_s=walltime_s)
@@ -75,10 +80,8 @@ class ApplicationScheduler:
         """
         spec = self.request_of(submission)
         check_job_script(submission)
-        self._journal.check_room(submission.text)
-        number = self.last_submitted = self._next
-        self._next += 1 if spec.array is None else 1 + spec.array.count
-        self._add_launch(number, self._scripts.keep(number, submission))
+        number = self._add_job(submission, 0 if spec.array is None else spec.array.count)
+        self.last_submitted = number
         if spec.array is not None:  # its tasks have the numbers that follow
             self._journal.note_meta(LAST_JOB, str(self.last))
         if submission.key:
@@ -93,7 +96,7 @@ class ApplicationScheduler:
         tasks = self._core.jobs[own.array].spec.array
         assert tasks is not None
         submission = task_submission(self._launches[own.array].submission, own, tasks)
-        self._scripts.add(task.id, submission)
+        self._parts.add(task.id, submission)
         self._add_launch(task.id, submission)
 
     def add_step(self, submission: m.Submission, spec: JobSpec) -> JobSubmitted:
@@ -103,12 +106,25 @@ class ApplicationScheduler:
         ------
         ReshapeError : the disk is full.
         """
-        self._journal.check_room()
-        number, self._next = self._next, self._next + 1
-        self._add_launch(number, submission)
+        number = self._add_job(submission, 0)
         return JobSubmitted(at=self._clock(), job=number, spec=spec)
 
-    def _add_launch(self, number: int, submission: m.Submission) -> None:
+    def _add_job(self, submission: m.Submission, tasks: int) -> int:
+        """Note how a new job is started; return its number, which those of its tasks follow.
+
+        Raises
+        ------
+        JournalFullError : the disk is full.
+        """
+        small, parts = kept(submission)
+        self._journal.check_room(sum(map(len, parts.values())))
+        number = self._next
+        self._next += 1 + tasks
+        self._parts.keep(number, small, parts)
+        self._add_launch(number, small)
+        return number
+
+    def _add_launch(self, number: int, submission: KeptSubmission) -> None:
         """Note how a new job is started."""
         token = secrets.token_hex(16)
         self._launches[number] = Launch(submission, token)
@@ -129,7 +145,7 @@ class ApplicationScheduler:
         earlier = next((given for _, _, given in self._journal.jobs([number])), None)
         launch = self._launches.get(number)
         earlier = earlier if launch is None else launch.submission
-        given = _without_environment(self._scripts.named(submission))
+        given = _without_environment(kept(submission)[0])
         if earlier is not None and _without_environment(earlier) != given:
             raise ReshapeError(
                 f"the submission key {submission.key!r} belongs to job {number}, which has another"
@@ -179,11 +195,11 @@ class ApplicationScheduler:
         by = "its user" if user == job.spec.user else f"{user}, an administrator"
         return JobCancelled(at=self._clock(), job=number, why=f"cancelled by {by}")
 
-    def submission_of(self, number: int) -> m.Submission:
+    def submission_of(self, number: int) -> KeptSubmission:
         """Return the submission of a job that has not ended, as it was updated last."""
         return self._launches[number].submission
 
-    def replace_submission(self, number: int, submission: m.Submission) -> None:
+    def replace_submission(self, number: int, submission: KeptSubmission) -> None:
         """Note the updated submission of a job that has not ended."""
         launch = self._launches[number]
         launch.submission = submission
@@ -249,21 +265,25 @@ class ApplicationScheduler:
     # ------------------------------------------------------------------ ends
 
     def note_end(self, job: Job) -> None:
-        """Note the description of an ended job; neither environment nor script is kept."""
+        """Note the description of an ended job; neither environment nor script is kept.
+
+        The hook of the job gets them until the job is forgotten.
+        """
         self._journal.note_summary(job.id, encode_summary(self._describe(job)))
         launch = self._launches.get(job.id)
         if launch is not None:
-            kept = msgspec.structs.replace(launch.submission, environment={})
-            self._journal.replace_submission(job.id, launch.token, kept)
-            self._scripts.drop(job.id, launch.submission)
+            left = _without_environment(launch.submission)
+            self._journal.replace_submission(job.id, launch.token, left)
 
     def forget(self, number: int) -> None:
         """Drop a job that has ended and left nothing: the journal holds it from now on."""
         self._core.forget(number)
-        self._launches.pop(number, None)
+        launch = self._launches.pop(number, None)
+        if launch is not None:
+            self._parts.drop(number, launch.submission)
         self._remap.progress.pop(number, None)
 
-    def ended(self, number: int) -> tuple[Job, m.Submission] | None:
+    def ended(self, number: int) -> tuple[Job, KeptSubmission] | None:
         """Return a job that the core has forgotten, and its submission without the environment."""
         job = recorded_job(self._journal, number)
         if job is None or job.state not in FINAL:
@@ -362,5 +382,5 @@ class ApplicationScheduler:
         return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)
 
 
-def _without_environment(submission: m.Submission) -> m.Submission:
-    return msgspec.structs.replace(submission, environment={})
+def _without_environment(submission: KeptSubmission) -> KeptSubmission:
+    return replace(submission, environment={}, environment_part="")

@@ -20,11 +20,12 @@ from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import lost_submission
+from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.components.agent_reports import SentCommands
 from scheduler.service.components.placements import Launch, Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path
-from scheduler.service.record.scripts import Scripts
+from scheduler.service.record.kept_parts import KeptParts
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,11 @@ DEFAULTS = {"UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 FIRST_GROUP = 1
 #: Seconds from SIGTERM to SIGKILL for groups that are not needed any more.
 GRACE_S = 2.0
+#: Bytes of large environments, scripts and commands that are under way to agents, at most; a job
+#: with more goes alone.
+MOST_UNDER_WAY = 32 << 20
+#: Bytes from which these count.
+LARGE = 1 << 16
 #: Characters of an error of a program that are kept.
 MOST_CHARACTERS = 500
 #: Why a job ends whose program may need time for its last output.
@@ -53,7 +59,7 @@ class JobStartup:
     Parameters
     ----------
     launches : job number -> how the job is started.
-    scripts : texts of job scripts.
+    parts : environments, scripts and long commands of the jobs.
     binding : nodes on which ranks are bound.
     kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
         walltime.
@@ -65,16 +71,18 @@ class JobStartup:
         monitor: SystemMonitor,
         directory: ServiceDirectory,
         launches: dict[int, Launch],
-        scripts: Scripts,
+        parts: KeptParts,
         binding: Binding = "none",
         kill_wait_s: float = GRACE_S,
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._reports = monitor.reports
-        self._launches, self._scripts = launches, scripts
+        self._launches, self._parts = launches, parts
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, launches, binding)
         self._sent = SentCommands(REPEAT_S)
+        # Bytes under way, by node, job and group, and kind of command.
+        self._large: dict[tuple[tuple[str, int, int], type[m.Message]], int] = {}
         self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     @property
@@ -267,7 +275,7 @@ class JobStartup:
         return nodes
 
     def remove_remains(
-        self, job: int, why: str = "", ended: tuple[Job, m.Submission] | None = None
+        self, job: int, why: str = "", ended: tuple[Job, KeptSubmission] | None = None
     ) -> None:
         """End what an ended job still runs, and let the agents remove what it left.
 
@@ -280,16 +288,25 @@ class JobStartup:
             if status.alive:
                 why = why or "the job does not have this group any more"
                 self.kill(node, job, status.group, why)
-        if ended is not None and known and not any(status.alive for _, status in known):
-            self._run_hook(*ended, min(known, key=lambda part: part[1].group)[0])
+        is_over = bool(known) and not any(status.alive for _, status in known)
+        first = min(known, key=lambda part: part[1].group)[0] if is_over else ""
+        if ended is not None and is_over and not self._run_hook(*ended, first):
+            return  # again at the next tick
         # A new agent reports what the agent before it has left.
         nodes = {node for node, _ in known} | set(self._reports.nodes_with_folder(job))
         self._sweep(job, nodes, known)
 
-    def _run_hook(self, job: Job, submission: m.Submission, node: str) -> None:
-        """Let an agent run the command that is to run at the end of a job, if there is one."""
-        if not submission.hook_end:
-            return
+    def _run_hook(self, job: Job, submission: KeptSubmission, node: str) -> bool:
+        """Let an agent run the command that is to run at the end of a job, if there is one.
+
+        Returns
+        -------
+        whether there is none, or the agent was told to.
+        """
+        if not submission.hook_end or self._sent.has(node, job.id, -1, m.RunHook):
+            return True
+        if not self._may_send(node, job.id, -1, m.RunHook, submission):
+            return False
         variables = {
             "RESHAPE_JOB": str(job.id),
             "RESHAPE_JOB_NAME": job.spec.name,
@@ -303,12 +320,13 @@ class JobStartup:
             job=job.id,
             command=submission.hook_end,
             cwd=submission.cwd,
-            environment=submission.environment | variables,
+            environment=self._environment(job.id, submission) | variables,
             output=output_path(submission.output, job.id, submission, host),
             error=output_path(submission.error, job.id, submission, host),
             own_folders=[str(self._directory.path)],
         )
         self._command(node, job.id, -1, order)
+        return True
 
     def _sweep(self, job: int, nodes: set[str], known: list[tuple[str, m.GroupStatus]]) -> None:
         if nodes and not any(status.alive for _, status in known):
@@ -371,7 +389,15 @@ class JobStartup:
 
     def environment(self, job: int) -> dict[str, str]:
         """Return the environment a job was submitted with."""
-        return dict(self._launches[job].submission.environment)
+        return self._environment(job, self._launches[job].submission)
+
+    def _environment(self, job: int, submission: KeptSubmission) -> dict[str, str]:
+        """Environment of a submission; without what the journal has lost of it."""
+        try:
+            return self._parts.environment(submission)
+        except LookupError as error:
+            log.error("job %d: %s", job, error)
+            return submission.environment
 
     def _start(self, job: Job, group: int, role: str) -> None:
         hosts = self.nodes_of(job, group)
@@ -379,16 +405,19 @@ class JobStartup:
         if spans and not all(node in self._reports.agents for node in hosts):
             return  # again when all agents report
         self._sent.forget(job.id, -1)  # what this start leaves is removed immediately, too
-        submission, host = self._launches[job.id].submission, self.host_of(job)
+        node, small = self.node_of(job, group), self._launches[job.id].submission
+        if not self._may_send(node, job.id, group, m.StartGroup, small):
+            return
+        submission = self._whole(job.id, small)
+        host = self.host_of(job)
         on_hosts = self.placements.hosts_of(job, group) if submission.script else hosts
-        argv, text = self._program(job.id)
         order = m.StartGroup(
             job=job.id,
             group=group,
             size=self.placements.size(job, group),
-            argv=argv,
+            argv=submission.argv,
             cwd=submission.cwd,
-            environment=self._variables(job, group, role),
+            environment=self._variables(job, group, role, submission),
             output=output_path(submission.output, job.id, submission, host),
             error=output_path(submission.error, job.id, submission, host),
             hosts=on_hosts if len(on_hosts) > 1 else [],
@@ -398,24 +427,46 @@ class JobStartup:
             cpus=self.placements.cpus(job, group).get(hosts[0], {}),
             own_folders=[str(self._directory.path)],
             script=submission.script,
-            text=text,
+            text=submission.text,
             wrapper=submission.wrapper,
         )
-        self._command(self.node_of(job, group), job.id, group, order)
+        self._command(node, job.id, group, order)
 
-    def _program(self, job: int) -> tuple[list[str], str]:
-        """Program and arguments of a job, and the text of its script; without that it fails."""
-        submission = self._launches[job].submission
+    def _may_send(
+        self, node: str, job: int, group: int, kind: type[m.Message], submission: KeptSubmission
+    ) -> bool:
+        """Whether a command with the parts of a submission is sent now, or later: at a next tick.
+
+        It is not if it is under way, or if many large ones are.
+        """
+        if self._sent.is_under_way(node, job, group, kind):
+            return False
+        size = self._parts.size(submission)
+        if size < LARGE:
+            return True
+        self._large = {
+            (key, what): other
+            for (key, what), other in self._large.items()
+            if self._sent.is_under_way(*key, what) and self._reports.status(*key) is None
+        }
+        if self._large and sum(self._large.values()) + size > MOST_UNDER_WAY:
+            return False
+        self._large[(node, job, group), kind] = size
+        return True
+
+    def _whole(self, job: int, submission: KeptSubmission) -> m.Submission:
+        """Submission of a job with its parts; without these the job fails."""
         try:
-            return submission.argv, self._scripts.text(submission)
+            return self._parts.whole(submission)
         except LookupError as error:
             log.error("job %d fails: %s", job, error)
-            return lost_submission().argv, ""
+            return replace(submission, argv=lost_submission().argv, text="", wrapper=[])
 
-    def _variables(self, job: Job, group: int, role: str) -> dict[str, str]:
+    def _variables(
+        self, job: Job, group: int, role: str, submission: m.Submission
+    ) -> dict[str, str]:
         """Return the environment of the processes of a group."""
         launch, step = self._launches[job.id], job.spec.step_of
-        submission = launch.submission
         hosts = map(self._name_of_host, self.placements.hosts_of(job, group))
         world = {
             "RESHAPE_SERVER": self._server,

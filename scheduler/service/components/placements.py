@@ -21,6 +21,7 @@ from scheduler.core.core import Core
 from scheduler.launchers.cores import cpus_of_processors
 from scheduler.model.job import Job
 from scheduler.protocol import messages as m
+from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.components.system_monitor import SystemMonitor
 
 
@@ -28,7 +29,7 @@ from scheduler.service.components.system_monitor import SystemMonitor
 class Launch:
     """How a job is started: its submission, and the token that its processes send."""
 
-    submission: m.Submission
+    submission: KeptSubmission
     token: str
 
 

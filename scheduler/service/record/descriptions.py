@@ -18,6 +18,7 @@ from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
+from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.record.clock import ahead_of_job_s, moved_info
 from scheduler.service.record.explanations import resizes
 from scheduler.text.job_output import output_name, task_output
@@ -128,7 +129,7 @@ def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
     return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
 
 
-def task_submission(array: m.Submission, own: TaskOf, tasks: TaskArray) -> m.Submission:
+def task_submission(array: KeptSubmission, own: TaskOf, tasks: TaskArray) -> KeptSubmission:
     """Submission of a task: that of its array with its index, as Slurm names the variables."""
     values = {
         **{"JOB_ID": own.array, "TASK_ID": own.index, "TASK_COUNT": tasks.count},

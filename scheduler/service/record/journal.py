@@ -25,7 +25,6 @@ from reshape.errors import ReshapeError
 from scheduler.model.events import Event, JobEvent
 from scheduler.model.job import Job
 from scheduler.model.orders import JobOrder, Order
-from scheduler.protocol.messages import Submission
 from scheduler.replay.journal_format import (
     IDENTITY,
     MEASURED,
@@ -41,6 +40,7 @@ from scheduler.replay.journal_format import (
     seal,
 )
 from scheduler.replay.journal_reader import Facts, JournalReader
+from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.record.clock import ClockAnchor, noted_ahead_s
 from scheduler.service.record.high_water_mark import HighWaterMark
 from scheduler.service.record.opening import (
@@ -74,12 +74,14 @@ _SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
 _SIZES = "INSERT OR REPLACE INTO sizes VALUES (?, ?, ?)"
 _REMOVE_SIZES = "DELETE FROM sizes WHERE job=?"
 _REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
-_SCRIPT = "INSERT OR REPLACE INTO scripts VALUES (?, ?)"
-_REMOVE_SCRIPT = "DELETE FROM scripts WHERE digest=?"
+_PART = "INSERT OR REPLACE INTO scripts VALUES (?, ?)"
+_REMOVE_PART = "DELETE FROM scripts WHERE digest=?"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
 #: Free space below which submissions are refused.
 RESERVE_BYTES = 1 << 20
+#: Bytes of the parts of a job that have room beside many others in the reserve.
+_SMALL_BYTES = 1 << 14
 
 log = logging.getLogger(__name__)
 
@@ -223,27 +225,32 @@ class Journal(JournalReader):
             job = order.job if isinstance(order, JobOrder) else None
             self._note(_ORDER, self.batch, job, type(order).__name__, at, encode_order(order))
 
-    def add_job(self, job: int, token: str, submission: Submission) -> None:
+    def add_job(self, job: int, token: str, submission: KeptSubmission) -> None:
         """Note how a job is started; durable together with its JobSubmitted."""
         self._note(_JOB, job, token, _sealed_submission(job, token, submission))
         self._last_job = max(self._last_job, job)
 
-    def add_script(self, digest: str, text: str) -> None:
-        """Note the text of a job script; durable together with the submission that names it."""
-        self._note(_SCRIPT, digest, text.encode())
+    def add_part(self, digest: str, part: bytes) -> None:
+        """Note a part of submissions; durable together with the submission that names it."""
+        self._note(_PART, digest, part)
 
-    def remove_script(self, digest: str) -> None:
-        """Remove the text of a job script."""
-        self._note(_REMOVE_SCRIPT, digest)
+    def remove_part(self, digest: str) -> None:
+        """Remove a part of submissions."""
+        self._note(_REMOVE_PART, digest)
 
-    def scripts(self) -> set[str]:
-        """Return the digests of the job scripts that the journal has."""
+    def parts(self) -> set[str]:
+        """Return the digests of the parts that the journal has."""
         return {str(digest) for (digest,) in self.rows("SELECT digest FROM scripts")}
 
-    def script(self, digest: str) -> str | None:
-        """Return the text of a job script; None if the journal does not have it."""
+    def part(self, digest: str) -> bytes | None:
+        """Return a part of submissions; None if the journal does not have it."""
         row = next(self.rows("SELECT text FROM scripts WHERE digest=?", digest), None)
-        return None if row is None else bytes(row[0]).decode(errors="replace")
+        return None if row is None else bytes(row[0])
+
+    def size_of_part(self, digest: str) -> int:
+        """Return the bytes of a part of submissions, 0 if the journal does not have it."""
+        query = "SELECT length(text) FROM scripts WHERE digest=?"
+        return next((int(size) for (size,) in self.rows(query, digest)), 0)
 
     def add_key(self, job: int, user: str, key: str) -> None:
         """Note the submission key of a job; durable together with its JobSubmitted."""
@@ -286,22 +293,21 @@ class Journal(JournalReader):
         """Note the settings (JSON) that decisions follow from the next batch on."""
         self._note(_SETTINGS, self.batch + 1, settings)
 
-    def check_room(self, text: str = "") -> None:
+    def check_room(self, size: int = 0) -> None:
         """Check that there is room for further jobs; it looks at the disk once in a turn.
 
         Parameters
         ----------
-        text : of the job script; with one it looks at the disk for each job.
+        size : bytes of the parts of a job; if they are many, it looks at the disk for the job.
 
         Raises
         ------
         JournalFullError : the disk is almost full.
         """
-        if self._has_room and not text:
+        if self._has_room and size < _SMALL_BYTES:
             return
         free = free_bytes(self.path)
-        # SQLite writes a text twice, and a character has up to 4 bytes.
-        if free < RESERVE_BYTES + 8 * len(text):
+        if free < RESERVE_BYTES + 2 * size:  # SQLite writes a part twice
             raise JournalFullError(
                 f"the disk of {self.path} is full ({free:.0f} bytes are free): no job is accepted"
                 " until there is room"
@@ -347,7 +353,7 @@ class Journal(JournalReader):
         """Note the description of an ended job."""
         self._note(_SUMMARY, job, seal(SUMMARY.format(job), summary))
 
-    def replace_submission(self, job: int, token: str, submission: Submission) -> None:
+    def replace_submission(self, job: int, token: str, submission: KeptSubmission) -> None:
         """Replace a submission, for example by one without its environment."""
         self._note(_REPLACE_SUBMISSION, _sealed_submission(job, token, submission), job)
 
@@ -402,5 +408,5 @@ class Journal(JournalReader):
             self._pending.append((statement, [row]))
 
 
-def _sealed_submission(job: int, token: str, submission: Submission) -> bytes:
+def _sealed_submission(job: int, token: str, submission: KeptSubmission) -> bytes:
     return seal(SUBMISSION.format(job, token), json.encode(submission))

@@ -196,8 +196,8 @@ def prune(journal: Journal, before: float, limit: int = JOBS) -> int:
 def drop_environment(journal: Journal, number: int) -> None:
     """Replace the submission of an ended job by one without its environment."""
     for _, token, submission in journal.jobs([number]):
-        kept = msgspec.structs.replace(submission, environment={})
-        journal.replace_submission(number, token, kept)
+        left = msgspec.structs.replace(submission, environment={}, environment_part="")
+        journal.replace_submission(number, token, left)
 
 
 def note_removed(journal: Journal, batch: int) -> None:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from scheduler.model.events import JobCancelled, JobSpec, JobSubmitted, Wakeup
 from scheduler.protocol.messages import Submission
+from scheduler.replay.kept_submission import KeptSubmission, kept
 from scheduler.service.record.journal import Journal
-from scheduler.service.record.scripts import Scripts
+from scheduler.service.record.kept_parts import KeptParts
 
 Action: TypeAlias = tuple[str, int]
 #: What a service notes, each with a job, script or pool among three.
@@ -47,9 +48,9 @@ class Pair:
         self.twin, self.count = Twin(), 0
         self._open({})
 
-    def _open(self, submissions: dict[int, Submission]) -> None:
+    def _open(self, submissions: dict[int, KeptSubmission]) -> None:
         self.journal = Journal(self._path)
-        self.scripts = Scripts(self.journal, submissions)
+        self.parts = KeptParts(self.journal, submissions)
         self.named = submissions
 
     def act(self, action: str, which: int) -> None:
@@ -75,7 +76,8 @@ class Pair:
         number, text = self.count, TEXTS[which]
         name, key = f"n{number}", f"k{number}"
         given = Submission(["x"], 1, 1.0, name=name, text=text, script=bool(text))
-        self.named[number] = self.scripts.keep(number, given)
+        self.named[number], parts = kept(given)
+        self.parts.keep(number, self.named[number], parts)
         self.journal.add_job(number, "token", self.named[number])
         self.journal.add_key(number, "ann", key)
         event = JobSubmitted(float(self.count), number, JobSpec(1, 1.0))
@@ -92,7 +94,7 @@ class Pair:
         """End a job, whose script goes with the last job that has it."""
         number = self._job(which)
         if number is not None:
-            self.scripts.drop(number, self.named.pop(number))
+            self.parts.drop(number, self.named.pop(number))
             self.journal.record([JobCancelled(float(self.count), number)], [], durable=True)
             del self.twin.texts[number]
             self.twin.events.append(float(self.count))
@@ -143,9 +145,9 @@ class Pair:
     def check(self) -> None:
         """Compare all that the journal answers with the twin."""
         journal, twin = self.journal, self.twin
-        texts = {number: self.scripts.text(given) for number, given in self.named.items()}
+        texts = {number: self.parts.whole(given).text for number, given in self.named.items()}
         assert texts == twin.texts
-        assert len(journal.scripts()) == len({text for text in texts.values() if text})
+        assert len(journal.parts()) == len({text for text in texts.values() if text})
         assert {job: given.name for job, _, given in journal.jobs()} == twin.names
         assert dict(journal.pools()) == twin.pools
         assert {key: journal.meta(key) for key in twin.meta} == twin.meta

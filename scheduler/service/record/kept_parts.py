@@ -1,0 +1,101 @@
+"""The large parts of the submissions whose jobs have not ended, each part once.
+
+A script may have 4 MiB, an environment and a command 6 MiB, and ten thousand jobs may have one of
+each. So the service keeps no part in memory: the journal has it in a table of its own, in the
+transaction of the submission, and the submission has the digest of the part in its place. A part is
+read when a group of its job starts. Jobs with an equal part, the tasks of an array among them,
+share it. It is removed when the last of them has ended and left nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+
+import msgspec
+
+from scheduler.protocol.messages import Submission
+from scheduler.replay.kept_submission import KeptSubmission, digest
+from scheduler.service.record.journal import Journal
+
+_fields = attrgetter(*Submission.__struct_fields__)
+_environment = msgspec.json.Decoder(dict[str, str])
+_command = msgspec.json.Decoder(tuple[list[str], list[str]])
+
+
+class KeptParts:
+    """Keeps the parts of submissions in a journal.
+
+    Parts of jobs that are not among `submissions` are removed.
+
+    Parameters
+    ----------
+    submissions : those of the jobs that have not ended, by number.
+    """
+
+    def __init__(self, journal: Journal, submissions: Mapping[int, KeptSubmission]) -> None:
+        self._journal = journal
+        self._jobs: dict[str, set[int]] = {}
+        for job, submission in submissions.items():
+            self.add(job, submission)
+        for name in journal.parts() - self._jobs.keys():
+            journal.remove_part(name)
+
+    def keep(self, job: int, submission: KeptSubmission, parts: Mapping[str, bytes]) -> None:
+        """Note the parts of a new job."""
+        for name, part in parts.items():
+            if name not in self._jobs:
+                self._journal.add_part(name, part)
+        self.add(job, submission)
+
+    def add(self, job: int, submission: KeptSubmission) -> None:
+        """Note that a job has parts that are kept."""
+        for name in submission.parts:
+            self._jobs.setdefault(name, set()).add(job)
+
+    def drop(self, job: int, submission: KeptSubmission) -> None:
+        """Note that a job has ended, possibly again; remove the parts that no other job has."""
+        for name in submission.parts:
+            jobs = self._jobs.get(name, set())
+            jobs.discard(job)
+            if not jobs and self._jobs.pop(name, None) is not None:
+                self._journal.remove_part(name)
+
+    def size(self, submission: KeptSubmission) -> int:
+        """Return the bytes of the parts of a submission."""
+        return sum(map(self._journal.size_of_part, submission.parts))
+
+    def environment(self, submission: KeptSubmission) -> dict[str, str]:
+        """Return the environment of a job that has not ended, or has left something.
+
+        Raises
+        ------
+        LookupError : the journal does not have it, or only a damaged one.
+        """
+        name = submission.environment_part
+        if not name:
+            return submission.environment
+        return _environment.decode(self._part(name)) | submission.environment
+
+    def whole(self, submission: KeptSubmission) -> Submission:
+        """Return the submission of a job that has not ended as its user has given it.
+
+        Raises
+        ------
+        LookupError : the journal does not have a part, or only a damaged one.
+        """
+        made = Submission(*_fields(submission))
+        made.environment = self.environment(submission)
+        if submission.text:
+            made.text = self._part(submission.text).decode(errors="replace")
+        if submission.command_part:
+            made.wrapper, made.argv = _command.decode(self._part(submission.command_part))
+        return made
+
+    def _part(self, name: str) -> bytes:
+        part = self._journal.part(name)
+        if part is None or digest(part) != name:
+            raise LookupError(
+                "the journal does not have its script, environment or command any more"
+            )
+        return part
