@@ -31,13 +31,14 @@ from scheduler.client.forecasting import (
 )
 from scheduler.client.job_files import read_output
 from scheduler.client.options import (
-    JobNumber,
+    JobText,
     Walltime,
     json_option,
     service_option,
     sites_option,
 )
 from scheduler.client.sites import actions
+from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
@@ -54,9 +55,9 @@ FOLLOW_S = 0.5
 @click.command()
 @service_option
 @json_option
-@click.argument("job", type=JobNumber(), required=False, shell_complete=complete_jobs)
+@click.argument("job", type=JobText(), required=False, shell_complete=complete_jobs)
 @example("reshape info", "reshape info last --json")
-def info(directory: Path, as_json: bool, job: int | None) -> None:
+def info(directory: Path, as_json: bool, job: JobName | None) -> None:
     """Show the service with its nodes and scenario, or one JOB in full, with its steps."""
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
@@ -154,9 +155,9 @@ def wait(
 @service_option
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--error", "-e", "is_error", is_flag=True, help="Print the standard error instead.")
-@click.argument("job", type=JobNumber(), shell_complete=complete_jobs)
+@click.argument("job", type=JobText(), shell_complete=complete_jobs)
 @example("reshape output 3", "reshape output -f last")
-def output(directory: Path, follow: bool, is_error: bool, job: int) -> None:
+def output(directory: Path, follow: bool, is_error: bool, job: JobName) -> None:
     """Print the output of JOB, from a file that this host reaches.
 
     The standard error is a part of it, unless the job was submitted with --error.
@@ -212,7 +213,7 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
     for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
         if not as_json:
             why = f" ({plain(job.reason)})" if job.reason else ""
-            name = actions.SiteJob(site, job.job)
+            name = actions.SiteJob(site, JobName(job.job))
             click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
             if told := tables.last_lines_text(job):
                 click.echo(told)

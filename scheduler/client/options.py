@@ -13,11 +13,11 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from reshape.cli.options import MOST, WholeRange
+from reshape.cli.options import WholeRange
 from reshape.key_values import amounts
 from reshape.times import parse_duration, parse_moment
 from reshape.topology import FORMS, Topology
-from scheduler.client.job_names import LAST, StepNumber, TaskNumber
+from scheduler.model.requests.job_name import JobName
 from scheduler.model.resources import checked
 
 
@@ -154,25 +154,21 @@ class LaterMoment(Moment):
             self.fail(str(error), param, ctx)
 
 
-class JobNumber(click.ParamType[int]):
-    """Number of a job, a task as 17_4 or a step as 17.0; the word `last` is converted to `LAST`."""
+class JobText(click.ParamType[JobName]):
+    """The name of a job: 17, ``last``, a task 17_4, tasks 17_[3-7], or a step 17.0."""
 
     name = "JOB"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> JobName:
         """Parse the text of an argument."""
-        if value == "last":
-            return LAST
-        before, point, step = str(value).rpartition(".")
-        if point and step.isascii() and step.isdecimal():
-            return StepNumber.of(self.convert(before, param, ctx), int(step))
-        text, underscore, index = str(value).partition("_")
-        number = int(text) if text.isascii() and text.isdecimal() else -1
-        if underscore and index.isascii() and index.isdecimal() and LAST < number <= MOST:
-            return TaskNumber.of(number, int(index))
-        if underscore or not LAST < number <= MOST:
-            self.fail(f"{value!r} is not a job: give a job number or 'last'", param, ctx)
-        return number
+        if isinstance(value, JobName):
+            return value
+        try:
+            return JobName.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 _ACCESS = "reshape.access"  # key of the context's further data

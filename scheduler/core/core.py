@@ -277,6 +277,19 @@ class Core:
             text, facts["partition"] = f"in partition {{partition}}: {text}", partition.name
         return Reason(reason.rule, text, facts)
 
+    def reason_to_come(self, array: Job, position: int) -> Reason:
+        """Return why the task at a position of an array that has not ended is no job yet."""
+        return self.partition_of(array).reason_to_come(array, position)
+
+    def tasks_of(self, array: Job, positions: ProcSet | None = None) -> list[Job]:
+        """Tasks of an array that are jobs and have not ended, by number.
+
+        Parameters
+        ----------
+        positions : of the tasks that are asked for; None: all.
+        """
+        return self._first.queueing.arrays.tasks(array, positions)
+
     def named(self, name: str) -> Partition:
         """Partition of a name; the first one if there is none of this name."""
         return self._router.named(name)
@@ -327,6 +340,8 @@ class Core:
         for event in (part for each in ordered for part in self._with_tasks(each)):
             if isinstance(event, JobSubmitted) and self._is_new_job(event):
                 new[event.job] = self._router.of_job(event).name
+            if isinstance(event, JobUpdated):
+                orders += self._router.of_job(event).queueing.bring(event)
             if isinstance(event, JobUpdated) and self._moves(event):
                 changed += self._move(self.jobs[event.job], event.spec)
                 continue
@@ -362,15 +377,18 @@ class Core:
         The partition of an array knows neither these nor whether a task is ended for that.
         """
         array = self.jobs.get(event.job) if isinstance(event, _OF_ALL_TASKS) else None
-        if array is None or not array.tasks_queued:
+        if array is None or array.spec.array is None:
             return [event]
         assert isinstance(event, _OF_ALL_TASKS)
-        numbers = range(array.id + 1, array.id + 1 + array.tasks_queued)
-        tasks = [self.jobs[number] for number in numbers if number in self.jobs]
+        positions = None if isinstance(event, JobSignalled) else event.tasks
         elsewhere = [
-            task for task in tasks if task.partition != array.partition or task.cause is PENDING
+            task
+            for task in self.tasks_of(array, positions)
+            if task.partition != array.partition or task.cause is PENDING
         ]
-        return [event, *(replace(event, job=task.id) for task in elsewhere)]
+        if isinstance(event, JobSignalled):
+            return [event, *(replace(event, job=task.id) for task in elsewhere)]
+        return [event, *(replace(event, job=task.id, tasks=None) for task in elsewhere)]
 
     def _is_new_job(self, event: JobSubmitted) -> bool:
         """Whether a submission is neither a repetition nor a step."""

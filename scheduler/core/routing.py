@@ -13,6 +13,7 @@ from scheduler.model.events import (
     Event,
     JobEvent,
     JobSubmitted,
+    JobUpdated,
     NodeJoined,
     NodeLost,
     NodeRemoved,
@@ -54,6 +55,8 @@ class Router:
     def of_job(self, event: JobEvent) -> Partition:
         """Partition that an event of a job concerns."""
         job = self._jobs.get(event.job)
+        if job is None and isinstance(event, JobUpdated) and event.spec.task_of is not None:
+            job = self._jobs.get(event.spec.task_of.array)  # of a task that is no job yet
         if job is not None:
             return self.named(job.partition)
         return self.named(event.spec.partition if isinstance(event, JobSubmitted) else "")

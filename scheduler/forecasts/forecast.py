@@ -151,5 +151,5 @@ def _end_follows_from_start(state: RecordedState, specs: Sequence[JobSpec], numb
         return False
     if number > state.last:
         return not specs[number - state.last - 1].resizable
-    job = next(job for job in state.jobs if job.id == number)
-    return job.started_at is None and not job.resizable
+    job = next((job for job in state.jobs if job.id == number), None) or state.array_of(number)
+    return job is not None and job.started_at is None and not job.resizable

@@ -8,7 +8,8 @@ from math import inf
 
 import msgspec
 
-from scheduler.forecasts.answers import OtherRequest, Quote, Waiting
+from scheduler.core.core import Core
+from scheduler.forecasts.answers import JobForecast, OtherRequest, Quote, Waiting
 from scheduler.forecasts.calibration import Calibration
 from scheduler.forecasts.forecast import Forecast, forecast
 from scheduler.forecasts.futures import Futures, Spreads, last_arrival
@@ -175,8 +176,10 @@ def waiting(
     ------
     KeyError : no job of this number is queued.
     """
-    job = _queued_job(state, number)
     core = state.core()
+    job = _queued_job(state, number)
+    if job is None:
+        return _waiting_task(state, core, number, outlook, ahead_s)
     before: list[int] = []
     is_eligible = job.conditions is None
     for other in core.partition_of(job).queue if is_eligible else ():
@@ -205,11 +208,26 @@ def waiting(
     )
 
 
-def _queued_job(state: RecordedState, number: int) -> Job:
+def _queued_job(state: RecordedState, number: int) -> Job | None:
+    """Queued job of a number; None if that is the number of a task which is no job yet."""
     for job in state.jobs:
         if job.id == number and job.state is JobState.PENDING:
             return job
-    raise KeyError(f"job {number} is not in the queue")
+    if state.array_of(number) is None:
+        raise KeyError(f"job {number} is not in the queue")
+    return None
+
+
+def _waiting_task(
+    state: RecordedState, core: Core, number: int, outlook: Outlook, ahead_s: float
+) -> Waiting:
+    """Describe what a task waits for that is no job yet: the tasks before it, and its array."""
+    array = state.array_of(number)
+    assert array is not None
+    run = forecast(state, horizon_s=outlook.horizon_s, only=number, limit_s=outlook.limit_s)
+    reason = core.reason_to_come(core.jobs[array.id], number - array.id - 1)
+    expected = run.of(number) if number in run.starts else JobForecast(number, None, None)
+    return Waiting(number, state.now, reason.dated(ahead_s).sentence, [], 0, expected)
 
 
 def _other_requests(spec: JobSpec) -> Iterator[JobSpec]:

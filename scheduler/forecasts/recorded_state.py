@@ -151,6 +151,13 @@ class RecordedState:
             points=(),
         )
 
+    def array_of(self, number: int) -> Job | None:
+        """Array of which the task with a number is still to come; None if there is none."""
+        for job in self.jobs:
+            if job.to_come is not None and number - job.id - 1 in job.to_come.left:
+                return job
+        return None
+
     def core(self) -> Core:
         """Build a copy of the core. Errors of its policies are contained."""
         return Core.restored(

@@ -17,6 +17,7 @@ import msgspec
 
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
+from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
@@ -199,15 +200,23 @@ class JobEnded(JobEvent, frozen=True, tag=True, gc=False):
 
 
 class JobCancelled(JobEvent, frozen=True, tag=True, gc=False):
-    """A user cancels a job, queued or running."""
+    """A user cancels a job, queued or running.
+
+    `tasks` are positions of the tasks of an array that are cancelled; None: the whole array.
+    """
 
     why: str = "cancelled by its user"
+    tasks: ProcSet | None = None
 
 
 class HoldChanged(JobEvent, frozen=True, tag=True, gc=False):
-    """A queued job is held, or released if `hold` is empty."""
+    """A queued job is held, or released if `hold` is empty.
+
+    `tasks` are positions of the tasks of an array that are held; None: the whole array.
+    """
 
     hold: Hold
+    tasks: ProcSet | None = None
 
 
 class JobRequeued(JobEvent, frozen=True, tag=True, gc=False):

@@ -31,6 +31,7 @@ from scheduler.model.orders import Continue, Reason, Resize, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
 from scheduler.model.requests.signals import SentSignal
+from scheduler.model.requests.tasks_to_come import TasksToCome
 from scheduler.model.resources import Quantity
 
 
@@ -164,6 +165,7 @@ class Job:
     requeue_asked : whether it was ended to be queued again, at the request of a user.
     tasks_queued, tasks_failed : of an array: tasks that have come to the queue so far, and
         those that have ended without completing.
+    to_come : of an array: the tasks that are no jobs yet; None: it is no array.
     sent : the last signal that was ordered for its processes.
     warned : whether it has got the signal before the end of its walltime.
     is_lent : whether the processors of its first group belong to the job whose step it is.
@@ -206,6 +208,7 @@ class Job:
     requeue_asked: bool = False
     tasks_queued: int = 0
     tasks_failed: int = 0
+    to_come: TasksToCome | None = None
     sent: SentSignal | None = None
     warned: bool = False
     is_lent: bool = False
@@ -226,6 +229,8 @@ class Job:
             self.topology = spec.topology
             self.partition = spec.partition
             self.resizable = spec.resizable
+            if spec.array is not None:
+                self.to_come = TasksToCome(ProcSet.span(0, spec.array.count))
         self.groups: dict[int, ProcSet] = {}
 
     @property
@@ -251,6 +256,13 @@ class Job:
         if state not in TRANSITIONS[self.state]:
             raise ValueError(f"job {self.id} cannot go from {self.state.name} to {state.name}")
         self.state = state
+
+    def cancel(self, at: float, why: str) -> None:
+        """End without having started; the tasks of an array that are no jobs yet end with it."""
+        self.become(S.CANCELLED)
+        self.conditions, self.why, self.ended_at = None, why, at
+        if self.to_come is not None:
+            self.to_come = self.to_come.after_cancellation(self.to_come.left)
 
     def redirect(self, at: float, partition: str) -> None:
         """Become PENDING again in another partition, as if newly submitted."""
@@ -305,6 +317,7 @@ class Job:
         copy.bounds, copy.progress = self.bounds, self.progress
         copy.partition, copy.conditions = self.partition, self.conditions
         copy.tasks_queued, copy.tasks_failed = self.tasks_queued, self.tasks_failed
+        copy.to_come = self.to_come
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
         copy.topology, copy.sizes = self.topology, self.sizes
         copy.first_group, copy.next_group = self.first_group, self.next_group

@@ -35,13 +35,13 @@ class Awaited:
     ----------
     jobs : job number -> the jobs that wait for its start or end, by number, and where they wait.
     starts : numbers of the jobs among them whose start is waited for.
-    tasks : array -> number of its queued tasks that have not ended.
+    tasks : array -> its tasks that are jobs and have not ended, by number.
     """
 
     def __init__(self) -> None:
         self.jobs: dict[int, dict[int, Eligibility]] = {}
         self.starts: set[int] = set()
-        self.tasks: dict[int, int] = {}
+        self.tasks: dict[int, dict[int, Job]] = {}
 
 
 class Eligibility:
@@ -100,7 +100,8 @@ class Eligibility:
         del self.waiting[job.id]
         if job.conditions is not None and job.conditions.dependency is not None:
             for term in job.conditions.dependency.terms:
-                self._unwatch(term.job, job.id)
+                for other in term.watched:
+                    self._unwatch(other, job.id)
 
     def set_hold(self, job: Job, conditions: Conditions, now: float, orders: list[Order]) -> None:
         """Give a waiting job the same conditions with another hold."""
@@ -162,8 +163,7 @@ class Eligibility:
             return False
         reason = self.reason(job)
         self.remove(job)
-        job.become(JobState.CANCELLED)
-        job.conditions, job.why, job.ended_at = None, reason.sentence, now
+        job.cancel(now, reason.sentence)
         orders.append(Drop(job.id, reason))
         return True
 
@@ -176,7 +176,8 @@ class Eligibility:
             heappush(self._begins, (conditions.begin, job.id))
         for term in () if conditions.dependency is None else conditions.dependency.terms:
             if term.met is None:
-                self._awaited.jobs.setdefault(term.job, {})[job.id] = self
+                for other in term.watched:
+                    self._awaited.jobs.setdefault(other, {})[job.id] = self
                 if term.kind == "after":
                     self._awaited.starts.add(term.job)
 
@@ -207,7 +208,14 @@ class Eligibility:
             latest = self._latest_of_name(job)
             return Term("singleton", latest, None if latest else True)
         other = self._jobs.get(term.job)
-        return term if other is None else replace(term, met=outcome(term, other))
+        if other is not None:
+            return replace(term, met=outcome(term, other.state))
+        array = None if term.task_of is None else self._jobs.get(term.task_of.array)
+        if array is None or array.to_come is None:
+            return term
+        if term.job - array.id - 1 not in array.to_come.cancelled:
+            return term
+        return replace(term, met=outcome(term, JobState.CANCELLED))
 
     def _latest_of_name(self, job: Job) -> int:
         """Number of the latest earlier job of the same user and name that has not ended, or 0."""
@@ -242,12 +250,12 @@ class Eligibility:
         text = f"waits for job {{other}} {_WAITS[term.kind]}"
         if others:
             text += f", {'or' if dependency.any_of else 'and'} for {{others}} more"
-        return Reason("Dependency", text, {**facts, "other": term.job, "others": others})
+        other = term.job if term.task_of is None else str(term.task_of)
+        return Reason("Dependency", text, {**facts, "other": other, "others": others})
 
 
-def outcome(term: Term, other: Job) -> bool | None:
+def outcome(term: Term, state: JobState) -> bool | None:
     """Whether a term is met by the state of the other job; None if that is not known yet."""
-    state = other.state
     if state not in FINAL:
         return True if term.kind == "after" and state is not PENDING else None
     if term.kind == "afterok":

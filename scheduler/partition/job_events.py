@@ -27,7 +27,7 @@ from scheduler.model.events import (
     SizesRequested,
 )
 from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
-from scheduler.model.orders import Await, Drop, Kill, Reason, Requeue
+from scheduler.model.orders import Drop, Kill, Reason, Requeue
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.signals import signal_name
 from scheduler.partition.alarms import Alarms
@@ -225,12 +225,11 @@ class JobEvents:
         job = state.jobs.get(event.job)
         if job is None:
             return
-        if job.state is S.PENDING and job.tasks_queued:
-            self._cancel_array(job, event)
+        if job.state is S.PENDING and (job.tasks_queued or event.tasks is not None):
+            self._cancel_tasks(job, event)
         elif job.state is S.PENDING:
             self._queueing.withdraw(job)
-            job.become(S.CANCELLED)
-            job.conditions, job.why, job.ended_at = None, event.why, state.now
+            job.cancel(state.now, event.why)
             if job.spec.task_of is not None:  # the event may be that of its array
                 state.orders.append(Drop(job.id, Reason("cancelled", event.why)))
             self._queueing.note_end(job)
@@ -242,8 +241,12 @@ class JobEvents:
     def on_hold_changed(self, event: HoldChanged) -> None:
         """Hold a queued job, or release it."""
         job = self._state.jobs.get(event.job)
-        if job is not None and job.state is S.PENDING and job.spec.step_of is None:
+        if job is None or job.state is not S.PENDING or job.spec.step_of is not None:
+            return
+        if event.tasks is None:
             self._queueing.set_hold(job, event.hold)
+        elif job.to_come is not None:
+            self._queueing.hold_tasks(job, event.tasks, event.hold)
 
     def on_job_requeued(self, event: JobRequeued) -> None:
         """End a live job in order to queue it again; a step is not queued again."""
@@ -266,6 +269,7 @@ class JobEvents:
 
     def on_job_updated(self, event: JobUpdated) -> None:
         """Change the request of a job; that of a step changes with its job."""
+        self._state.orders += self._queueing.bring(event)
         job = self._state.jobs.get(event.job)
         if job is None or job.spec.step_of is not None:
             return
@@ -275,16 +279,19 @@ class JobEvents:
         elif job.id in self._state.live and job.state is not S.COMPLETING:
             self._change_limits(job, event.spec)
 
-    def _cancel_array(self, array: Job, event: JobCancelled) -> None:
-        """Cancel the tasks of an array that have not ended; further ones do not come."""
-        state = self._state
-        self._queueing.withdraw(array)
-        array.conditions, array.cause, array.why = None, S.CANCELLED, event.why
-        state.orders.append(Await(array.id, self._queueing.arrays.reason(array)))
-        for task in self._queueing.arrays.tasks_here(array):
+    def _cancel_tasks(self, array: Job, event: JobCancelled) -> None:
+        """Cancel tasks of an array that have not ended, or all of them and the array."""
+        if array.to_come is None:
+            return
+        queueing, positions = self._queueing, event.tasks
+        if positions is None:
+            queueing.withdraw(array)
+            array.conditions, array.cause, array.why = None, S.CANCELLED, event.why
+        queueing.cancel_to_come(array, array.to_come.left if positions is None else positions)
+        for task in queueing.arrays.tasks_here(array, positions):
             self.on_job_cancelled(JobCancelled(event.at, task.id, event.why))
-        if array.state is S.PENDING and self._queueing.arrays.end(array, state.now, state.orders):
-            self._queueing.note_end(array)
+        if array.state is S.PENDING:
+            queueing.end_array(array)
 
     def _change_limits(self, job: Job, spec: JobSpec) -> None:
         """Change the walltime, the largest size and the labels of a live job."""

@@ -19,7 +19,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizePoint,
 )
-from scheduler.model.job import ACTIVE, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
+from scheduler.model.job import ACTIVE, FINAL, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
@@ -351,6 +351,12 @@ class Partition:
         policy = "" if own is None else title(own)
         return reason_pending(self.state.jobs[job], self.state, self.view, policy)
 
+    def reason_to_come(self, array: Job, position: int) -> Reason:
+        """Why the task at a position of an array that has not ended is no job yet."""
+        if array.id in self.queueing.eligibility.waiting:
+            return self.queueing.eligibility.reason(array)
+        return self.queueing.arrays.reason_to_come(array, position)
+
     # Recovery.
 
     def record(self) -> PartitionRecord:
@@ -395,6 +401,8 @@ class Partition:
         state.exclusions.restore(record.exclusions, now)
         state.restore(now, record.nodes, recorded)
         for job in recorded:
+            if job.spec.task_of is not None and job.state not in FINAL:
+                self.queueing.arrays.add_task(job)
             if job.state is PENDING:
                 self.queueing.restore(job)
             elif job.spec.end_signal is not None and job.id in state.live:

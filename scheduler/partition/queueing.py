@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.model.events import JobSpec
+from scheduler.model.events import JobSpec, JobUpdated
 from scheduler.model.job import PENDING, Job
-from scheduler.model.orders import Await
+from scheduler.model.orders import Await, Order
+from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, Eligibility, note_change
@@ -61,7 +62,7 @@ class Queueing:
         """Take a PENDING job of a recorded state that is not in the queue, without any decision."""
         if job.conditions is not None:
             self.eligibility.watch(job)
-        if job.spec.array is not None and (job.conditions is None or job.tasks_queued):
+        if job.spec.array is not None:
             self.arrays.add(job)
 
     def _enqueue(self, job: Job) -> None:
@@ -151,23 +152,100 @@ class Queueing:
         state = self._state
         if job.is_plain:
             return
+        if job.spec.array is not None:
+            self.arrays.forget(job)
         if job.spec.task_of is not None:
             state.request_pass()
             array = self.arrays.note_end(job, state.now, state.orders)
             if array is not None:
-                if array.conditions is not None:  # it was held when its last task ended
-                    self.eligibility.remove(array)
-                    array.conditions = None
-                self.note_end(array)
+                self._array_ended(array)
         if job.spec.step_of is not None:
             self.steps.note_end(job)
 
-    def set_hold(self, job: Job, hold: Hold) -> None:
-        """Hold a queued job, or release it; the tasks of an array that are queued, too."""
+    def end_array(self, array: Job) -> None:
+        """End an array if all its tasks have ended, and no further ones come."""
         state = self._state
-        for task in self.arrays.tasks_here(job) if job.tasks_queued else ():
-            if task.state is PENDING:
-                self.set_hold(task, hold)
+        if self.arrays.end(array, state.now, state.orders) is not None:
+            self._array_ended(array)
+
+    def _array_ended(self, array: Job) -> None:
+        if array.conditions is not None:  # it was not eligible when its last task ended
+            self.eligibility.remove(array)
+            array.conditions = None
+        self.note_end(array)
+
+    def set_hold(self, job: Job, hold: Hold) -> None:
+        """Hold a queued job, or release it; the tasks of an array, too."""
+        if job.to_come is not None:
+            self._hold_queued(self.arrays.tasks_here(job), hold)
+            if not hold and job.to_come.all_held:
+                self._hold_to_come(job, job.to_come.left, hold)
+        self._set_own_hold(job, hold)
+
+    def hold_tasks(self, array: Job, positions: ProcSet, hold: Hold) -> None:
+        """Hold tasks of an array, or release them.
+
+        If the whole array is held, those that are not released remain held one by one.
+        """
+        assert array.to_come is not None
+        conditions = array.conditions
+        if not hold and conditions is not None and conditions.hold:
+            array.to_come = array.to_come.changed(array.to_come.ready, conditions.hold)
+            self._set_own_hold(array, hold)
+        self._hold_queued(self.arrays.tasks_here(array, positions), hold)
+        self._hold_to_come(array, positions, hold)
+
+    def _hold_queued(self, tasks: list[Job], hold: Hold) -> None:
+        for task in tasks:
+            by = "" if task.conditions is None else task.conditions.hold
+            if task.state is PENDING and not (hold == "user" and by == "administrator"):
+                self._set_own_hold(task, hold)
+
+    def _hold_to_come(self, array: Job, positions: ProcSet, hold: Hold) -> None:
+        """Hold or release tasks that are no jobs yet."""
+        assert array.to_come is not None
+        array.to_come = array.to_come.changed(positions, hold)
+        self._tasks_changed(array)
+
+    def cancel_to_come(self, array: Job, positions: ProcSet) -> None:
+        """Cancel tasks that are no jobs yet, and let the jobs go on that wait for them."""
+        state = self._state
+        assert array.to_come is not None
+        array.to_come = array.to_come.after_cancellation(positions)
+        self._tasks_changed(array)
+        if self._awaited.jobs:
+            note_change(self._awaited, array.id, state.now, state.orders)
+
+    def _tasks_changed(self, array: Job) -> None:
+        """Follow a change of the tasks of an array that are no jobs yet."""
+        state = self._state
+        self.arrays.close(array)
+        if array.conditions is None:
+            self.arrays.add(array)
+            state.request_pass()
+        reason = self.arrays.reason(array)
+        if array.id in self.eligibility.waiting:
+            reason = self.eligibility.reason(array)
+        state.orders.append(Await(array.id, reason))
+
+    def bring(self, event: JobUpdated) -> list[Order]:
+        """Make a job of the task of an array that is to get a request of its own, if it is none."""
+        own, jobs = event.spec.task_of, self._state.jobs
+        array = None if own is None or event.job in jobs else jobs.get(own.array)
+        if array is None or array.to_come is None or array.state is not PENDING:
+            return []
+        position = event.job - array.id - 1
+        if position not in array.to_come.left:
+            return []
+        task = self.arrays.bring(array, position)
+        if task.conditions is not None:
+            self.eligibility.watch(task)
+        else:
+            self._enqueue(task)
+        return [Await(array.id, self.arrays.reason(array))]
+
+    def _set_own_hold(self, job: Job, hold: Hold) -> None:
+        state = self._state
         if job.conditions is not None:
             conditions = msgspec.structs.replace(job.conditions, hold=hold)
             self.eligibility.set_hold(job, conditions, state.now, state.orders)

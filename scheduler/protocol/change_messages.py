@@ -10,10 +10,16 @@ from reshape.wire.messages import MessageBase
 
 
 class HoldJob(MessageBase):
-    """Hold a queued job, or release it. Only an administrator releases what one has held."""
+    """Hold a queued job, or release it. Only an administrator releases what one has held.
+
+    Attributes
+    ----------
+    tasks : indices of tasks of the array `job`, as `TaskArray` reads them; "": the whole job.
+    """
 
     job: int
     hold: bool
+    tasks: str = ""
 
 
 class ReadArray(MessageBase):
@@ -29,9 +35,15 @@ class ArrayTasks(MessageBase):
 
 
 class RequeueJob(MessageBase):
-    """End a running job and queue it again."""
+    """End a running job, or running tasks of an array, and queue them again.
+
+    Attributes
+    ----------
+    tasks : as of `HoldJob`.
+    """
 
     job: int
+    tasks: str = ""
 
 
 class SignalJob(MessageBase):
@@ -41,11 +53,13 @@ class SignalJob(MessageBase):
     ----------
     number : of the signal.
     to_script : whether the script of the job gets it, and none of the processes that it started.
+    tasks : as of `HoldJob`.
     """
 
     job: int
     number: int
     to_script: bool = False
+    tasks: str = ""
 
 
 class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):

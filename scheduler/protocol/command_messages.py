@@ -168,10 +168,33 @@ class ForecastResult(MessageBase):
     found: Any
 
 
-class Cancel(MessageBase):
-    """Cancel a job."""
+class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job, or some tasks of an array.
+
+    Parameters
+    ----------
+    job : number of the job or the array.
+    tasks : indices of the tasks, as `TaskArray` reads them; "": the job itself.
+    """
 
     job: int
+    tasks: str = ""
+
+    def __str__(self) -> str:
+        """The name as users write it."""
+        return f"{self.job}_[{self.tasks}]" if self.tasks else str(self.job)
+
+
+class Cancel(MessageBase):
+    """Cancel a job, or tasks of an array.
+
+    Attributes
+    ----------
+    tasks : indices of tasks of the array `job`, as `TaskArray` reads them; "": the whole job.
+    """
+
+    job: int
+    tasks: str = ""
 
 
 class ListJobs(MessageBase):
@@ -262,6 +285,9 @@ class JobInfo(msgspec.Struct):
     iterations : number of all iterations, as far as it is known; 0 if it is not.
     label : how users write a task, 17_4, an array with tasks to come, 17_[5-9], and a step, 17.0;
         "" for others, which are written as their number.
+    array, pending_tasks, held_tasks, held_by_admin : of an array, the indices of its tasks, of
+        those that are to come, and of those among them that are held, and that an administrator
+        holds, as `TaskArray` reads them; "": none.
     error : path of the file for its standard error; "": that of its output.
     ignored : options of its script that have no effect; "": none.
     step_of : number of the job whose script has started it as a step; 0: it is no step.
@@ -318,6 +344,10 @@ class JobInfo(msgspec.Struct):
     step_of: int = 0
     steps: list[tuple[int, int]] = []
     on_nodes: str = ""
+    array: str = ""
+    pending_tasks: str = ""
+    held_tasks: str = ""
+    held_by_admin: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):

@@ -140,6 +140,10 @@ class Waits:
         """Return those of the given jobs that a peer waits for."""
         return self._requests.keys() & numbers
 
+    def between(self, first: int, last: int) -> set[int]:
+        """Return those jobs from one number to another that a peer waits for."""
+        return {number for number in self._requests if first <= number <= last}
+
     def pop(self, job: int) -> list[tuple[bytes, int]]:
         """Remove a job; return (peer, request) of all peers that waited for it."""
         waiting = list(self._requests.pop(job, {}).items())

@@ -290,12 +290,13 @@ class RequestHandler:
                 self._forecaster.ask(peer, message.id, WaitingQuestion(message, now))
                 return None
             case m.Cancel():
-                self._driver.events.append(apps.cancel(message.job, sender.user))
-                self._answer_later(peer, message.id, m.Done)
+                event = apps.cancel(message, sender.user)
+                self._driver.events.append(event)
+                self._answer_later(peer, message.id, partial(self._cancelled, [event]))
                 return None
             case m.HoldJob() | m.RequeueJob() | m.SignalJob() | m.UpdateJob():
                 self._driver.decide_pending()
-                self._driver.decide([self._change(message, sender)])
+                self._driver.decide(self._change(message, sender))
                 return m.Done()
             case m.ReadArray(job=number):
                 return m.ArrayTasks(array=apps.array(number))
@@ -307,8 +308,8 @@ class RequestHandler:
                 info.steps = self._components.steps.numbers(number)
                 return m.JobListing(now=self._components.clock.wall(), jobs=[info])
             case m.Explain():
-                number = apps.job(message.job).id
-                question = ExplainQuestion(number, self._present(number))
+                known = apps.job(message.job)
+                question = ExplainQuestion(known.id, self._present(known.id), known.spec.task_of)
                 self._reader.ask(peer, message.id, question)
                 return None
             case m.Wait():
@@ -316,6 +317,15 @@ class RequestHandler:
                 self._driver.changed_jobs.add(message.job)  # it may have ended already
                 return None
         return self._on_machine_command(peer, message, sender)
+
+    def _cancelled(self, events: list[JobCancelled]) -> m.Message:
+        """Let the peers know that wait for tasks which will never be jobs."""
+        for event in events:
+            array = self._applications.job(event.job).spec.array
+            if array is not None:
+                first, last = event.job + 1, event.job + array.count
+                self._driver.changed_jobs |= self._waits.between(first, last)
+        return m.Done()
 
     def _submit(self, submission: m.Submission) -> int:
         """Return the number of a job that is submitted, also if that is a repetition."""
@@ -330,19 +340,19 @@ class RequestHandler:
 
     def _change(
         self, message: m.HoldJob | m.RequeueJob | m.SignalJob | m.UpdateJob, sender: Sender
-    ) -> Event:
-        """Check a change of a job, and make its event."""
+    ) -> list[Event]:
+        """Check a change of a job, and make its events."""
         changes = self._components.changes
         is_administrator = "administrator" in sender.roles
         match message:
             case m.HoldJob():
-                return changes.hold(message, sender.user, is_administrator=is_administrator)
-            case m.RequeueJob(job=number):
-                return changes.requeue(number, sender.user)
+                return [changes.hold(message, sender.user, is_administrator=is_administrator)]
+            case m.RequeueJob():
+                return changes.requeue(message, sender.user)
             case m.SignalJob():
                 return changes.signal(message, sender.user)
             case m.UpdateJob():
-                return changes.update(message, is_administrator=is_administrator)
+                return [changes.update(message, is_administrator=is_administrator)]
 
     def _on_machine_command(
         self, peer: bytes, message: m.Message, sender: Sender

@@ -24,6 +24,7 @@ from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
 from scheduler.model.requests.signals import SentSignal
+from scheduler.model.requests.tasks_to_come import TasksToCome
 from scheduler.state.exclusions import Exclusion
 
 
@@ -78,6 +79,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     requeue_asked: bool = False
     tasks_queued: int = 0
     tasks_failed: int = 0
+    to_come: TasksToCome | None = None
     sent: SentSignal | None = None
     warned: bool = False
     is_lent: bool = False

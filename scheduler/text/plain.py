@@ -10,6 +10,8 @@ from reshape.errors import ReshapeError
 MOST_SHOWN = 2000
 #: Characters of a name, and of a reason.
 LONGEST_NAME, LONGEST_REASON = 256, 1000
+#: Characters of the indices of tasks where they stand for them, at most.
+LONGEST_LABEL = 60
 
 
 def plain(text: str) -> str:

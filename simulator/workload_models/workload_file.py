@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -196,12 +197,13 @@ def _struct(tree: Located, above: FieldPath, kind: Any) -> Any:
 
 def _numbered(tree: Located, jobs: list[SimJob]) -> list[SimJob]:
     """Add the tasks of arrays, and refuse dependencies on the job itself and on later ones."""
-    number, made = 0, list[SimJob]()
+    number, made, arrays = 0, list[SimJob](), dict[int, TaskArray]()
     for index in sorted(range(len(jobs)), key=lambda index: jobs[index].at):
-        job, number = jobs[index], number + 1
+        number += 1
+        job = _with_dependency(tree, index, number, jobs[index], arrays)
         made.append(job)
-        _check_dependency(tree, index, number, job.spec.conditions)
         if job.spec.array is not None:
+            arrays[number] = job.spec.array
             made += [
                 msgspec.structs.replace(job, spec=task_spec(job.spec, TaskOf(number, index)))
                 for index in job.spec.array.indices()
@@ -210,18 +212,28 @@ def _numbered(tree: Located, jobs: list[SimJob]) -> list[SimJob]:
     return made
 
 
-def _check_dependency(
-    tree: Located, index: int, number: int, conditions: Conditions | None
-) -> None:
+def _with_dependency(
+    tree: Located, index: int, number: int, job: SimJob, arrays: Mapping[int, TaskArray]
+) -> SimJob:
+    """Give a job the numbers of the tasks that its dependency names; refuse one on a later job."""
+    conditions = job.spec.conditions
     if conditions is None or conditions.dependency is None:
-        return
-    wrong = next((other for other in conditions.dependency.jobs if other >= number), None)
+        return job
+    field: FieldPath = ("jobs", index, "dependency")
+    named = conditions.dependency
+    wrong = next((other for other in named.jobs if other >= number), None)
     if wrong is not None:
         tree.fail(
-            ("jobs", index, "dependency"),
+            field,
             f"names job {wrong}, and this is job {number} in the order of submission: name"
             " earlier jobs",
         )
+    try:
+        named = named.numbered(arrays.get)
+    except ValueError as error:
+        tree.fail(field, str(error))
+    changed = msgspec.structs.replace(conditions, dependency=named)
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, conditions=changed))
 
 
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:

@@ -9,8 +9,9 @@ together. An unknown word is an error.
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
            [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
            [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX] [constraint=FEATURES] [whole=N]
-           [per_process=N]
-    @TIME started JOB | cancel JOB | wake | hold JOB [admin] | release JOB
+           [per_process=N] [task=ARRAY_INDEX]
+    @TIME started JOB | cancel JOB [tasks=N-N,...] | wake | hold JOB [admin] [tasks=N-N,...]
+    @TIME release JOB [tasks=N-N,...]
     @TIME requeue JOB | signal JOB NUMBER [batch] | update JOB NAME=VALUE ... as of submit
     @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
     @TIME request JOB [min=N] [max=N]
@@ -18,12 +19,16 @@ together. An unknown word is an error.
     @TIME join NODE N [shares=PARTITION:N,...] [features=A,...] | lose NODE
     @TIME depth [JOBS] | clock SECONDS
     @TIME drain NODE | resume NODE | remove NODE
-    table | why JOB | forget JOB
+    table | why JOB | forget JOB | restore
+
+`tasks` are positions of tasks in an array, and `why 8_4` asks for the task of index 4 of array 8.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from reshape.topology import Topology
 from scheduler.config.partitions import with_partitions
@@ -65,12 +70,16 @@ from scheduler.model.orders import (
     Start,
     WakeAt,
 )
+from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Dependency
+from scheduler.model.requests.job_name import JobName
 from scheduler.model.requests.nodes import NodeRequest, parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.step_of import StepOf
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests.tasks_to_come import positions_of
 from scheduler.policies.scenarios import scenario
+from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
 
 
 def replay(path: Path) -> str:
@@ -84,7 +93,8 @@ def replay(path: Path) -> str:
             core = set_up(commands)
             blocks.append("\n".join(lines))
         elif commands:
-            blocks.append("\n".join([*lines, "----", *run(core, commands)]))
+            core, output = run(core, commands)
+            blocks.append("\n".join([*lines, "----", *output]))
         else:
             blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
@@ -113,24 +123,49 @@ def set_up(commands: list[str]) -> Core:
     return Core(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
 
 
-def run(core: Core, commands: list[str]) -> list[str]:
+def run(core: Core, commands: list[str]) -> tuple[Core, list[str]]:
+    """Run the commands of a block; return the core that goes on, and the output."""
     output, events = [], []
     for command in [*commands, ""]:
         event = read_event(command) if command.startswith("@") else None
         if events and (event is None or event.at != events[-1].at):
-            output += [order_line(order) for order in core.handle(events)]
+            output += [
+                order_line(order) for order in core.handle([numbered(e, core) for e in events])
+            ]
             events = []
         if event is not None:
             events.append(event)
         elif command == "table":
             output += table(core)
         elif command.startswith("why "):
-            output.append(str(core.reason_pending(int(command[4:]))))
+            output.append(why(core, JobName.parse(command[4:])))
+        elif command == "restore":
+            jobs = [decode_job(encode_job(job)) for job in core.jobs.values()]
+            record = decode_core(encode_core(core.record()))
+            core = Core.restored(record, jobs, core.scenario, Machine())
         elif command.startswith("forget "):
             core.forget(int(command[7:]))
         elif command:
             raise ValueError(f"unknown command {command!r}")
-    return output
+    return core, output
+
+
+def numbered(event: Event, core: Core) -> Event:
+    """Find the numbers of the tasks that the dependency of a request names."""
+    spec = event.spec if isinstance(event, JobSubmitted | JobUpdated) else None
+    if spec is None or spec.conditions is None or spec.conditions.dependency is None:
+        return event
+    known = spec.conditions.dependency.numbered(lambda job: core.jobs[job].spec.array)
+    conditions = replace(spec.conditions, dependency=known)
+    return replace(event, spec=replace(spec, conditions=conditions))
+
+
+def why(core: Core, name: JobName) -> str:
+    if name.tasks is None:
+        return str(core.reason_pending(name.job))
+    array = core.jobs[name.job]
+    (position,) = positions_of(array.spec.array, name.tasks)
+    return str(core.reason_to_come(array, position))
 
 
 SUBMIT: tuple[set[str], set[str]] = (
@@ -138,7 +173,7 @@ SUBMIT: tuple[set[str], set[str]] = (
     {
         *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
         *("partition", "name", "user", "begin", "after", "array", "signal", "step"),
-        *("constraint", "whole", "per_process"),
+        *("constraint", "whole", "per_process", "task"),
     },
 )
 #: Event -> words and named words that it may have besides its numbers.
@@ -147,10 +182,10 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "update": SUBMIT,
     "started": (set(), set()),
     "ended": ({"died", "unstarted"}, {"exit", "signal", "checkpoint", "fault"}),
-    "cancel": (set(), set()),
+    "cancel": (set(), {"tasks"}),
     "wake": (set(), set()),
-    "hold": ({"admin"}, set()),
-    "release": (set(), set()),
+    "hold": ({"admin"}, {"tasks"}),
+    "release": (set(), {"tasks"}),
     "requeue": (set(), set()),
     "signal": ({"batch"}, set()),
     "point": (set(), {"topology"}),
@@ -234,6 +269,7 @@ def read_event(line: str) -> Event:
             array=TaskArray.parse(named["array"]) if "array" in named else None,
             nodes=read_nodes(named),
             end_signal=EndSignal.parse(named["signal"]) if "signal" in named else None,
+            task_of=TaskOf(*map(int, named["task"].split("_"))) if "task" in named else None,
             step_of=StepOf(*map(int, named["step"].split("."))) if "step" in named else None,
         )
         return (JobSubmitted if what == "submit" else JobUpdated)(time, job, spec)
@@ -261,9 +297,12 @@ def read_event(line: str) -> Event:
     if what == "signal":
         (number,) = others
         return JobSignalled(time, job, number, "batch" in words)
+    tasks = ProcSet.parse(named["tasks"]) if "tasks" in named else None
+    if what == "cancel" and tasks is not None:
+        return JobCancelled(time, job, tasks=tasks)
     if what in ("hold", "release"):
         by = "administrator" if "admin" in words else "user"
-        return HoldChanged(time, job, by if what == "hold" else "")
+        return HoldChanged(time, job, by if what == "hold" else "", tasks)
     plain = {"started": JobStarted, "done": ResizeDone, "cancel": JobCancelled, "wake": Wakeup}
     plain["requeue"] = JobRequeued
     if what not in plain:

@@ -11,7 +11,8 @@ from pathlib import Path
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.api.operations import ANSWER_S
-from scheduler.protocol.messages import Info, JobInfo, JobListing, Message
+from scheduler.model.requests.job_name import JobName
+from scheduler.protocol.messages import Info, JobInfo, JobListing, JobTasks, Message
 
 #: Time limit of one answer to many requests, seconds.
 MANY_ANSWERS_S = 30.0
@@ -55,10 +56,16 @@ def list_jobs(
         return client.run(operations.list_jobs(job, ended=ended, steps=steps))
 
 
-def number_of(directory: Path | str, job: int) -> int:
-    """Resolve `LAST`, tasks and steps to the number of a job; see `operations.number_of`."""
+def number_of(directory: Path | str, name: JobName) -> int:
+    """Find the number of a job, a task or a step; see `operations.number_of`."""
     with Client(directory) as client:
-        return client.run(operations.number_of(job))
+        return client.run(operations.number_of(name))
+
+
+def tasks_of(directory: Path | str, name: JobName) -> JobTasks:
+    """Find the number of a job, or of an array with some tasks; see `operations.tasks_of`."""
+    with Client(directory) as client:
+        return client.run(operations.tasks_of(name))
 
 
 def wait_for(directory: Path | str, job: int, until: float | None = None) -> JobInfo | None:

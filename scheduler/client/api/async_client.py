@@ -132,7 +132,7 @@ class AsyncClient:
     async def _submit(self, submission: m.Submission) -> AsyncJobHandle:
         check_places(submission, self.service)
         answer = await self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
-        return AsyncJobHandle(self, answer.job)
+        return AsyncJobHandle(self, m.JobTasks(answer.job))
 
     async def quote(
         self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
@@ -142,7 +142,7 @@ class AsyncClient:
 
     async def job(self, job: int | str) -> AsyncJobHandle:
         """Return a job by its name; see `Client.job`."""
-        return AsyncJobHandle(self, await self.run(operations.number_of(keywords.job_number(job))))
+        return AsyncJobHandle(self, await self.run(operations.tasks_of(keywords.job_name(job))))
 
     async def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
         """Return all queued and running jobs; see `Client.queue`."""
@@ -196,29 +196,34 @@ class AsyncClient:
 class AsyncJobHandle:
     """A job of a service; see `JobHandle`."""
 
-    def __init__(self, client: AsyncClient, number: int) -> None:
-        self._client, self.id = client, number
+    def __init__(self, client: AsyncClient, named: m.JobTasks) -> None:
+        self._client, self.id, self.tasks = client, named.job, named.tasks
 
     def __repr__(self) -> str:
         """Name the job."""
         return f"AsyncJobHandle({self.id})"
 
+    @property
+    def _one(self) -> int:
+        """Number of the job; raises ReshapeError if several tasks are named."""
+        return operations.one_job(self.id, self.tasks)
+
     async def info(self) -> m.JobInfo:
         """Describe the job."""
-        return (await self._run(operations.list_jobs(self.id))).jobs[0]
+        return (await self._run(operations.list_jobs(self._one))).jobs[0]
 
     async def wait(self, timeout: float | str | None = None) -> m.JobInfo:
         """Wait for the end of the job; see `Job.wait`."""
         limit_s = keywords.seconds(timeout)
         until = None if limit_s is None else monotonic() + limit_s
-        ended = await self._run(operations.wait(self._client.service, self.id, until))
+        ended = await self._run(operations.wait(self._client.service, self._one, until))
         if ended is None:
             raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
         return ended
 
     async def watch(self) -> AsyncIterator[m.Story]:
         """Yield what happens to the job and why, from its submission to its end."""
-        watched = Watched(self._client.service, self.id)
+        watched = Watched(self._client.service, self._one)
         while True:
             for line in await self._run(watched.look()):
                 yield line
@@ -228,7 +233,7 @@ class AsyncJobHandle:
 
     async def explain(self) -> list[m.Story]:
         """Return what has happened to the job and why, and what it waits for."""
-        return (await self._run(operations.ask(m.Explain(job=self.id), m.Explanation))).lines
+        return (await self._run(operations.ask(m.Explain(job=self._one), m.Explanation))).lines
 
     async def output(self, *, error: bool = False) -> str:
         """Read the output of the job; see `Job.output`."""
@@ -236,28 +241,30 @@ class AsyncJobHandle:
 
     async def cancel(self) -> None:
         """Cancel the job."""
-        await self._do(m.Cancel(job=self.id))
+        await self._do(m.Cancel(job=self.id, tasks=self.tasks))
 
     async def signal(self, number: int, *, to_script: bool = False) -> None:
         """Send a signal to the processes of the job, or to its script alone."""
-        await self._do(m.SignalJob(job=self.id, number=number, to_script=to_script))
+        await self._do(
+            m.SignalJob(job=self.id, number=number, to_script=to_script, tasks=self.tasks)
+        )
 
     async def hold(self) -> None:
         """Hold the queued job: it does not start until it is released."""
-        await self._do(m.HoldJob(job=self.id, hold=True))
+        await self._do(m.HoldJob(job=self.id, hold=True, tasks=self.tasks))
 
     async def release(self) -> None:
         """Release the held job."""
-        await self._do(m.HoldJob(job=self.id, hold=False))
+        await self._do(m.HoldJob(job=self.id, hold=False, tasks=self.tasks))
 
     async def requeue(self) -> None:
         """End the running job and queue it again."""
-        await self._do(m.RequeueJob(job=self.id))
+        await self._do(m.RequeueJob(job=self.id, tasks=self.tasks))
 
     async def update(self, **changes: Unpack[Changes]) -> None:
         """Change the request of the job; see `Changes`."""
         given = keywords.changes(changes)
-        await self._do(m.UpdateJob(job=self.id, changes=m.RequestChanges(**given)))
+        await self._do(m.UpdateJob(job=self._one, changes=m.RequestChanges(**given)))
 
     async def _do(self, message: MessageBase) -> None:
         await self._run(operations.ask(message, m.Done))

@@ -143,7 +143,7 @@ class Client:
     def _submit(self, submission: m.Submission) -> JobHandle:
         check_places(submission, self.service)
         answer = self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
-        return JobHandle(self, answer.job)
+        return JobHandle(self, m.JobTasks(answer.job))
 
     def quote(
         self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
@@ -152,8 +152,11 @@ class Client:
         return self.run(operations.quote(keywords.submission(argv, processors, options)))
 
     def job(self, job: int | str) -> JobHandle:
-        """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last"."""
-        return JobHandle(self, self.run(operations.number_of(keywords.job_number(job))))
+        """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last".
+
+        "17_[3-7]" stands for several tasks of an array; see `JobHandle`.
+        """
+        return JobHandle(self, self.run(operations.tasks_of(keywords.job_name(job))))
 
     def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
         """Return all queued and running jobs.
@@ -232,23 +235,32 @@ class Client:
 
 
 class JobHandle:
-    """A job of a service.
+    """A job of a service, or some tasks of an array.
+
+    Several tasks are held, released, cancelled, requeued and get signals together. The other
+    methods are for one job.
 
     Attributes
     ----------
     id : its number.
+    tasks : indices of several tasks of the array, such as "3-7"; "": it is one job.
     """
 
-    def __init__(self, client: Client, number: int) -> None:
-        self._client, self.id = client, number
+    def __init__(self, client: Client, named: m.JobTasks) -> None:
+        self._client, self.id, self.tasks = client, named.job, named.tasks
 
     def __repr__(self) -> str:
         """Name the job."""
         return f"JobHandle({self.id})"
 
+    @property
+    def _one(self) -> int:
+        """Number of the job; raises ReshapeError if several tasks are named."""
+        return operations.one_job(self.id, self.tasks)
+
     def info(self) -> m.JobInfo:
         """Describe the job."""
-        return self._run(operations.list_jobs(self.id)).jobs[0]
+        return self._run(operations.list_jobs(self._one)).jobs[0]
 
     def wait(self, timeout: float | str | None = None) -> m.JobInfo:
         """Wait for the end of the job, across restarts of the service, and describe it.
@@ -263,14 +275,14 @@ class JobHandle:
         """
         limit_s = keywords.seconds(timeout)
         until = None if limit_s is None else time.monotonic() + limit_s
-        ended = self._run(operations.wait(self._client.service, self.id, until))
+        ended = self._run(operations.wait(self._client.service, self._one, until))
         if ended is None:
             raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
         return ended
 
     def watch(self) -> Iterator[m.Story]:
         """Yield what happens to the job and why, from its submission to its end."""
-        watched = Watched(self._client.service, self.id)
+        watched = Watched(self._client.service, self._one)
         while True:
             yield from self._run(watched.look())
             if watched.has_ended:
@@ -279,7 +291,7 @@ class JobHandle:
 
     def explain(self) -> list[m.Story]:
         """Return what has happened to the job and why, and what it waits for."""
-        return self._run(operations.ask(m.Explain(job=self.id), m.Explanation)).lines
+        return self._run(operations.ask(m.Explain(job=self._one), m.Explanation)).lines
 
     def output(self, *, error: bool = False) -> str:
         """Read the output of the job, or its standard error, from a file that this host reaches."""
@@ -287,28 +299,28 @@ class JobHandle:
 
     def cancel(self) -> None:
         """Cancel the job."""
-        self._do(m.Cancel(job=self.id))
+        self._do(m.Cancel(job=self.id, tasks=self.tasks))
 
     def signal(self, number: int, *, to_script: bool = False) -> None:
         """Send a signal to the processes of the job, or to its script alone."""
-        self._do(m.SignalJob(job=self.id, number=number, to_script=to_script))
+        self._do(m.SignalJob(job=self.id, number=number, to_script=to_script, tasks=self.tasks))
 
     def hold(self) -> None:
         """Hold the queued job: it does not start until it is released."""
-        self._do(m.HoldJob(job=self.id, hold=True))
+        self._do(m.HoldJob(job=self.id, hold=True, tasks=self.tasks))
 
     def release(self) -> None:
         """Release the held job."""
-        self._do(m.HoldJob(job=self.id, hold=False))
+        self._do(m.HoldJob(job=self.id, hold=False, tasks=self.tasks))
 
     def requeue(self) -> None:
         """End the running job and queue it again."""
-        self._do(m.RequeueJob(job=self.id))
+        self._do(m.RequeueJob(job=self.id, tasks=self.tasks))
 
     def update(self, **changes: Unpack[Changes]) -> None:
         """Change the request of the job; see `Changes`."""
         given = keywords.changes(changes)
-        self._do(m.UpdateJob(job=self.id, changes=m.RequestChanges(**given)))
+        self._do(m.UpdateJob(job=self._one, changes=m.RequestChanges(**given)))
 
     def _do(self, message: MessageBase) -> None:
         self._run(operations.ask(message, m.Done))

@@ -16,10 +16,11 @@ from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError, nearest
 from reshape.topology import Topology
 from scheduler.client.job_options import job_options
-from scheduler.client.options import JobNumber, Walltime
+from scheduler.client.options import Walltime
 from scheduler.client.scripts.script_file import read_script
 from scheduler.client.scripts.script_submission import options_of, script_submission
 from scheduler.client.submission import prepare
+from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import OpenMode, Placement
 
@@ -176,17 +177,17 @@ def _value(name: str, value: Any) -> Any:
         raise ReshapeError(f"{name}: {error.message}") from None
 
 
-def job_number(job: int | str) -> int:
-    """Read the name of a job: 17, "17_4" (a task), "17.0" (a step) or "last".
+def job_name(job: int | str) -> JobName:
+    """Read the name of a job: 17, "17_4" (a task), "17_[3-7]", "17.0" (a step) or "last".
 
     Raises
     ------
     ReshapeError : it is none.
     """
     try:
-        return JobNumber().convert(job, None, None)
-    except click.ClickException as error:
-        raise ReshapeError(error.message) from None
+        return JobName.parse(str(job))
+    except ValueError as error:
+        raise ReshapeError(str(error)) from None
 
 
 def seconds(value: float | str | None) -> float | None:

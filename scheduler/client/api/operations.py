@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
-from scheduler.client.job_names import LAST, StepNumber, TaskNumber
 from scheduler.forecasts.answers import JobForecast, Quote
 from scheduler.model.job import JobState
+from scheduler.model.requests.job_name import LAST, JobName
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol import messages as m
 
@@ -102,33 +102,59 @@ def history(chosen: HistoryOptions) -> Operation[m.JobListing]:
     return (yield from ask(message, m.JobListing, LISTING_S))
 
 
-def number_of(job: int) -> Operation[int]:
-    """Resolve `LAST`, tasks and steps to the number of a job; other numbers stay as they are.
+def number_of(name: JobName) -> Operation[int]:
+    """Find the number of a job, a task or a step.
 
     Raises
     ------
-    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step.
+    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step;
+        or the name stands for several tasks.
     """
-    if isinstance(job, StepNumber):
-        number = yield from number_of(job.job)
-        listing = yield from list_jobs(number)
-        steps = dict(listing.jobs[0].steps)
-        if job.index not in steps:
-            known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
-            raise ReshapeError(f"job {number} has no step {job.index}: {known}")
-        return steps[job.index]
-    if isinstance(job, TaskNumber):
-        tasks = yield from ask(m.ReadArray(job=int(job)), m.ArrayTasks)
-        position = TaskArray.parse(tasks.array).position(job.index)
+    number = one_job(name.job, "" if name.is_one else str(name.tasks))
+    if number == LAST:
+        info = yield from ask(m.ServerInfo(), m.Info)
+        number = info.last
+        if number == 0:
+            raise ReshapeError("there is no last job: no job was submitted yet")
+    if name.tasks is not None:
+        tasks = yield from ask(m.ReadArray(job=number), m.ArrayTasks)
+        index = name.tasks.smallest
+        position = TaskArray.parse(tasks.array).position(index)
         if position is None:
-            raise ReshapeError(f"array {int(job)} has no task {job.index}: it has {tasks.array}")
-        return int(job) + 1 + position
-    if job != LAST:
-        return job
-    info = yield from ask(m.ServerInfo(), m.Info)
-    if info.last == 0:
-        raise ReshapeError("there is no last job: no job was submitted yet")
-    return info.last
+            raise ReshapeError(f"array {number} has no task {index}: it has {tasks.array}")
+        number += 1 + position
+    if name.step is None:
+        return number
+    listing = yield from list_jobs(number)
+    steps = dict(listing.jobs[0].steps)
+    if name.step not in steps:
+        known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
+        raise ReshapeError(f"job {number} has no step {name.step}: {known}")
+    return steps[name.step]
+
+
+def one_job(number: int, tasks: str) -> int:
+    """Return the number of a job; several tasks are none.
+
+    Raises
+    ------
+    ReshapeError : there are tasks.
+    """
+    if tasks:
+        raise ReshapeError(f"{number}_[{tasks}] are several tasks: name one of them, or the array")
+    return number
+
+
+def tasks_of(name: JobName) -> Operation[m.JobTasks]:
+    """Find the number of a job, task or step, or that of an array of which tasks are named.
+
+    Raises
+    ------
+    ReshapeError : as of `number_of`.
+    """
+    if name.is_one:
+        return m.JobTasks((yield from number_of(name)))
+    return m.JobTasks((yield from number_of(JobName(name.job))), str(name.tasks))
 
 
 def wait(service: Path, job: int, until: float | None) -> Operation[m.JobInfo | None]:

@@ -14,10 +14,11 @@ from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import example
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
-from scheduler.client.api.asking import ask_all, list_jobs, number_of
+from scheduler.client.api.asking import ask_all, list_jobs, tasks_of
 from scheduler.client.api.completion import complete_jobs
-from scheduler.client.options import JobNumber, service_option, sites_option
+from scheduler.client.options import JobText, service_option, sites_option
 from scheduler.client.sites.actions import SiteJob, service_of
+from scheduler.model.requests.job_name import FORM, JobName, names
 from scheduler.model.requests.signals import signal_name, signal_number
 from scheduler.protocol import messages as m
 
@@ -27,23 +28,24 @@ class JobRange(NamedTuple):
 
     Attributes
     ----------
-    last : None: there is one job, `first`.
+    first : a job or tasks of an array; of a range the first job.
+    last : number of the last job of a range; None: there is one job, `first`.
     """
 
     site: str
-    first: int
+    first: JobName
     last: int | None
 
 
 class _Action(NamedTuple):
     """What is done with jobs: the request for one, and the word for it when it is done."""
 
-    request: Callable[[int], m.Message]
+    request: Callable[[m.JobTasks], m.Message]
     done: str
 
 
 class JobRanges(click.ParamType[list[JobRange]]):
-    """Jobs such as ``3,5-8,last``, with --sites after the name of a site and a colon.
+    """Jobs such as ``3,5-8,17_[1-4],last``, with --sites after the name of a site and a colon.
 
     Parameters
     ----------
@@ -63,20 +65,20 @@ class JobRanges(click.ParamType[list[JobRange]]):
             return value
         site, colon, text = str(value).rpartition(":")
         if colon and not self._with_sites:
-            self.fail(f"{value!r} is not a job: give a job number or 'last'", param, ctx)
-        return [self._range(site, part, param, ctx) for part in text.split(",")]
+            self.fail(f"{value!r} is not a job: write {FORM}", param, ctx)
+        return [self._range(site, part, param, ctx) for part in names(text)]
 
     def _range(
         self, site: str, text: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> JobRange:
         first, dash, last = text.partition("-")
-        if not dash:
-            return JobRange(site, JobNumber().convert(text, param, ctx), None)
+        if not dash or "_" in text:
+            return JobRange(site, JobText().convert(text, param, ctx), None)
         if not (first.isdecimal() and last.isdecimal()):
             self.fail(f"{text!r} is not a range of jobs such as 3-8", param, ctx)
         if not 0 < int(first) <= int(last):
             self.fail(f"the range {text!r} must ascend from 1 or more", param, ctx)
-        return JobRange(site, int(first), int(last))
+        return JobRange(site, JobName(int(first)), int(last))
 
 
 @click.command()
@@ -150,13 +152,13 @@ def _action(signal: str | None, *, to_script: bool) -> _Action:
     if signal is None:
         if to_script:
             raise click.UsageError("--batch needs --signal")
-        return _Action(lambda job: m.Cancel(job=job), "cancelled")
+        return _Action(lambda job: m.Cancel(job=job.job, tasks=job.tasks), "cancelled")
     try:
         number = signal_number(signal)
     except ValueError as error:
         raise click.UsageError(f"--signal: {error}") from None
     return _Action(
-        lambda job: m.SignalJob(job=job, number=number, to_script=to_script),
+        lambda job: m.SignalJob(job=job.job, number=number, to_script=to_script, tasks=job.tasks),
         f"sent {signal_name(number)} to",
     )
 
@@ -165,8 +167,8 @@ def _act_on_ranges(
     directory: Path, sites: Path | None, site: str, jobs: Sequence[JobRange], action: _Action
 ) -> bool:
     service = service_of(directory, sites, SiteJob(site, jobs[0].first))
-    named = [number_of(service, job.first) for job in jobs if job.last is None]
-    spans = [(job.first, job.last) for job in jobs if job.last is not None]
+    named = [tasks_of(service, job.first) for job in jobs if job.last is None]
+    spans = [(job.first.job, job.last) for job in jobs if job.last is not None]
     return _act_at(service, site, named, matching(service, spans) if spans else [], action)
 
 
@@ -176,10 +178,10 @@ def matching(
     *,
     user: str | None = None,
     name: str | None = None,
-) -> list[int]:
-    """Numbers of the queued and running jobs within spans, of a user and a name if given."""
+) -> list[m.JobTasks]:
+    """Queued and running jobs with numbers within spans, of a user and a name if given."""
     return [
-        job.job
+        m.JobTasks(job.job)
         for job in list_jobs(service).jobs
         if any(first <= job.job <= last for first, last in spans)
         and user in (None, job.user)
@@ -188,7 +190,11 @@ def matching(
 
 
 def _act_at(
-    service: Path, site: str, named: Sequence[int], chosen: Sequence[int], action: _Action
+    service: Path,
+    site: str,
+    named: Sequence[m.JobTasks],
+    chosen: Sequence[m.JobTasks],
+    action: _Action,
 ) -> bool:
     """Cancel jobs of one service, or send them a signal; return whether that was done for all.
 
@@ -197,18 +203,18 @@ def _act_at(
     named : jobs that the command line names one by one: one that has ended is an error.
     chosen : jobs that had not ended when they were chosen.
     """
-    numbers = list(dict.fromkeys([*named, *chosen]))
-    if not numbers:
+    jobs = list(dict.fromkeys([*named, *chosen]))
+    if not jobs:
         click.echo("reshape: no queued or running job matches", err=True)
         return True
     refused = {}
-    requests = map(action.request, numbers)
-    for number, answer in zip(numbers, ask_all(service, requests), strict=True):
+    requests = map(action.request, jobs)
+    for job, answer in zip(jobs, ask_all(service, requests), strict=True):
         if isinstance(answer, m.Failure):
-            refused[number] = answer.message
+            refused[job] = answer.message
         else:
-            click.echo(f"{action.done} job {SiteJob(site, number)}")
-    if refused.keys() - named:
+            click.echo(f"{action.done} job {site}{':' * bool(site)}{job}")
+    if refused.keys() - {*named}:
         live = set(matching(service))
         refused = {job: why for job, why in refused.items() if job in named or job in live}
     for message in refused.values():

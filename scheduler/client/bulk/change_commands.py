@@ -11,10 +11,11 @@ import click
 
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import ANY_TEXT, WholeRange, example
-from scheduler.client.api.asking import ask, ask_all, number_of
+from scheduler.client.api.asking import ask, ask_all, number_of, tasks_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
-from scheduler.client.options import JobNumber, LaterMoment, Priority, TimeLimit, service_option
+from scheduler.client.options import JobText, LaterMoment, Priority, TimeLimit, service_option
+from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
 
 _jobs = click.argument(
@@ -36,7 +37,9 @@ def hold(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 
     A range such as 5-8 means those of its jobs that have not ended.
     """
-    _change_all(directory, jobs, lambda job: m.HoldJob(job=job, hold=True), "held")
+    _change_all(
+        directory, jobs, lambda job: m.HoldJob(job=job.job, hold=True, tasks=job.tasks), "held"
+    )
 
 
 @click.command()
@@ -45,7 +48,9 @@ def hold(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @example("reshape release 3")
 def release(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
     """Release held jobs. Only an administrator releases what an administrator has held."""
-    _change_all(directory, jobs, lambda job: m.HoldJob(job=job, hold=False), "released")
+    _change_all(
+        directory, jobs, lambda job: m.HoldJob(job=job.job, hold=False, tasks=job.tasks), "released"
+    )
 
 
 @click.command()
@@ -57,7 +62,7 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 
     A program that writes checkpoints restarts from its latest one.
     """
-    _change_all(directory, jobs, lambda job: m.RequeueJob(job=job), "requeued")
+    _change_all(directory, jobs, lambda job: m.RequeueJob(job=job.job, tasks=job.tasks), "requeued")
 
 
 @click.command()
@@ -77,9 +82,9 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @click.option("--partition", "-p", metavar="NAME", help="Partition.")
 @click.option("--begin", type=LaterMoment(), help="Time before which the job does not start.")
 @click.option("--dependency", type=ANY_TEXT, metavar="LIST", help="Dependency; '' removes it.")
-@click.argument("job", type=JobNumber(), shell_complete=complete_jobs)
+@click.argument("job", type=JobText(), shell_complete=complete_jobs)
 @example("reshape update 3 --walltime 2h", "reshape update 4 --dependency afterok:3")
-def update(directory: Path, job: int, **changes: Any) -> None:
+def update(directory: Path, job: JobName, **changes: Any) -> None:
     """Change the request of JOB: all of these options while it is queued.
 
     Of a running job --max, --name, --priority and --walltime can be changed; only an administrator
@@ -93,23 +98,23 @@ def update(directory: Path, job: int, **changes: Any) -> None:
 def _change_all(
     directory: Path,
     ranges: tuple[list[JobRange], ...],
-    change: Callable[[int], m.Message],
+    change: Callable[[m.JobTasks], m.Message],
     done: str,
 ) -> None:
     """Change jobs; the exit code is 1 if one of them cannot be changed."""
     flat = [job for group in ranges for job in group]
-    numbers = [number_of(directory, job.first) for job in flat if job.last is None]
-    spans = [(job.first, job.last) for job in flat if job.last is not None]
-    numbers += matching(directory, spans) if spans else []
-    if not numbers:
+    named = [tasks_of(directory, job.first) for job in flat if job.last is None]
+    spans = [(job.first.job, job.last) for job in flat if job.last is not None]
+    named += matching(directory, spans) if spans else []
+    if not named:
         click.echo("reshape: no queued or running job matches", err=True)
     refused = False
-    numbers = list(dict.fromkeys(numbers))
-    for number, answer in zip(numbers, ask_all(directory, map(change, numbers)), strict=True):
+    named = list(dict.fromkeys(named))
+    for job, answer in zip(named, ask_all(directory, map(change, named)), strict=True):
         if isinstance(answer, m.Failure):
             refused = True
             click.echo(f"reshape: error: {answer.message}", err=True)
         else:
-            click.echo(f"{done} job {number}")
+            click.echo(f"{done} job {job}")
     if refused:
         sys.exit(FAILED)

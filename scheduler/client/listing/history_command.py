@@ -14,12 +14,13 @@ from scheduler.client.columns import JobFormat, history_format
 from scheduler.client.commands import echo_json
 from scheduler.client.listing.options import format_option, noheader_option
 from scheduler.client.options import (
-    JobNumber,
+    JobText,
     Moment,
     json_option,
     parsable_option,
     service_option,
 )
+from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
 from scheduler.text.tables import render
 
@@ -38,12 +39,12 @@ from scheduler.text.tables import render
     show_default=True,
     help="Largest number of jobs to list; those that ended last are listed.",
 )
-@click.option("--before", type=JobNumber(), help="List jobs that ended before this one.")
+@click.option("--before", type=JobText(), help="List jobs that ended before this one.")
 @format_option
 @noheader_option
 @json_option
 @parsable_option
-@click.argument("job", type=JobNumber(), required=False, shell_complete=complete_jobs)
+@click.argument("job", type=JobText(), required=False, shell_complete=complete_jobs)
 @example(
     "reshape history --user ann --since 2026-05-01",
     "reshape history --format jobid,state,elapsed,exitcode",
@@ -57,12 +58,12 @@ def history(
     state: str | None,
     name: str | None,
     limit: int,
-    before: int | None,
+    before: JobName | None,
     columns: JobFormat | None,
     noheader: bool,
     as_json: bool,
     parsable: bool,
-    job: int | None,
+    job: JobName | None,
 ) -> None:
     """List ended jobs and their sizes, or all resizes of one JOB with phases in milliseconds.
 

@@ -9,12 +9,16 @@ from typing import Any, TypeVar
 import click
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.api.asking import number_of
+from scheduler.client.api.asking import ask, tasks_of
 from scheduler.client.api.client import user_of
 from scheduler.client.api.completion import complete_jobs, complete_partitions
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges
 from scheduler.client.columns import JobFormat
+from scheduler.client.listing.pending_tasks import has_task
 from scheduler.model.job import JobState
+from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests.tasks_to_come import positions_of
+from scheduler.protocol import messages as m
 from scheduler.protocol.messages import JobInfo
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -127,7 +131,7 @@ def chosen(
         users = {*(users or ()), user_of(directory)}
     names = None if name is None else {*name.split(",")}
     partitions = None if partition is None else {*partition.split(",")}
-    spans = [(number_of(directory, job_range.first), job_range.last) for job_range in numbers or ()]
+    spans = [span for each in numbers or () for span in _spans(directory, each)]
     return [
         job
         for job in jobs
@@ -137,6 +141,23 @@ def chosen(
         and (states is None or job.state in states)
         and (
             numbers is None
-            or any(first <= job.job <= (first if last is None else last) for first, last in spans)
+            or any(first <= job.job <= last or has_task(job, first, last) for first, last in spans)
         )
     ]
+
+
+def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
+    """First and last numbers of the jobs that a range stands for, or a name."""
+    if named.last is not None:
+        return [(named.first.job, named.last)]
+    found = tasks_of(directory, named.first)
+    if not found.tasks:
+        return [(found.job, found.job)]
+    answer = ask(directory, m.ReadArray(job=found.job))
+    assert isinstance(answer, m.ArrayTasks)
+    try:
+        there = positions_of(TaskArray.parse(answer.array), TaskArray.parse(found.tasks))
+    except ValueError as error:
+        raise ReshapeError(f"array {found.job}: {error}") from None
+    begin = found.job + 1
+    return [(begin + first, begin + last) for first, last in there.intervals]

@@ -19,7 +19,7 @@ from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.columns import queue_format
 from scheduler.client.forecasting import duration, moment
-from scheduler.client.options import JobNumber
+from scheduler.client.options import JobText
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.sites_file import SitesFile, read_sites
@@ -31,6 +31,7 @@ from scheduler.client.sites.submitting import (
     retry,
     submit_to_best,
 )
+from scheduler.model.requests.job_name import JobName
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
@@ -40,10 +41,10 @@ NO_SITE, NOT_KNOWN = 3, 4
 
 
 class SiteJob(NamedTuple):
-    """A job as the commands name it: ``SITE:JOB``, or the number alone without --sites."""
+    """A job as the commands name it: ``SITE:JOB``, or the job alone without --sites."""
 
     site: str
-    job: int
+    job: JobName
 
     def __str__(self) -> str:
         """Write it as the commands name it."""
@@ -62,7 +63,7 @@ class SiteJobText(click.ParamType[SiteJob]):
         if isinstance(value, SiteJob):
             return value
         site, colon, job = str(value).rpartition(":")
-        return SiteJob(site if colon else "", JobNumber().convert(job, param, ctx))
+        return SiteJob(site if colon else "", JobText().convert(job, param, ctx))
 
 
 def service_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:

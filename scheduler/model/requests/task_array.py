@@ -94,23 +94,17 @@ class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             before += (last - first) // step + 1
         return None
 
-    def rest(self, position: int) -> str:
-        """Text of the tasks from a position on, as `parse` reads it; "" if there are none."""
-        parts = []
-        for first, last, step in self.ranges:
-            count = (last - first) // step + 1
-            skipped = min(position, count)
-            position -= skipped
-            if skipped < count:
-                begin = first + skipped * step
-                span = "" if begin == last else f"-{last}"
-                parts.append(f"{begin}{span}{f':{step}' if span and step > 1 else ''}")
-        limit = f"%{self.at_once}" if self.at_once else ""
-        return ",".join(parts) + limit if parts else ""
-
     def __str__(self) -> str:
-        """The array as a user writes it."""
-        return self.rest(0)
+        """The array as a user writes it, and as `parse` reads it."""
+        limit = f"%{self.at_once}" if self.at_once else ""
+        return ",".join(map(_written, self.ranges)) + limit
+
+
+def _written(part: tuple[int, int, int]) -> str:
+    first, last, step = part
+    if first == last:
+        return str(first)
+    return f"{first}-{last}{f':{step}' if step > 1 else ''}"
 
 
 class TaskOf(msgspec.Struct, frozen=True, gc=False):

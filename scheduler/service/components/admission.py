@@ -487,12 +487,14 @@ def _known_term(term: Term, find: Callable[[int], Job]) -> Term:
     if term.kind == "singleton":
         return term
     try:
+        if term.task_of is not None:
+            term = term.of_array(find(term.task_of.array).spec.array)
         other = find(term.job)
-    except ReshapeError as error:
+    except (ReshapeError, ValueError) as error:
         raise ReshapeError(f"--dependency {term}: {error}") from None
     if other.spec.step_of is not None:
         raise ReshapeError(
             f"--dependency {term}: it is step {other.spec.step_of}: name its job"
             f" {other.spec.step_of.job}"
         )
-    return replace(term, met=outcome(term, other)) if other.state in FINAL else term
+    return replace(term, met=outcome(term, other.state)) if other.state in FINAL else term

@@ -12,23 +12,32 @@ from msgspec.structs import replace
 
 from reshape.errors import PermissionDenied, ReshapeError
 from scheduler.core.core import Core
-from scheduler.model.events import Event, JobCancelled, JobSpec, JobSubmitted
+from scheduler.model.events import JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.orders import Reason
+from scheduler.model.procset import ProcSet
+from scheduler.model.requests.tasks_to_come import MOST_INTERVALS
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_format import LAST_JOB
-from scheduler.replay.journal_reader import Facts, lost_submission
+from scheduler.replay.journal_reader import Facts
 from scheduler.replay.kept_submission import KeptSubmission, kept
 from scheduler.service.components.admission import Admission, check_job_script, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.placements import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler
+from scheduler.service.record.array_tasks import positions, task_without_record
 from scheduler.service.record.clock import Clock
-from scheduler.service.record.descriptions import describe, encode_summary, task_submission
+from scheduler.service.record.descriptions import (
+    describe,
+    encode_summary,
+    noted_submission,
+    task_submission,
+)
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because, told
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.kept_parts import KeptParts
-from scheduler.state.derived_jobs.arrays import last_number
+from scheduler.state.derived_jobs.arrays import last_number, tasks_of
 from scheduler.text.plain import (
     LONGEST_NAME,
     LONGEST_REASON,
@@ -90,14 +99,8 @@ class ApplicationScheduler:
 
     def add_task(self, task: Job) -> None:
         """Note how a task of an array is started, which has come to the queue."""
-        own = task.spec.task_of
-        if own is None or task.id in self._launches:
-            return
-        tasks = self._core.jobs[own.array].spec.array
-        assert tasks is not None
-        submission = task_submission(self._launches[own.array].submission, own, tasks)
-        self._parts.add(task.id, submission)
-        self._add_launch(task.id, submission)
+        if task.spec.task_of is not None and task.id not in self._launches:
+            self.replace_submission(task.id, self.submission_of(task.id))
 
     def add_step(self, submission: m.Submission, spec: JobSpec) -> JobSubmitted:
         """Return the event of a step, which has its number.
@@ -182,26 +185,68 @@ class ApplicationScheduler:
         conditions = conditions_of(submission, self.job, self._clock.ahead_s)
         return spec if conditions is None else replace(spec, conditions=conditions)
 
-    def cancel(self, number: int, user: str) -> Event:
-        """Return the event that cancels a job, at the request of a user.
+    def cancel(self, message: m.Cancel, user: str) -> JobCancelled:
+        """Return the event that cancels a job, or tasks of an array, at the request of a user.
 
         Raises
         ------
         ReshapeError : there is no such job, or it has ended.
         """
-        job = self.job(number)
+        job = self.job(message.job)
         if job.state in FINAL:
-            raise ReshapeError(f"job {number} has ended already ({job.state.name})")
+            raise ReshapeError(f"job {job.id} has ended already ({job.state.name})")
+        number, tasks = self.named(job, message.tasks)
         by = "its user" if user == job.spec.user else f"{user}, an administrator"
-        return JobCancelled(at=self._clock(), job=number, why=f"cancelled by {by}")
+        return JobCancelled(self._clock(), number, f"cancelled by {by}", tasks)
+
+    def named(self, job: Job, tasks: str = "") -> tuple[int, ProcSet | None]:
+        """Return how an event names a job: its number, and positions of tasks in it or None.
+
+        An event of a task that has not come to the queue is one of its array.
+
+        Parameters
+        ----------
+        tasks : indices of tasks of the array; "": the job itself.
+
+        Raises
+        ------
+        ReshapeError : it has no such tasks, or they have ended; or too many ranges of its tasks
+            would be apart from the others.
+        """
+        array, chosen = job, positions(job, tasks) if tasks else None
+        own = job.spec.task_of
+        if own is not None and job.id not in self._core.jobs:
+            array = self._core.jobs[own.array]
+            chosen = ProcSet.span(job.id - array.id - 1, 1)
+        if chosen is not None and array.to_come is not None:
+            coming = array.to_come
+            if not (coming.left & chosen or self._core.tasks_of(array, chosen)):
+                raise ReshapeError(f"tasks {tasks} of array {array.id} have ended already")
+            if coming.intervals + len(chosen.intervals) > MOST_INTERVALS:
+                raise ReshapeError(
+                    f"array {array.id} has {coming.intervals} ranges of tasks that are held or"
+                    f" cancelled apart, and may have {MOST_INTERVALS}: name whole ranges of tasks,"
+                    " or the array"
+                )
+        return array.id, chosen
 
     def submission_of(self, number: int) -> KeptSubmission:
         """Return the submission of a job that has not ended, as it was updated last."""
-        return self._launches[number].submission
+        launch = self._launches.get(number)
+        if launch is not None:
+            return launch.submission
+        own = self.job(number).spec.task_of
+        assert own is not None, f"job {number} has a submission"
+        tasks = tasks_of(self._core.jobs[own.array])
+        return task_submission(self._launches[own.array].submission, own, tasks)
 
     def replace_submission(self, number: int, submission: KeptSubmission) -> None:
-        """Note the updated submission of a job that has not ended."""
-        launch = self._launches[number]
+        """Note the submission of a job that has not ended, when it is updated or a task comes."""
+        launch = self._launches.get(number)
+        if launch is None:
+            self._parts.add(number, submission)
+            self._add_launch(number, submission)
+            return
         launch.submission = submission
         self._journal.replace_submission(number, launch.token, submission)
 
@@ -215,10 +260,9 @@ class ApplicationScheduler:
         job = self._core.jobs.get(number)
         if job is None and 0 < number <= self.last:
             job = recorded_job(self._journal, number)
+            job = job or task_without_record(self._journal, number, self._core.jobs)
             if job is None:
-                raise ReshapeError(
-                    f"job {number} is not in the journal any more, or is a task that has not begun"
-                )
+                raise ReshapeError(f"job {number} is not in the journal any more")
         if job is None:
             known = f"numbers go from 1 to {self.last}" if self.last else "none was submitted yet"
             raise ReshapeError(f"there is no job {number}: {known}")
@@ -330,19 +374,24 @@ class ApplicationScheduler:
         ----------
         live : the jobs that have not.
         """
-        to_come = (
-            job.spec.array.count - job.tasks_queued for job in live if job.spec.array is not None
-        )
+        to_come = (job.to_come.left.count() for job in live if job.to_come is not None)
         steps = sum(len(self._core.steps_of(job.id)) for job in live)
         return self.last - len(live) - steps - sum(to_come)
 
     def pending_reason(self, number: int) -> list[m.Story]:
         """Return why a job waits; nothing if it does not."""
-        if self.job(number).state is not JobState.PENDING:
+        job = self.job(number)
+        if job.state is not JobState.PENDING:
             return []
-        reason, ahead_s = self._core.reason_pending(number), self._clock.ahead_s
+        reason, ahead_s = self._why_pending(job), self._clock.ahead_s
         text = f"waits: {because(reason, ahead_s)}"
         return [told(self._clock.wall(), text, reason, ahead_s)]
+
+    def _why_pending(self, job: Job) -> Reason:
+        own = job.spec.task_of
+        if own is None or job.id in self._core.jobs:
+            return self._core.reason_pending(job.id)
+        return self._core.reason_to_come(self._core.jobs[own.array], job.id - own.array - 1)
 
     def info(self, job: Job) -> m.JobInfo:
         """Describe a job as tables show it."""
@@ -362,7 +411,7 @@ class ApplicationScheduler:
         info = describe(
             job,
             self._journal,
-            lost_submission() if launch is None else launch.submission,
+            noted_submission(self._journal, job) if launch is None else launch.submission,
             self._clock(),
             reason=self._reason(job),
             ahead_s=self._clock.ahead_s,
@@ -376,7 +425,7 @@ class ApplicationScheduler:
 
     def _reason(self, job: Job) -> str:
         if job.state is JobState.PENDING:
-            return because(self._core.reason_pending(job.id), self._clock.ahead_s)
+            return because(self._why_pending(job), self._clock.ahead_s)
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
         return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)

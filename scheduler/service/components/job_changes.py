@@ -18,10 +18,12 @@ from scheduler.model.events import (
     JobUpdated,
 )
 from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.model.requests.signals import signal_number
 from scheduler.protocol import messages as m
 from scheduler.service.components.application_scheduler import ApplicationScheduler
+from scheduler.service.record.array_tasks import positions
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import submission_command
 from scheduler.text.formats import format_moment, format_time
@@ -49,7 +51,7 @@ class JobChanges:
         self._core, self._jobs, self._clock = core, jobs, clock
 
     def hold(self, message: m.HoldJob, user: str, *, is_administrator: bool) -> Event:
-        """Return the event that holds or releases a queued job.
+        """Return the event that holds or releases a queued job, or tasks of an array.
 
         Raises
         ------
@@ -61,28 +63,55 @@ class JobChanges:
             raise ReshapeError(
                 f"job {job.id} is {job.state.name}: only queued jobs are held and released"
             )
-        held = "" if job.conditions is None else job.conditions.hold
+        number, tasks = self._jobs.named(job, message.tasks)
+        own = "" if job.conditions is None else job.conditions.hold
         if message.hold:
-            is_own = user == job.spec.user and held != "administrator"
+            is_own = user == job.spec.user and (own != "administrator" or tasks is not None)
             by: Hold = "user" if is_own else "administrator"
-            return HoldChanged(self._clock(), job.id, by)
-        if not held:
-            raise ReshapeError(f"job {job.id} is not held")
-        if held == "administrator" and not is_administrator:
+            return HoldChanged(self._clock(), number, by, tasks)
+        what = f"tasks {message.tasks} of array {job.id}" if message.tasks else f"job {job.id}"
+        held = {own} | self._holds(job, tasks)
+        if held == {""}:
+            raise ReshapeError(f"{what} {'are' if message.tasks else 'is'} not held")
+        if "administrator" in held and not is_administrator:
             raise PermissionDenied(
-                f"an administrator holds job {job.id}: only an administrator can release it"
+                f"an administrator holds {what}, or some of the tasks: only an administrator can"
+                " release what is held like that"
+                if job.to_come is not None
+                else f"an administrator holds {what}: only an administrator can release it"
             )
-        return HoldChanged(self._clock(), job.id, "")
+        return HoldChanged(self._clock(), number, "", tasks)
 
-    def requeue(self, number: int, user: str) -> Event:
-        """Return the event that ends a running job and queues it again.
+    def _holds(self, array: Job, tasks: ProcSet | None) -> set[Hold]:
+        """Who holds tasks of an array one by one; of another job nothing."""
+        coming = array.to_come
+        if coming is None:
+            return set()
+        there = coming.left if tasks is None else coming.left & tasks
+        conditions = (task.conditions for task in self._core.tasks_of(array, tasks))
+        held: set[Hold] = {each.hold for each in conditions if each is not None}
+        if there & coming.held:
+            held.add("user")
+        if there & coming.held_by_administrator:
+            held.add("administrator")
+        return held
+
+    def requeue(self, message: m.RequeueJob, user: str) -> list[Event]:
+        """Return the events that end a running job, or tasks of an array, and queue them again.
 
         Raises
         ------
         ReshapeError : it is not running. Of a job that has ended the message has the command that
             submits it anew: its record is complete, and the journal keeps no environment.
         """
+        number = message.job
         job = self._jobs.job(number)
+        if message.tasks:
+            return [
+                event
+                for task in self._running(job, message.tasks)
+                for event in self.requeue(m.RequeueJob(job=task.id), user)
+            ]
         if job.state in FINAL:
             known = self._jobs.ended(number)
             again = "" if known is None else f", as by {submission_command(known[1])}"
@@ -94,16 +123,28 @@ class JobChanges:
         if job.state in (JobState.PENDING, JobState.COMPLETING):
             raise ReshapeError(f"job {number} is {job.state.name}: only a running job is requeued")
         by = "its user" if user == job.spec.user else f"{user}, an administrator"
-        return JobRequeued(self._clock(), number, f"requeued by {by}")
+        return [JobRequeued(self._clock(), number, f"requeued by {by}")]
 
-    def signal(self, message: m.SignalJob, user: str) -> Event:
-        """Return the event that sends a signal to the processes of a job.
+    def _running(self, array: Job, tasks: str) -> list[Job]:
+        """Return those of some tasks of an array that run, one at least."""
+        there = self._core.tasks_of(array, positions(array, tasks))
+        running = [t for t in there if t.state not in (JobState.PENDING, JobState.COMPLETING)]
+        if not running:
+            raise ReshapeError(f"none of the tasks {tasks} of array {array.id} is running")
+        return running
+
+    def signal(self, message: m.SignalJob, user: str) -> list[Event]:
+        """Return the events that send a signal to the processes of a job, or of tasks of an array.
 
         Raises
         ------
         ReshapeError : it is not running, or there is no such signal.
         """
         job = self._unended(message.job)
+        if message.tasks:
+            running = self._running(job, message.tasks)
+            parts = (replace(message, job=task.id, tasks="") for task in running)
+            return [event for part in parts for event in self.signal(part, user)]
         if job.state is JobState.COMPLETING or (
             job.state is JobState.PENDING and job.spec.array is None
         ):
@@ -116,7 +157,7 @@ class JobChanges:
             raise ReshapeError(f"job {job.id} has no script: leave --batch out")
         by = "its user" if user == job.spec.user else f"{user}, an administrator"
         why = f"sent by {by}"
-        return JobSignalled(self._clock(), job.id, message.number, message.to_script, why)
+        return [JobSignalled(self._clock(), job.id, message.number, message.to_script, why)]
 
     def update(self, message: m.UpdateJob, *, is_administrator: bool) -> Event:
         """Return the event that changes the request of a job, and note its new submission.
@@ -260,7 +301,11 @@ class JobChanges:
 
 
 def _waits_for(conditions: Conditions | None) -> list[int]:
-    """Numbers of the jobs that have to start or to end before a job is eligible."""
+    """Numbers of the jobs that have to start or to end before a job is eligible.
+
+    A task waits for what its array waits for.
+    """
     if conditions is None or conditions.dependency is None:
         return []
-    return [term.job for term in conditions.dependency.terms if term.met is None and term.job]
+    unmet = (term for term in conditions.dependency.terms if term.met is None and term.job)
+    return [other for term in unmet for other in term.watched]

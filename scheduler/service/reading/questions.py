@@ -15,8 +15,10 @@ import msgspec
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import PROTOCOL, encode
 from scheduler.model.events import JobSpec
+from scheduler.model.requests.task_array import TaskOf
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
+from scheduler.service.record.array_tasks import events_of_task
 from scheduler.service.record.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.service.record.ended_jobs import page, recorded_job
 from scheduler.service.record.explanations import explanation_lines
@@ -39,10 +41,17 @@ class ListQuestion(msgspec.Struct, tag=True):
 
 
 class ExplainQuestion(msgspec.Struct, tag=True):
-    """What happened to a job; `present` is why it waits now, if it does."""
+    """What happened to a job.
+
+    Attributes
+    ----------
+    present : why it waits now, if it does.
+    task_of : what makes it a task, also if it has never been a job.
+    """
 
     job: int
     present: list[m.Story]
+    task_of: TaskOf | None = None
 
 
 Question: TypeAlias = ListQuestion | ExplainQuestion
@@ -80,8 +89,11 @@ def _explanation(journal: JournalReader, request: int, question: ExplainQuestion
     number = question.job
     job = recorded_job(journal, number)
     ahead_s = noted_ahead_s(journal) if job is None else ahead_of_job_s(journal, job)
+    events = journal.events_of(number)
+    if question.task_of is not None:
+        events = [*events_of_task(journal, question.task_of.array, number), *events]
     lines = explanation_lines(
-        journal.events_of(number),
+        events,
         journal.orders_of(number, routine=True),
         journal.phases_of(number),
         ahead_s,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests.tasks_to_come import tasks_at
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
@@ -22,7 +24,7 @@ from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.record.clock import ahead_of_job_s, moved_info
 from scheduler.service.record.explanations import resizes
 from scheduler.text.job_output import output_name, task_output
-from scheduler.text.plain import plain
+from scheduler.text.plain import LONGEST_LABEL, plain
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -115,6 +117,7 @@ def describe(
         last_lines=_last_lines(events) if job.state in FINAL else "",
         label=label_of(job),
         step_of=0 if job.spec.step_of is None else job.spec.step_of.job,
+        **_tasks(job),
         failed_resizes=job.recorded_history.failures_text() if job.recorded_history else "",
     )
     return moved_info(info, ahead_s)
@@ -123,10 +126,20 @@ def describe(
 def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
     """Describe an ended job for which the journal has no description."""
     assert job.ended_at is not None
-    submissions = [submission for _, _, submission in journal.jobs([job.id])]
-    submission = submissions[0] if submissions else lost_submission()
+    submission = noted_submission(journal, job)
     ahead_s = ahead_of_job_s(journal, job)
     return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
+
+
+def noted_submission(journal: JournalReader, job: Job) -> KeptSubmission:
+    """Return the submission of a job; that of a task which has never been one is its array's."""
+    for _, _, submission in journal.jobs([job.id]):
+        return submission
+    own = job.spec.task_of
+    for _, _, submission in () if own is None else journal.jobs([own.array]):
+        if own is not None and submission.array:
+            return task_submission(submission, own, TaskArray.parse(submission.array))
+    return lost_submission()
 
 
 def task_submission(array: KeptSubmission, own: TaskOf, tasks: TaskArray) -> KeptSubmission:
@@ -172,10 +185,26 @@ def label_of(job: Job) -> str:
         return str(job.spec.step_of)
     if job.spec.task_of is not None:
         return str(job.spec.task_of)
-    if job.spec.array is None or job.state in FINAL:
+    rest = _tasks(job).get("pending_tasks")
+    if not rest:
         return ""
-    rest = job.spec.array.rest(job.tasks_queued)
-    return f"{job.id}_[{rest}]" if rest else ""
+    cut = rest if len(rest) <= LONGEST_LABEL else rest[:LONGEST_LABEL].rpartition(",")[0] + ",..."
+    return f"{job.id}_[{cut}]"
+
+
+def _tasks(job: Job) -> dict[str, Any]:
+    """Fields of a description with the tasks of an array; none of another job."""
+    if job.spec.array is None or job.to_come is None:
+        return {}
+    array, coming = job.spec.array, job.to_come
+    sets = {
+        "pending_tasks": coming.left if job.state not in FINAL else ProcSet(),
+        "held_tasks": coming.all_held,
+        "held_by_admin": coming.held_by_administrator,
+    }
+    parts = {name: tasks_at(array, positions) for name, positions in sets.items()}
+    texts = {name: "" if part is None else str(part) for name, part in parts.items()}
+    return {"array": str(array), **texts}
 
 
 def processor_seconds(

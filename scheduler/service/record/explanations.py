@@ -37,11 +37,13 @@ from scheduler.model.orders import (
     Signal,
     Start,
 )
+from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests.tasks_to_come import tasks_at
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
 from scheduler.text.formats import format_moment, noun
-from scheduler.text.plain import plain
+from scheduler.text.plain import LONGEST_LABEL, plain
 
 
 def because(reason: Reason, ahead_s: float) -> str:
@@ -81,6 +83,8 @@ def explanation_lines(
     lines: list[m.Story] = []
     last_continue = ""
     done: set[int] = set()  # resizes; their ends may be reported more than once
+    specs = (event.spec for event in events if isinstance(event, JobSubmitted))
+    array = next((spec.array for spec in specs), None)
     for at, what in merged(events, orders):
         if isinstance(what, ResizeDone):
             if what.serial in done:
@@ -94,7 +98,7 @@ def explanation_lines(
                 lines.append(told(at, text, what.reason, ahead_s))
             last_continue = because(what.reason, ahead_s)
             continue
-        text = _sentence(what, ahead_s)
+        text = _of_tasks(what, array) or _sentence(what, ahead_s)
         if text:
             lines.append(told(at, text, _reason(what), ahead_s))
             last_continue = ""
@@ -122,6 +126,19 @@ def _reason(what: Event | Order) -> Reason | None:
         case Await() | Enqueue() | Drop() | GiveUp() | AnswerRequest():
             return what.reason
     return None
+
+
+def _of_tasks(what: Event | Order, array: TaskArray | None) -> str:
+    """Sentence on an event that concerns some tasks of an array; "" if it is none."""
+    if array is None or not isinstance(what, HoldChanged | JobCancelled) or what.tasks is None:
+        return ""
+    part = tasks_at(array, what.tasks)
+    indices = "" if part is None else str(replace(part, at_once=0))
+    indices = indices if len(indices) <= LONGEST_LABEL else f"{indices[:LONGEST_LABEL]}..."
+    if isinstance(what, JobCancelled):
+        return f"tasks {indices} are to be cancelled: {what.why}"
+    by = "its user" if what.hold == "user" else "an administrator"
+    return f"tasks {indices} are {f'held by {by}' if what.hold else 'released'}"
 
 
 def _sentence(what: Event | Order, ahead_s: float) -> str:

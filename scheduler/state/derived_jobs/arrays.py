@@ -1,7 +1,9 @@
 """Arrays of a partition: their tasks come to the queue as processors become free.
 
 An array that is eligible is not in the queue itself. Before a pass, as many of its tasks are queued
-as could start then, and one more, for which the pass may reserve processors.
+as could start then, and one more, for which the pass may reserve processors. A task becomes a job
+when it comes to the queue, or before when its own request is changed; until then the array knows
+whether it is held or cancelled (`scheduler.model.requests.tasks_to_come`).
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from scheduler.model.events import JobSpec
-from scheduler.model.job import COMPLETED, FINAL, PENDING, Job, JobState
+from scheduler.model.job import COMPLETED, PENDING, Job, JobState
 from scheduler.model.orders import Await, Drop, Enqueue, Facts, Order, Reason
+from scheduler.model.procset import ProcSet
+from scheduler.model.requests.conditions import Conditions
 from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests.tasks_to_come import TasksToCome
 
 
 class Arrays:
@@ -22,35 +27,45 @@ class Arrays:
     Parameters
     ----------
     jobs : job number -> job, of all partitions.
-    unended : array -> number of its queued tasks that have not ended, of all partitions.
+    unended : array -> its tasks that are jobs and have not ended by number, of all partitions.
 
     Attributes
     ----------
-    open : arrays with tasks that are still to be queued, by number.
+    open : arrays with tasks that are ready to be queued, by number.
     """
 
-    def __init__(self, jobs: dict[int, Job], unended: dict[int, int]) -> None:
+    def __init__(self, jobs: dict[int, Job], unended: dict[int, dict[int, Job]]) -> None:
         self._jobs, self._unended = jobs, unended
         self.open: dict[int, Job] = {}
         self._waiting: dict[int, list[int]] = {}  # array -> queued tasks that may not have started
 
     def add(self, array: Job) -> None:
-        """Take an array that is eligible, or one that is held after some of its tasks."""
-        tasks = [job.id for job in self.tasks(array)]
-        self._waiting[array.id], self._unended[array.id] = tasks, len(tasks)
-        is_eligible = array.conditions is None and array.cause is None
-        if is_eligible and array.tasks_queued < _tasks(array).count:
+        """Take an array that is eligible."""
+        self._waiting.setdefault(array.id, [])
+        self._unended.setdefault(array.id, {})
+        if array.conditions is None and array.cause is None and to_come(array).ready:
             self.open[array.id] = array
 
-    def tasks(self, array: Job) -> list[Job]:
-        """Tasks of an array that are queued or hold processors."""
-        numbers = range(array.id + 1, array.id + 1 + array.tasks_queued)
-        tasks = (self._jobs.get(number) for number in numbers)
-        return [job for job in tasks if job is not None and job.state not in FINAL]
+    def add_task(self, task: Job) -> None:
+        """Note a task that is a job."""
+        number = task_of(task).array
+        self._unended.setdefault(number, {})[task.id] = task
+        if task.state is PENDING:
+            self._waiting.setdefault(number, []).append(task.id)
 
-    def tasks_here(self, array: Job) -> list[Job]:
+    def tasks(self, array: Job, positions: ProcSet | None = None) -> list[Job]:
+        """Tasks of an array that are queued or hold processors.
+
+        Parameters
+        ----------
+        positions : of the tasks that are asked for; None: all.
+        """
+        tasks = sorted(self._unended.get(array.id, {}).items())
+        return [t for n, t in tasks if positions is None or n - array.id - 1 in positions]
+
+    def tasks_here(self, array: Job, positions: ProcSet | None = None) -> list[Job]:
         """Those of `tasks` that are in the partition of their array; others were redirected."""
-        return [task for task in self.tasks(array) if task.partition == array.partition]
+        return [t for t in self.tasks(array, positions) if t.partition == array.partition]
 
     def due(self, free: int, orders: list[Order]) -> list[Job]:
         """Return the tasks that are to be queued now.
@@ -61,47 +76,50 @@ class Arrays:
         """
         made: list[Job] = []
         for array in list(self.open.values()):
-            tasks = _tasks(array)
-            number = array.id
-            jobs, waiting = self._jobs, self._waiting[number]
+            number, jobs, waiting = array.id, self._jobs, self._waiting[array.id]
             waiting[:] = [n for n in waiting if n in jobs and jobs[n].state is PENDING]
-            count = min(free // array.spec.processors + 1 - len(waiting), self._left(array))
-            for _ in range(count):
-                place = array.tasks_queued
-                task = self._task(array, place, tasks.index(place))
-                array.tasks_queued += 1
-                self._unended[number] += 1
-                waiting.append(task.id)
+            eligible = sum([jobs[n].conditions is None for n in waiting])
+            count = min(free // array.spec.processors + 1 - eligible, self._room(array))
+            if count <= 0:
+                continue
+            ready = to_come(array).ready
+            for position in ready.first(count):
+                task = self._bring(array, position)
+                index = task_of(task).index
                 made.append(task)
-                facts: Facts = {"array": number, "index": tasks.index(place)}
+                facts: Facts = {"array": number, "index": index}
                 reason = Reason("array", "task {index} of array {array}", facts)
                 orders.append(Enqueue(task.id, reason))
-            if array.tasks_queued == tasks.count:
+            if count == len(ready):
                 del self.open[number]
-            if count > 0:
-                orders.append(Await(number, self.reason(array)))
+            orders.append(Await(number, self.reason(array)))
         return made
 
-    def _left(self, array: Job) -> int:
+    def _room(self, array: Job) -> int:
         """Number of tasks that may be queued now."""
-        tasks = _tasks(array)
-        left = tasks.count - array.tasks_queued
-        return min(left, tasks.at_once - self._unended[array.id]) if tasks.at_once else left
+        most, ready = tasks_of(array).at_once, to_come(array).ready.count()
+        return min(ready, most - len(self._unended.get(array.id, {}))) if most else ready
 
-    def _task(self, array: Job, place: int, index: int) -> Job:
-        spec = task_spec(array.spec, TaskOf(array.id, index))
-        task = Job(array.id + 1 + place, spec, array.submitted_at)
-        task.queued_at, task.partition = array.queued_at, array.partition
+    def bring(self, array: Job, position: int) -> Job:
+        """Make a job of a task that has not come, out of turn."""
+        task = self._bring(array, position)
+        if not to_come(array).ready:
+            self.close(array)
+        return task
+
+    def _bring(self, array: Job, position: int) -> Job:
+        task = task_to_come(array, position)
+        array.to_come = to_come(array).without(ProcSet.span(position, 1))
+        array.tasks_queued += 1
         self._jobs[task.id] = task
+        self.add_task(task)
         return task
 
     def note_end(self, task: Job, now: float, orders: list[Order]) -> Job | None:
         """Note that a task has ended; return the array if it has ended with it."""
-        assert task.spec.task_of is not None
-        array = self._jobs.get(task.spec.task_of.array)
-        if array is None or array.id not in self._unended:
+        array = self._jobs.get(task_of(task).array)
+        if array is None or self._unended.get(array.id, {}).pop(task.id, None) is None:
             return None
-        self._unended[array.id] -= 1
         if task.state is not COMPLETED:
             array.tasks_failed += 1
             array.exit_code = array.exit_code or task.exit_code
@@ -110,14 +128,16 @@ class Arrays:
 
     def end(self, array: Job, now: float, orders: list[Order]) -> Job | None:
         """End an array if all its tasks have ended, and no further ones come."""
-        has_more = array.cause is None and array.tasks_queued < _tasks(array).count
-        if has_more or self._unended[array.id]:
+        if to_come(array).left or self._unended.get(array.id):
             return None
-        final = JobState.FAILED if array.tasks_failed else COMPLETED
-        array.state = array.cause or final
+        cancelled = to_come(array).cancelled.count()
+        final = JobState.FAILED if array.tasks_failed or cancelled else COMPLETED
+        array.state = array.cause or (final if array.tasks_queued else JobState.CANCELLED)
         array.ended_at = now
-        facts: Facts = {"count": array.tasks_queued, "failed": array.tasks_failed}
-        reason = Reason("array", "{count} tasks have ended, {failed} of them failed", facts)
+        facts = {"count": array.tasks_queued, "failed": array.tasks_failed, "cancelled": cancelled}
+        text = "{count} tasks have ended, {failed} of them failed"
+        text += "; cancelled before they came to the queue: {cancelled}" if cancelled else ""
+        reason = Reason("array", text, facts)
         array.why = array.why or reason.sentence
         self.forget(array)
         orders.append(Drop(array.id, reason))
@@ -128,24 +148,59 @@ class Arrays:
         self.open.pop(array.id, None)
 
     def forget(self, array: Job) -> None:
-        """Drop an array that has ended, or goes to another partition."""
+        """Drop an array that has ended."""
         self.close(array)
         self._waiting.pop(array.id, None)
         self._unended.pop(array.id, None)
 
     def reason(self, array: Job) -> Reason:
         """Why an array has not ended."""
-        tasks = _tasks(array)
-        facts: Facts = {"queued": array.tasks_queued, "count": tasks.count}
-        text = "{queued} of {count} tasks have come to the queue"
+        tasks, coming = tasks_of(array), to_come(array)
+        facts: dict[str, int | float | str]
+        facts = {"queued": array.tasks_queued, "count": tasks.count}
+        text, rule = "{queued} of {count} tasks have come to the queue", "Array"
         if array.tasks_failed:
-            facts = {**facts, "failed": array.tasks_failed}
+            facts["failed"] = array.tasks_failed
             text += ", {failed} of them failed"
-        rule = "Array"
-        if array.id in self.open and self._left(array) <= 0:
-            facts = {**facts, "most": tasks.at_once}
+        for name, positions in (("held", coming.all_held), ("cancelled", coming.cancelled)):
+            if positions:
+                facts[name] = positions.count()
+                text += f", {{{name}}} {name}"
+        if array.id in self.open and self._room(array) <= 0:
+            facts["most"] = tasks.at_once
             rule, text = "JobArrayTaskLimit", f"{text}; at most {{most}} are there at a time"
+        elif coming.all_held and not coming.ready:
+            rule = "JobHeldUser" if coming.held else "JobHeldAdmin"
         return Reason(rule, text, facts)
+
+    def reason_to_come(self, array: Job, position: int) -> Reason:
+        """Why a task of an eligible array is no job yet."""
+        tasks, coming = tasks_of(array), to_come(array)
+        facts: dict[str, int | float | str] = {"array": array.id, "index": tasks.index(position)}
+        hold = coming.hold_of(position)
+        if hold:
+            rule = "JobHeldUser" if hold == "user" else "JobHeldAdmin"
+            by = "its user" if hold == "user" else "an administrator"
+            return Reason(rule, f"task {{index}} of array {{array}} is held by {by}", facts)
+        facts["place"] = 1 + (coming.ready.between(0, position - 1).count() if position else 0)
+        text = "its place among the tasks of array {array} that are to come is {place}"
+        if self._room(array) <= 0:
+            facts["most"] = tasks.at_once
+            text += "; at most {most} are there at a time"
+            return Reason("JobArrayTaskLimit", text, facts)
+        return Reason("Array", f"{text}; each comes as soon as it could start", facts)
+
+
+def task_to_come(array: Job, position: int) -> Job:
+    """Make the job that a task will be which has not come; it waits for what its array does."""
+    spec = task_spec(array.spec, TaskOf(array.id, tasks_of(array).index(position)))
+    task = Job(array.id + 1 + position, spec, array.submitted_at)
+    task.queued_at, task.partition = array.queued_at, array.partition
+    task.conditions = array.conditions
+    hold = to_come(array).hold_of(position)
+    if hold:
+        task.conditions = replace(array.conditions or Conditions(), hold=hold)
+    return task
 
 
 def task_spec(array: JobSpec, own: TaskOf) -> JobSpec:
@@ -159,6 +214,19 @@ def last_number(jobs: Iterable[Job]) -> int:
     return max(own, default=0)
 
 
-def _tasks(array: Job) -> TaskArray:
+def tasks_of(array: Job) -> TaskArray:
+    """Tasks of an array, as it was submitted."""
     assert array.spec.array is not None
     return array.spec.array
+
+
+def to_come(array: Job) -> TasksToCome:
+    """Tasks of an array that are no jobs yet."""
+    assert array.to_come is not None
+    return array.to_come
+
+
+def task_of(task: Job) -> TaskOf:
+    """What makes a job a task."""
+    assert task.spec.task_of is not None
+    return task.spec.task_of

@@ -67,7 +67,7 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["submit", "-n", "2", "--walltime", "0", "--", "true"], "must be above 0, got '0'"),
         (["submit", "-n", "2", "--wall", "5", "--", "true"], "--walltime"),
         (["submit", "-n", "2", "--metric", "wait", "--", "true"], "--metric needs --sites FILE"),
-        (["explain", "three"], "'three' is not a job: give a job number or 'last'"),
+        (["explain", "three"], "'three' is not a job: write 17, 'last'"),
         (["explain", "0"], "'0' is not a job"),
         (["wait"], "Missing argument"),
         (["wait", HUGE], "is not a job"),

@@ -10,6 +10,7 @@ from desk import OWNER, Desk
 
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
+from scheduler.service.permissions import Sender
 
 
 def ask(desk: Desk, message: m.Message) -> m.Message:
@@ -148,3 +149,216 @@ def test_a_task_that_is_changed_remains_a_task_of_its_array(
     ended = ask(desk, m.ListJobs(job=1))
     assert isinstance(ended, m.JobListing)
     assert ended.jobs[0].state == "COMPLETED"
+
+
+def told(desk: Desk, job: int) -> list[str]:
+    answer = ask(desk, m.Explain(job=job))
+    assert isinstance(answer, m.Explanation)
+    return [line.text for line in answer.lines]
+
+
+def info(desk: Desk, job: int) -> m.JobInfo:
+    answer = ask(desk, m.ListJobs(job=job))
+    assert isinstance(answer, m.JobListing)
+    return answer.jobs[0]
+
+
+@pytest.fixture
+def running(desk: Desk) -> Desk:
+    """Array 1 of 100 tasks, of which the first four run and the fifth waits."""
+    submit(desk, "0-99", name="sweep", argv=["solve", "x"])
+    desk.hello()
+    return desk
+
+
+def test_a_task_that_has_not_come_is_described_and_explained(running: Desk) -> None:
+    task = info(running, 53)
+    assert (task.label, task.state, task.name, task.argv) == (
+        *("1_51", "PENDING", "sweep"),
+        ["solve", "x"],
+    )
+    place = "its place among the tasks of array 1 that are to come is 47"
+    assert task.reason == f"{place}; each comes as soon as it could start [Array]"
+    assert told(running, 53) == [
+        "submitted for 1 processor, 60 s",
+        f"waits: {place}; each comes as soon as it could start [Array]",
+    ]
+    unknown = ask(running, m.ListJobs(job=102))
+    assert unknown == m.Failure(message="there is no job 102: numbers go from 1 to 101")
+
+
+def test_tasks_that_have_not_come_are_held_and_released(running: Desk, tmp_path: Path) -> None:
+    assert ask(running, m.HoldJob(job=53, hold=True)) == m.Done()
+    assert ask(running, m.HoldJob(job=1, hold=True, tasks="4-9,90")) == m.Done()
+    array = info(running, 1)
+    assert (array.label, array.held_tasks) == ("1_[5-9,11-99]", "5-9,51,90")
+    assert "JobHeldUser" in info(running, 53).reason
+    assert told(running, 53)[1:] == [
+        "is held by its user",
+        "waits: task 51 of array 1 is held by its user [JobHeldUser]",
+    ]
+    assert "tasks 4-9,90 are held by its user" in told(running, 1)
+    assert info(running, 6).reason == "held by its user until it is released [JobHeldUser]"
+    again = restarted(running, tmp_path)
+    assert info(again, 1).held_tasks == "5-9,51,90"
+    assert ask(again, m.HoldJob(job=55, hold=False)) == m.Failure(message="job 55 is not held")
+    refused = ask(again, m.HoldJob(job=1, hold=False, tasks="60-62"))
+    assert refused == m.Failure(message="tasks 60-62 of array 1 are not held")
+    assert ask(again, m.HoldJob(job=1, hold=False, tasks="9-51")) == m.Done()
+    assert info(again, 1).held_tasks == "5-8,90"
+    assert ask(again, m.HoldJob(job=1, hold=False)) == m.Done()
+    assert info(again, 1).held_tasks == ""
+
+
+def test_what_an_administrator_holds_its_user_does_not_release(running: Desk) -> None:
+    ann = Sender("ann", frozenset(("user",)))
+    submission = m.Submission(argv=["x"], processors=1, walltime_s=60.0, array="0-9")
+    (answer,) = running.ask(b"ann", m.Submit(submission=submission), ann)
+    assert answer == m.Submitted(job=102)
+    assert ask(running, m.HoldJob(job=102, hold=True, tasks="5-6")) == m.Done()
+    for message in (
+        m.HoldJob(job=108, hold=False),
+        m.HoldJob(job=102, hold=False, tasks="5"),
+        m.HoldJob(job=102, hold=False),
+    ):
+        (answer,) = running.ask(b"ann", message, ann)
+        assert isinstance(answer, m.Failure)
+        assert "an administrator holds" in answer.message
+    assert running.ask(b"ann", m.HoldJob(job=102, hold=True, tasks="4-7"), ann) == [m.Done()]
+    assert running.ask(b"ann", m.HoldJob(job=102, hold=False, tasks="4,7"), ann) == [m.Done()]
+    assert info(running, 102).held_tasks == "5-6"
+    (answer,) = running.ask(b"bob", m.Cancel(job=110), Sender("bob", frozenset(("user",))))
+    assert isinstance(answer, m.Failure)
+    assert "job 110 belongs to user ann" in answer.message
+
+
+def test_tasks_that_have_not_come_are_cancelled(running: Desk, tmp_path: Path) -> None:
+    for peer, number in ((b"a", 53), (b"b", 72), (b"c", 92)):
+        assert running.ask(peer, m.Wait(job=number)) == []
+    running.sent.clear()
+    assert ask(running, m.Cancel(job=53)) == m.Done()
+    (told_of,) = [answer for to, answer in running.sent if to == b"a"]
+    assert isinstance(told_of, m.JobListing)
+    assert (told_of.jobs[0].job, told_of.jobs[0].state) == (53, "CANCELLED")
+    assert ask(running, m.Cancel(job=1, tasks="60-79")) == m.Done()
+    assert [to for to, _ in running.sent] == [b"client", b"b"]
+    assert ask(running, m.Cancel(job=53)) == m.Failure(
+        message="job 53 has ended already (CANCELLED)"
+    )
+    assert ask(running, m.Cancel(job=1, tasks="51,60-65")) == m.Failure(
+        message="tasks 51,60-65 of array 1 have ended already"
+    )
+    assert ask(running, m.Cancel(job=1, tasks="99-100")) == m.Failure(
+        message="array 1: it has no task 100: it has 0-99"
+    )
+    assert ask(running, m.Cancel(job=2, tasks="1")) == m.Failure(
+        message="job 2 is no array, and has no tasks 1"
+    )
+    again = restarted(running, tmp_path)
+    assert info(again, 1).pending_tasks == "5-50,52-59,80-99"
+    task = info(again, 72)
+    assert (task.label, task.state, task.reason) == ("1_70", "CANCELLED", "cancelled by its user")
+    assert task.argv == ["solve", "x"]
+    assert task.ended_at is not None
+    assert told(again, 72)[1:] == ["is to be cancelled: cancelled by its user"]
+    assert ask(again, m.Wait(job=72)).jobs[0].state == "CANCELLED"  # type: ignore[union-attr]
+    answer = ask(again, m.ServerInfo())
+    assert isinstance(answer, m.Info)
+    assert (answer.queued, answer.running, answer.ended) == (2, 4, 21)
+    # With the array its last tasks end, and remain known after it.
+    assert ask(again, m.Cancel(job=1)) == m.Done()
+    ends = [m.GroupStatus(job=n, group=1, alive=False, signal=15) for n in (2, 3, 4, 5)]
+    again.hello(ends)
+    again.turn()
+    assert info(again, 1).state == info(again, 101).state == "CANCELLED"
+    assert info(again, 101).reason == "cancelled by its user"
+
+
+def test_a_task_gets_a_request_of_its_own_before_it_has_come(running: Desk, tmp_path: Path) -> None:
+    changes = m.RequestChanges(walltime_s=30.0, name="one", processors=2)
+    assert ask(running, m.HoldJob(job=53, hold=True)) == m.Done()
+    assert ask(running, m.UpdateJob(job=53, changes=changes)) == m.Done()
+    for again in (False, True):
+        desk = restarted(running, tmp_path) if again else running
+        task = info(desk, 53)
+        assert (task.label, task.name, task.requested, task.walltime_s) == ("1_51", "one", 2, 30.0)
+        assert task.reason == "held by its user until it is released [JobHeldUser]"
+    assert ask(desk, m.HoldJob(job=53, hold=False)) == m.Done()
+    ended = [m.GroupStatus(job=n, group=1, alive=False) for n in (2, 3, 4, 5)]
+    assert ask(desk, m.Cancel(job=1, tasks="4-50,52-99")) == m.Done()
+    desk.hello(ended)
+    start = started(desk)[53]
+    assert start.environment["RESHAPE_ARRAY_TASK_ID"] == "51"
+    assert start.output == "reshape-1_51.out"
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (m.RequeueJob(job=53), "job 53 is PENDING: only a running job is requeued"),
+        (m.SignalJob(job=53, number=10), "job 53 is PENDING: only running jobs get a signal"),
+        (m.RequeueJob(job=1, tasks="5-9"), "none of the tasks 5-9 of array 1 is running"),
+        (
+            m.UpdateJob(job=53, changes=m.RequestChanges(dependency="afterok:1_200")),
+            "--dependency afterok:1_200: there is no task 1_200: job 1 has the tasks 0-99",
+        ),
+        (
+            m.UpdateJob(job=53, changes=m.RequestChanges(processors=5)),
+            "the job asks for 5 processors, the machine has 4: ask for fewer",
+        ),
+    ],
+)
+def test_what_a_task_that_has_not_come_refuses(running: Desk, message: m.Message, why: str) -> None:
+    assert ask(running, message) == m.Failure(message=why)
+    assert running.components.core.jobs.keys() == {1, 2, 3, 4, 5, 6}
+
+
+def test_running_tasks_of_a_set_are_requeued_and_get_signals(running: Desk) -> None:
+    assert ask(running, m.SignalJob(job=1, number=10, tasks="0-50")) == m.Done()
+    assert ask(running, m.RequeueJob(job=1, tasks="2-99")) == m.Done()
+    jobs = running.components.core.jobs
+    assert [jobs[n].requeue_asked for n in (2, 3, 4, 5)] == [False, False, True, True]
+
+
+def test_jobs_depend_on_tasks_that_have_not_come(running: Desk, tmp_path: Path) -> None:
+    for dependency in ("afterok:1_51", "afternotok:1_60:1_61", "afterany:1_4", "afterany:1_99"):
+        submit(running, dependency=dependency)
+    assert (
+        told(running, 103)[-1] == "waits: waits for job 1_60 to fail, and for 1 more [Dependency]"
+    )
+    assert ask(running, m.Cancel(job=1, tasks="50-61")) == m.Done()
+    again = restarted(running, tmp_path)
+    reasons = {n: info(again, n).reason.rpartition(" [")[2] for n in (102, 103, 104, 105)}
+    assert reasons == {
+        102: "DependencyNeverSatisfied]",
+        103: "Priority]",
+        104: "Dependency]",
+        105: "Dependency]",
+    }
+    later = submit(again, dependency="afternotok:1_55,afterany:1_70")
+    assert later == m.Submitted(job=106)
+    assert info(again, 106).reason.startswith("waits for job 1_70 to end [")
+    answer = submit(again, dependency="afterok:1_100")
+    assert answer == m.Failure(
+        message="--dependency afterok:1_100: there is no task 1_100: job 1 has the tasks 0-99"
+    )
+    cycle = ask(again, m.UpdateJob(job=1, changes=m.RequestChanges(dependency="afterok:105")))
+    assert isinstance(cycle, m.Failure)
+
+
+def test_a_dependency_on_a_task_of_the_array_that_waits_is_a_circle(desk: Desk) -> None:
+    first = submit(desk)
+    assert first == m.Submitted(job=1)
+    submit(desk, "0-3", dependency="afterok:1")
+    told = ask(desk, m.UpdateJob(job=1, changes=m.RequestChanges(dependency="afterok:2_3")))
+    assert isinstance(told, m.Failure)
+    assert told.message == "job 1 would wait for itself: 1 -> 2 -> 1"
+
+
+def test_the_sets_of_an_array_do_not_grow_without_bound(running: Desk) -> None:
+    submit(running, "0-99999")
+    tasks = ",".join(str(index) for index in range(1, 20_001, 2))
+    answer = ask(running, m.Cancel(job=102, tasks=tasks))
+    assert isinstance(answer, m.Failure)
+    assert "name whole ranges of tasks" in answer.message
+    assert ask(running, m.Cancel(job=102, tasks="1-99999")) == m.Done()

@@ -17,6 +17,7 @@ from scheduler.model.orders import Reason, Resize
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
 from scheduler.model.requests.signals import SentSignal
+from scheduler.model.requests.tasks_to_come import TasksToCome
 from scheduler.state.records import JobRecord, copied, decode_job, encode_job
 
 #: A record without a default.
@@ -62,6 +63,7 @@ EVERYTHING = JobRecord(
     requeue_asked=True,
     tasks_queued=2,
     tasks_failed=1,
+    to_come=TasksToCome(held=ProcSet.parse("1")),
     sent=SentSignal(1, 10, (1,)),
     warned=True,
     is_lent=True,

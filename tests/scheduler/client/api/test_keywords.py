@@ -12,8 +12,9 @@ from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from scheduler.client.api import keywords
 from scheduler.client.bulk.change_commands import update
-from scheduler.client.job_names import LAST, StepNumber, TaskNumber
 from scheduler.client.job_options import job_options
+from scheduler.model.requests.job_name import LAST, JobName
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol.messages import RequestChanges
 
 
@@ -63,14 +64,11 @@ def test_what_is_refused(argv: Any, processors: int, options: Any, told: str) ->
 
 
 def test_names_of_jobs() -> None:
-    assert keywords.job_number(17) == keywords.job_number("17") == 17
-    assert keywords.job_number("last") == LAST
-    task, step = keywords.job_number("17_4"), keywords.job_number("17.3")
-    assert isinstance(task, TaskNumber)
-    assert isinstance(step, StepNumber)
-    assert (int(task), task.index, step.job, step.index) == (17, 4, 17, 3)
+    assert keywords.job_name(17) == keywords.job_name("17") == JobName(17)
+    assert keywords.job_name("last") == JobName(LAST)
+    assert keywords.job_name("17_[3-7]").tasks == TaskArray.parse("3-7")
     with pytest.raises(ReshapeError, match="'x' is not a job"):
-        keywords.job_number("x")
+        keywords.job_name("x")
 
 
 def test_time_limits() -> None:

@@ -7,7 +7,9 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests.tasks_to_come import positions_of, tasks_at
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_what_is_no_array_is_refused(text: str, why: str) -> None:
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 4)), min_size=1),
     st.integers(0, 9),
 )
-def test_places_and_rests_agree_with_the_list(
+def test_places_and_parts_agree_with_the_list(
     spans: list[tuple[int, int, int]], at_once: int
 ) -> None:
     parts = [f"{100 * i + a}-{100 * i + a + b}:{step}" for i, (a, b, step) in enumerate(spans)]
@@ -63,7 +65,32 @@ def test_places_and_rests_agree_with_the_list(
     assert [array.position(index) for index in indices] == list(range(len(indices)))
     assert array.position(100 * len(spans) + 99) is None
     for place in range(len(indices)):
-        assert TaskArray.parse(array.rest(place)).indices() == indices[place:]
-    assert array.rest(len(indices)) == ""
+        rest = tasks_at(array, ProcSet.span(place, len(indices) - place))
+        assert rest is not None
+        assert TaskArray.parse(str(rest)).indices() == indices[place:]
+    assert tasks_at(array, ProcSet()) is None
     with pytest.raises(IndexError):
         array.index(len(indices))
+
+
+@examples(300)
+@given(st.sets(st.integers(0, 60)), st.sampled_from(["0-60", "60,0-59", "0-60:2,1-59:2", "3-9:3"]))
+def test_positions_and_parts_are_inverse(places: set[int], text: str) -> None:
+    array = TaskArray.parse(text)
+    wanted = ProcSet.of(place for place in places if place < array.count)
+    part = tasks_at(array, wanted)
+    if part is None:
+        assert not wanted
+        return
+    assert part.indices() == [array.index(place) for place in wanted]
+    assert positions_of(array, TaskArray.parse(str(part))) == wanted
+    listed = TaskArray.parse(",".join(map(str, part.indices())))
+    assert positions_of(array, listed) == wanted
+
+
+def test_positions_of_tasks_that_there_are_not() -> None:
+    array = TaskArray.parse("0-98:2,99")
+    assert positions_of(array, TaskArray.parse("2-8:4,99")) == ProcSet.of([1, 3, 50])
+    for text in ("1", "0-4", "97-99", "98-100:2"):
+        with pytest.raises(ValueError, match=r"it has no task [0-9]+: it has 0-98:2,99"):
+            positions_of(array, TaskArray.parse(text))
