@@ -197,6 +197,23 @@ class Cancel(MessageBase):
     tasks: str = ""
 
 
+class CancelJobs(MessageBase):
+    """Cancel jobs at one moment, so that none starts in place of another; see CancelOutcome."""
+
+    jobs: list[JobTasks]
+
+
+class CancelOutcome(MessageBase):
+    """Answer to CancelJobs.
+
+    Attributes
+    ----------
+    refused : (place in the list, why) of each of the jobs that cannot be cancelled; the others are.
+    """
+
+    refused: list[tuple[int, str]]
+
+
 class ListJobs(MessageBase):
     """Answered by JobListing: `job` alone, or the queued and running jobs, or all with `ended`.
 
@@ -483,6 +500,8 @@ CommandMessage: TypeAlias = (
     | RequestQuote
     | ForecastResult
     | Cancel
+    | CancelJobs
+    | CancelOutcome
     | ListJobs
     | JobListing
     | Explain

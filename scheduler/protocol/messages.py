@@ -9,9 +9,9 @@
                               ReportEnd, WatchJoin, CancelAccept, RunHook, SweepJob,
                               AgentStop
     from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
-                              Cancel, HoldJob, RequeueJob, SignalJob, UpdateJob,
-                              ListJobs, Explain, Wait, ServerInfo,
-                              ListNodes, ChangeNode, RemoveNode, CreateReservation,
+                              Cancel, CancelJobs, HoldJob, RequeueJob, SignalJob,
+                              UpdateJob, ReadArray, ListJobs, Explain, Wait,
+                              ServerInfo, ListNodes, ChangeNode, RemoveNode, CreateReservation,
                               CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
                               Stop
     from job scripts          RunStep, WaitStep, EndStep

@@ -30,12 +30,15 @@ OF_OWN_JOB = (
     *(m.Cancel, m.HoldJob, m.RequeueJob, m.SignalJob, m.UpdateJob),
     *(m.Explain, m.ForecastJob),
 )
+#: Jobs of one request that the log names, at most.
+LOGGED = 20
 #: Roles, and the messages that each of them may send; a job and its script prove theirs by a token.
 _BY_ROLES: tuple[tuple[frozenset[AccessRole], tuple[type, ...]], ...] = (
     (_JOB, (m.Hello, m.AtResizePoint, m.JoinPort, m.ResizeReport, m.Facts, m.GroupReady)),
     (_JOB, (m.ProgramFault, m.RunStep, m.WaitStep, m.EndStep)),
     (_AGENT, (m.AgentHello, m.AgentArrival)),
     (_PEOPLE, OF_OWN_JOB),
+    (_PEOPLE, (m.CancelJobs,)),  # of each job it is checked who may
     (_PEOPLE, (m.Submit, m.CheckSubmission, m.RequestQuote, m.ForecastStarts, m.ReadArray)),
     (_PEOPLE, (m.ListJobs, m.Wait, m.ListNodes, m.ListPools, m.ListReservations)),
     (_PEOPLE | _AGENT, (m.ServerInfo,)),
@@ -125,6 +128,9 @@ def _told(message: m.Message) -> str:
             return f"reservation {name} is cancelled"
         case m.Cancel(job=job):
             return f"job {job} is cancelled"
+        case m.CancelJobs(jobs=jobs):
+            named = ", ".join(map(str, jobs[:LOGGED])) + ", ..." * (len(jobs) > LOGGED)
+            return f"jobs {named} are cancelled"
         case m.EndStep(job=job, step=step):
             return f"step {step} of job {job} is ended"
         case m.HoldJob(job=job, hold=hold):

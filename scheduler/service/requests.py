@@ -292,7 +292,13 @@ class RequestHandler:
             case m.Cancel():
                 event = apps.cancel(message, sender.user)
                 self._driver.events.append(event)
-                self._answer_later(peer, message.id, partial(self._cancelled, [event]))
+                self._answer_later(peer, message.id, partial(self._cancelled, [event], m.Done()))
+                return None
+            case m.CancelJobs(jobs=jobs):
+                events, refused = self._cancellations(jobs, sender)
+                self._driver.events += events
+                outcome = m.CancelOutcome(refused=refused)
+                self._answer_later(peer, message.id, partial(self._cancelled, events, outcome))
                 return None
             case m.HoldJob() | m.RequeueJob() | m.SignalJob() | m.UpdateJob():
                 self._driver.decide_pending()
@@ -318,14 +324,28 @@ class RequestHandler:
                 return None
         return self._on_machine_command(peer, message, sender)
 
-    def _cancelled(self, events: list[JobCancelled]) -> m.Message:
+    def _cancellations(
+        self, jobs: list[m.JobTasks], sender: Sender
+    ) -> tuple[list[JobCancelled], list[tuple[int, str]]]:
+        """Return the events that cancel jobs, and why others cannot be cancelled, by place."""
+        events, refused = list[JobCancelled](), list[tuple[int, str]]()
+        for place, named in enumerate(jobs):
+            try:
+                check_user(sender, named.job, self._applications.job(named.job).spec.user)
+                message = m.Cancel(job=named.job, tasks=named.tasks)
+                events.append(self._applications.cancel(message, sender.user))
+            except ReshapeError as error:
+                refused.append((place, str(error)))
+        return events, refused
+
+    def _cancelled(self, events: list[JobCancelled], answer: m.Message) -> m.Message:
         """Let the peers know that wait for tasks which will never be jobs."""
         for event in events:
             array = self._applications.job(event.job).spec.array
             if array is not None:
                 first, last = event.job + 1, event.job + array.count
                 self._driver.changed_jobs |= self._waits.between(first, last)
-        return m.Done()
+        return answer
 
     def _submit(self, submission: m.Submission) -> int:
         """Return the number of a job that is submitted, also if that is a repetition."""

@@ -5,7 +5,7 @@ The parameter `directory` of each function is the directory of a service, or an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from scheduler.client.api import operations
@@ -66,6 +66,12 @@ def tasks_of(directory: Path | str, name: JobName) -> JobTasks:
     """Find the number of a job, or of an array with some tasks; see `operations.tasks_of`."""
     with Client(directory) as client:
         return client.run(operations.tasks_of(name))
+
+
+def cancel_jobs(directory: Path | str, jobs: Sequence[JobTasks]) -> dict[JobTasks, str]:
+    """Cancel jobs at one moment; see `operations.cancel_jobs`."""
+    with Client(directory) as client:
+        return client.run(operations.cancel_jobs(jobs))
 
 
 def wait_for(directory: Path | str, job: int, until: float | None = None) -> JobInfo | None:

@@ -7,7 +7,7 @@ connection, so that any number of jobs can be awaited at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -143,6 +143,12 @@ class AsyncClient:
     async def job(self, job: int | str) -> AsyncJobHandle:
         """Return a job by its name; see `Client.job`."""
         return AsyncJobHandle(self, await self.run(operations.tasks_of(keywords.job_name(job))))
+
+    async def cancel(self, jobs: Iterable[AsyncJobHandle]) -> dict[AsyncJobHandle, str]:
+        """Cancel jobs at one moment; see `Client.cancel`."""
+        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
+        refused = await self.run(operations.cancel_jobs(list(handles)))
+        return {handles[named]: why for named, why in refused.items()}
 
     async def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
         """Return all queued and running jobs; see `Client.queue`."""

@@ -158,6 +158,17 @@ class Client:
         """
         return JobHandle(self, self.run(operations.tasks_of(keywords.job_name(job))))
 
+    def cancel(self, jobs: Iterable[JobHandle]) -> dict[JobHandle, str]:
+        """Cancel jobs at one moment, so that none starts in place of another.
+
+        Returns
+        -------
+        jobs that cannot be cancelled -> why not
+        """
+        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
+        refused = self.run(operations.cancel_jobs(list(handles)))
+        return {handles[named]: why for named, why in refused.items()}
+
     def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
         """Return all queued and running jobs.
 

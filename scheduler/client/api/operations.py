@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
@@ -28,8 +28,8 @@ from scheduler.protocol import messages as m
 T = TypeVar("T")
 A = TypeVar("A", bound=MessageBase)
 
-#: Time limits of an answer, seconds: in general, of a listing, of a forecast (the service gives up
-#: earlier).
+#: Time limits of an answer, seconds: in general, of a listing or many cancellations, of a forecast
+#: (the service gives up earlier).
 ANSWER_S, LISTING_S, FORECAST_S = 10.0, 30.0, 130.0
 #: Seconds that the forecaster may take for the expected starts of a listing, and that the listing
 #: waits for them, because the forecaster may be starting, or busy with another question.
@@ -155,6 +155,13 @@ def tasks_of(name: JobName) -> Operation[m.JobTasks]:
     if name.is_one:
         return m.JobTasks((yield from number_of(name)))
     return m.JobTasks((yield from number_of(JobName(name.job))), str(name.tasks))
+
+
+def cancel_jobs(jobs: Sequence[m.JobTasks]) -> Operation[dict[m.JobTasks, str]]:
+    """Cancel jobs at one moment; return why some of them cannot be cancelled."""
+    message = m.CancelJobs(jobs=list(jobs))
+    outcome = yield from ask(message, m.CancelOutcome, LISTING_S)
+    return {jobs[place]: why for place, why in outcome.refused}
 
 
 def wait(service: Path, job: int, until: float | None) -> Operation[m.JobInfo | None]:

@@ -14,7 +14,7 @@ from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import example
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
-from scheduler.client.api.asking import ask_all, list_jobs, tasks_of
+from scheduler.client.api.asking import ask_all, cancel_jobs, list_jobs, tasks_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.options import JobText, service_option, sites_option
 from scheduler.client.sites.actions import SiteJob, service_of
@@ -38,9 +38,15 @@ class JobRange(NamedTuple):
 
 
 class _Action(NamedTuple):
-    """What is done with jobs: the request for one, and the word for it when it is done."""
+    """What is done with jobs of a service.
 
-    request: Callable[[m.JobTasks], m.Message]
+    Attributes
+    ----------
+    act : does it, and returns why it cannot be done with some of them.
+    done : the word for it when it is done.
+    """
+
+    act: Callable[[Path, Sequence[m.JobTasks]], dict[m.JobTasks, str]]
     done: str
 
 
@@ -115,6 +121,7 @@ def cancel(
 ) -> None:
     """Cancel jobs, queued or running, or send a signal to their processes.
 
+    All jobs are cancelled at one moment, so that none of them starts in place of another.
     A range such as 8-12 means those of its jobs that have not ended. With an access file of the
     role user, --all means the jobs of this user. The exit code is 1 if a job cannot be cancelled;
     the others are cancelled nevertheless.
@@ -152,15 +159,21 @@ def _action(signal: str | None, *, to_script: bool) -> _Action:
     if signal is None:
         if to_script:
             raise click.UsageError("--batch needs --signal")
-        return _Action(lambda job: m.Cancel(job=job.job, tasks=job.tasks), "cancelled")
+        return _Action(cancel_jobs, "cancelled")
     try:
         number = signal_number(signal)
     except ValueError as error:
         raise click.UsageError(f"--signal: {error}") from None
-    return _Action(
-        lambda job: m.SignalJob(job=job.job, number=number, to_script=to_script, tasks=job.tasks),
-        f"sent {signal_name(number)} to",
-    )
+
+    def send(service: Path, jobs: Sequence[m.JobTasks]) -> dict[m.JobTasks, str]:
+        requests = (
+            m.SignalJob(job=job.job, number=number, to_script=to_script, tasks=job.tasks)
+            for job in jobs
+        )
+        answers = zip(jobs, ask_all(service, requests), strict=True)
+        return {job: told.message for job, told in answers if isinstance(told, m.Failure)}
+
+    return _Action(send, f"sent {signal_name(number)} to")
 
 
 def _act_on_ranges(
@@ -207,12 +220,9 @@ def _act_at(
     if not jobs:
         click.echo("reshape: no queued or running job matches", err=True)
         return True
-    refused = {}
-    requests = map(action.request, jobs)
-    for job, answer in zip(jobs, ask_all(service, requests), strict=True):
-        if isinstance(answer, m.Failure):
-            refused[job] = answer.message
-        else:
+    refused = action.act(service, jobs)
+    for job in jobs:
+        if job not in refused:
             click.echo(f"{action.done} job {site}{':' * bool(site)}{job}")
     if refused.keys() - {*named}:
         live = set(matching(service))

@@ -47,20 +47,18 @@ def scancel(words: Sequence[str]) -> int:
     """Cancel jobs, or send them a signal, as scancel(1) does."""
     given, jobs = _SCANCEL.parse(words)
     number = _signal(given["signal"]) if "signal" in given else 0
-    failed = False
     with Client() as service:
-        for job in _jobs(service, given, jobs):
+        handles = _jobs(service, given, jobs)
+        refused = [] if number else [*service.cancel(handles).values()]
+        for job in handles if number else ():
             try:
-                if number:
-                    job.signal(number, to_script="batch" in given)
-                else:
-                    job.cancel()
+                job.signal(number, to_script="batch" in given)
             except ReshapeError as error:
-                if "ended already" in str(error) and not jobs:
-                    continue
-                failed = True
-                print(f"scancel: error: {error}", file=sys.stderr)
-    return int(failed)
+                refused.append(str(error))
+    refused = [why for why in refused if jobs or "ended already" not in why]
+    for why in refused:
+        print(f"scancel: error: {why}", file=sys.stderr)
+    return int(bool(refused))
 
 
 def _signal(text: str) -> int:

@@ -37,6 +37,7 @@ RequestQuote    administrator  user  .  .
 ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .
 Cancel         administrator  user  .  .
+CancelJobs     administrator  user  .  .
 HoldJob        administrator  user  .  .
 RequeueJob     administrator  user  .  .
 SignalJob      administrator  user  .  .

@@ -57,6 +57,57 @@ def test_a_wait_is_answered_once(desk: Desk) -> None:
     assert ended.jobs[0].state == "CANCELLED"
 
 
+#: Of 4 processors the first job has 2; the second waits for all, and the others for the second.
+SIZES = {1: 2, 2: 4, 3: 2, 4: 1}
+
+
+@pytest.fixture
+def waiting(desk: Desk) -> Desk:
+    """Desk with the jobs of `SIZES`, of which the later ones would start after the second."""
+    desk.hello()
+    for size in SIZES.values():
+        job = msgspec.structs.replace(JOB, processors=size, walltime_s=60.0 * (3 - size // 2))
+        desk.ask(b"a", m.Submit(submission=job))
+    desk.hello([m.GroupStatus(job=1, group=1, alive=True)])
+    return desk
+
+
+def starts(desk: Desk) -> list[int]:
+    """Jobs for which the last request started processes."""
+    return [order.job for _, order in desk.sent if isinstance(order, m.StartGroup)]
+
+
+def test_no_job_starts_while_all_are_cancelled(waiting: Desk) -> None:
+    everything = [m.JobTasks(number) for number in SIZES]
+    answer = waiting.ask(b"a", m.CancelJobs(jobs=everything))
+    assert answer == [m.CancelOutcome(refused=[])]
+    assert starts(waiting) == []
+    jobs = waiting.components.core.jobs
+    assert {number: jobs[number].state.value for number in SIZES if number in jobs} == {
+        **{1: "CG", 2: "CA", 3: "CA", 4: "CA"},
+    }
+
+
+def test_a_job_starts_when_only_those_before_it_are_cancelled(waiting: Desk) -> None:
+    answer = waiting.ask(b"a", m.CancelJobs(jobs=[m.JobTasks(2), m.JobTasks(3), m.JobTasks(2)]))
+    assert answer == [m.CancelOutcome(refused=[])]
+    assert starts(waiting) == [4]
+
+
+def test_of_many_jobs_those_that_cannot_be_cancelled_are_named(waiting: Desk) -> None:
+    ann = Sender("ann", frozenset(("user",)))
+    waiting.ask(b"ann", m.Submit(submission=JOB), ann)
+    named = [m.JobTasks(number) for number in (3, 5, 77)] + [m.JobTasks(5, "1-2")]
+    (answer,) = waiting.ask(b"ann", m.CancelJobs(jobs=named), ann)
+    assert isinstance(answer, m.CancelOutcome)
+    assert {place: why.partition(":")[0] for place, why in answer.refused} == {
+        0: "job 3 belongs to user root, and this connection to user ann",
+        2: "there is no job 77",
+        3: "job 5 is no array, and has no tasks 1-2",
+    }
+    assert waiting.components.core.jobs[3].state.value == "PD"
+
+
 def test_a_peer_that_is_gone_gets_no_answer(desk: Desk) -> None:
     desk.ask(b"a", m.Submit(submission=JOB))
     for peer in (b"here", b"gone"):
