@@ -71,4 +71,6 @@ def _joint(parts: list[Node]) -> Node:
         any(node.drains for node in parts),
         next((node.why for node in parts if node.why), ""),
         parts[0].removed,
+        parts[0].features,
+        next((node.drained_by for node in parts if node.drained_by), ""),
     )

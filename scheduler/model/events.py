@@ -29,6 +29,10 @@ from scheduler.model.resources import checked
 REDIRECTION = "redirection"
 
 
+#: Who lets a node drain that failed to start jobs; see `DrainChanged.by`.
+SERVICE = "the service"
+
+
 class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a user requests.
 
@@ -278,16 +282,21 @@ class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class DrainChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """An administrator lets a node drain (`drains`) for the reason `why`, or resumes it.
+    """A node begins to drain (`drains`) for the reason `why`, or is resumed.
 
     No group starts on a node that drains. Resizable jobs contract off it at their resize points, as
     far as their groups allow; all other processes there end with their jobs.
+
+    Attributes
+    ----------
+    by : who changed it: "user NAME", "pool NAME" or `SERVICE`; "": not known (release 0.1.0).
     """
 
     at: float
     node: str
     drains: bool
     why: str = ""
+    by: str = ""
 
 
 class NodeRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):

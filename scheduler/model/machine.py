@@ -42,6 +42,7 @@ class Node(msgspec.Struct):
     count : how many processors it has, or had last; they have the lowest of its numbers.
     up : whether the node is up.
     drains : whether its processors are withheld from new groups, for the reason `why`.
+    drained_by : who lets it drain (`DrainChanged.by`).
     removed : whether the node was removed from the machine; jobs may still hold its processors.
     resources : amounts of further resources that it has, or had last, by name.
     features : what jobs may request of their nodes, as of its last joining.
@@ -56,6 +57,7 @@ class Node(msgspec.Struct):
     why: str = ""
     removed: bool = False
     features: tuple[str, ...] = ()
+    drained_by: str = ""
 
     @property
     def offered(self) -> ProcSet:
@@ -282,16 +284,20 @@ class Machine:
         self._note_change()
         return node.processors
 
-    def set_drain(self, name: str, drains: bool, why: str = "") -> None:
+    def set_drain(self, name: str, drains: bool, why: str = "", by: str = "") -> None:
         """Withhold the processors of a node from new groups, or offer them again.
 
         Groups that hold them keep them. An unknown node is ignored.
+
+        Parameters
+        ----------
+        by : who lets it drain.
         """
         node = self.nodes.get(name)
         if node is None:
             return
         before = node.offered
-        node.drains, node.why = drains, why
+        node.drains, node.why, node.drained_by = drains, why, by if drains else ""
         if node.removed and not drains:
             self._count_removed(node, removed=False)
         self._offer_changed(node, before)

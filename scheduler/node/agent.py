@@ -210,6 +210,8 @@ class Agent:
             keeps_memory=self._keeps_memory,
             max_memory_mib=groups.max_memory_mib(),
             cores=self._cores,
+            probe=groups.probe.serial,
+            probe_failure=groups.probe.why,
         )
         try:
             self._socket.send_multipart(encode(hello), zmq.NOBLOCK)
@@ -259,6 +261,8 @@ class Agent:
                 groups.cancel_accept(message)
             case m.RunHook():
                 groups.run_hook(message)
+            case m.ProbeNode():
+                groups.try_start(message)
             case m.SweepJob():
                 groups.sweep(message.job)
             case m.AgentStop():

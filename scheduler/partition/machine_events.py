@@ -25,7 +25,7 @@ from scheduler.partition.alarms import Alarms
 from scheduler.partition.passes import Passes
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import Resizes
-from scheduler.state.exclusions import Exclusion, expiry_of
+from scheduler.state.exclusions import Exclusion, expiry_of, hold_of
 from scheduler.state.scheduler_state import SchedulerState
 
 
@@ -126,7 +126,9 @@ class MachineEvents:
     def on_drain_changed(self, event: DrainChanged) -> None:
         """Withhold the processors of a node from new groups, or offer them again."""
         self._state.releases_changed()
-        self._state.machine.set_drain(event.node, event.drains, event.why)
+        self._state.machine.set_drain(event.node, event.drains, event.why, event.by)
+        if not event.drains:
+            self.include(hold_of(event.node))
         self._offers_changed()
 
     def on_node_removed(self, event: NodeRemoved) -> None:

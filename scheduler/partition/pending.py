@@ -107,12 +107,10 @@ def _reason_of_nodes(job: Job, state: SchedulerState, facts: FactsSeen, unit: st
         if not node.up:
             awaited.append(f"{node.name} is down")
         elif node.drains:
-            awaited.append(f"{node.name} drains")
+            awaited.append(f"{node.name} drains{f' ({node.why})' if node.why else ''}")
         elif expiry is not None and expiry.begin < end:
             awaited.append(f"{node.name} expires before the job would end")
-    if len(awaited) > MOST_NODES:
-        awaited[MOST_NODES:] = [f"and {len(awaited) - MOST_NODES} other nodes"]
-    facts["awaited"] = ", ".join(awaited)
+    facts["awaited"] = _first_of(awaited)
     text = f"{{needed}}{unit} wanted, more than the nodes offer now: {{awaited}}"
     return Reason("ReqNodeNotAvail", text, facts)
 
@@ -130,9 +128,22 @@ def _reason_of_head(
         text += "; enough by {at} if walltimes hold"
     draining = len(state.machine.draining)
     if draining:
-        facts["draining"] = draining
-        text += "; {draining} are on nodes that drain"
+        facts["draining"], facts["causes"] = draining, _causes_of_draining(state)
+        text += "; {draining} are on nodes that drain{causes}"
     return Reason(rule, text, facts)
+
+
+def _causes_of_draining(state: SchedulerState) -> str:
+    """Name nodes that drain for a known reason; empty if there are none."""
+    nodes = (node for node in state.machine.nodes.values() if node.up and node.drains and node.why)
+    causes = [f"{node.name}: {node.why}" for node in nodes]
+    return f" ({_first_of(causes)})" if causes else ""
+
+
+def _first_of(nodes: list[str]) -> str:
+    """List what is said of nodes, of `MOST_NODES` at most."""
+    left = len(nodes) - MOST_NODES
+    return ", ".join(nodes if left <= 0 else [*nodes[:MOST_NODES], f"and {left} other nodes"])
 
 
 def _reason_of_pass(job: Job, state: SchedulerState, facts: FactsSeen, unit: str) -> Reason | None:

@@ -66,6 +66,8 @@ class AgentHello(MessageBase):
     keeps_memory : whether it then leaves the shared memory of jobs to the next agent of the node.
     max_memory_mib : largest memory of the processes of each job on the node together, MiB.
     cores : CPUs of the host that the agent may use, by core.
+    probe : number of the last `ProbeNode` that was carried out; 0: none.
+    probe_failure : why the node cannot start groups, as that has found; empty if it can.
     """
 
     node: str
@@ -81,6 +83,8 @@ class AgentHello(MessageBase):
     keeps_memory: bool = False
     max_memory_mib: dict[int, int] = {}
     cores: list[list[int]] = []
+    probe: int = 0
+    probe_failure: str = ""
 
 
 class AgentArrival(MessageBase):
@@ -229,6 +233,19 @@ class WatchJoin(MessageBase):
     bytes_per_s: float
 
 
+class ProbeNode(MessageBase):
+    """Find out whether the node can start groups: room in shared memory, an idle program.
+
+    Attributes
+    ----------
+    serial : number that the next report names as its `probe`.
+    processes : number of MPI processes for which there has to be room.
+    """
+
+    serial: int
+    processes: int
+
+
 class CancelAccept(MessageBase):
     """Release a job that is blocked in Accept on `port` for a dead group."""
 
@@ -275,6 +292,7 @@ AgentMessage: TypeAlias = (
     | ForgetGroups
     | ReportEnd
     | WatchJoin
+    | ProbeNode
     | CancelAccept
     | RunHook
     | SweepJob

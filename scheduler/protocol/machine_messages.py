@@ -24,6 +24,8 @@ class NodeInfo(msgspec.Struct):
     launcher : how its agent is started: local, ssh, slurm, pool (by a batch job of a pool) or none.
     jobs : numbers of the jobs that hold processors of the node.
     reason : why it drains, or why its agent could not be started.
+    drained_by : who lets it drain: "user NAME", "pool NAME" or "the service", which resumes it when
+        its agent can start processes again; "": it does not drain, or that is not known.
     until : time at which it is given back, Unix time in seconds; None: it stays.
     partitions : its processors in each partition, by name; empty if there is only one.
     features : what jobs may request of it.
@@ -40,6 +42,7 @@ class NodeInfo(msgspec.Struct):
     until: float | None = None
     partitions: dict[str, int] = {}
     features: list[str] = []
+    drained_by: str = ""
 
 
 class Nodes(MessageBase):

@@ -273,6 +273,8 @@ class Driver:
             self.decide([event])
         if expired := self._nodes.expire(now):
             self.decide(expired)
+        if resumed := self._nodes.probe(now):
+            self.decide(resumed)
         self.events += self._allocation.on_tick(now)
         self.events += self._pools.on_tick(now)
         self.events += self._remap.on_tick()

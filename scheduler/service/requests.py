@@ -384,7 +384,8 @@ class RequestHandler:
             case m.ListNodes():
                 return m.Nodes(nodes=self._components.nodes.table())
             case m.ChangeNode():
-                change = self._components.nodes.change(message, self._components.clock())
+                now = self._components.clock()
+                change = self._components.nodes.change(message, sender.user, now)
                 self._driver.events.append(change)
                 self._answer_later(peer, message.id, m.Done)
                 return None

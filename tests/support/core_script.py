@@ -18,7 +18,7 @@ together. An unknown word is an error.
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [shares=PARTITION:N,...] [features=A,...] | lose NODE
     @TIME depth [JOBS] | clock SECONDS
-    @TIME drain NODE | resume NODE | remove NODE
+    @TIME drain NODE [WORD ...] | resume NODE | remove NODE
     table | why JOB | forget JOB | restore
 
 `tasks` are positions of tasks in an array, and `why 8_4` asks for the task of index 4 of array 8.
@@ -234,8 +234,7 @@ def read_event(line: str) -> Event:
     if what == "clock":
         return ClockSet(time, float(rest[0]))
     if what in ("drain", "resume"):
-        (node,) = words
-        return DrainChanged(time, node, what == "drain")
+        return DrainChanged(time, words[0], what == "drain", " ".join(words[1:]))
     if what in ("lose", "remove"):
         (node,) = words
         return (NodeLost if what == "lose" else NodeRemoved)(time, node)

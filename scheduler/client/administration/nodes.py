@@ -68,9 +68,9 @@ def _partitions(node: m.NodeInfo) -> str:
 
 
 def _remark(node: m.NodeInfo) -> str:
-    if node.until is None:
-        return node.reason
-    return "; ".join(filter(None, (node.reason, f"until {format_moment(node.until)}")))
+    by = f"drained by {node.drained_by}" if node.drained_by else ""
+    until = "" if node.until is None else f"until {format_moment(node.until)}"
+    return "; ".join(filter(None, (node.reason, by, until)))
 
 
 @node.command()

@@ -93,6 +93,20 @@ def _remove_unused(path: Path) -> bool:
     return True
 
 
+def check_much_room(processes: int) -> None:
+    """Check that there is shared memory for so many MPI processes, or that half of it is free.
+
+    A machine may have less of it than processes of MPI on all its processors would need.
+
+    Raises
+    ------
+    OSError, ValueError : see `check_room`.
+    """
+    space = os.statvfs(FOLDER)
+    if not space.f_blocks or 2 * space.f_bavail < space.f_blocks:
+        check_room(processes)
+
+
 def check_room(processes: int) -> None:
     """Check that there is shared memory for so many MPI processes.
 

@@ -31,6 +31,7 @@ from scheduler.node.groups.hooks import Hooks
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.output_end import OutputEnd
+from scheduler.node.groups.probe import Probe
 from scheduler.node.groups.processes import (
     AGENT_VARIABLE,
     GROUP_VARIABLE,
@@ -72,6 +73,7 @@ class NodeGroups:
     ----------
     changed : whether something has changed that the agent has not reported.
     stopping : whether all groups were ended and none is started any more.
+    probe : whether this node can start groups, as far as the service has asked.
     """
 
     def __init__(self, folders: JobFolders, node: str, start_s: float, stand_in_s: float) -> None:
@@ -87,6 +89,7 @@ class NodeGroups:
         self._hooks = Hooks(self._launcher, self._mark)
         self._stand_ins = StandIns(self._launcher, self._mark, self._mpi_files, stand_in_s)
         self._memory_use = MemoryUse()
+        self.probe = Probe(self._launcher, folders, self._mark)
 
     # ------------------------------------------------------------------ reports
 
@@ -260,6 +263,12 @@ class NodeGroups:
         if any(job == order.job for job, _ in self._groups):
             self._hooks.start(order)
 
+    def try_start(self, order: m.ProbeNode) -> None:
+        """Find out whether this node can start groups."""
+        if not self.stopping:
+            self.probe.start(order)
+            self.changed = True
+
     def sweep(self, job: int) -> None:
         """Remove the shared memory of a job that has ended, and forget its groups."""
         if any(key[0] == job and not group.gone for key, group in self._groups.items()):
@@ -305,6 +314,7 @@ class NodeGroups:
                 self._end_overdue_resize(job, watch, now)
         self._stand_ins.examine()
         self._hooks.examine()
+        self.changed |= self.probe.examine()
         living = [group.tree for group in self._groups.values() if not group.gone]
         self._mpi_files.note([*living, *self._stand_ins.trees()])
         self._mpi_files.remove_due()
@@ -432,7 +442,7 @@ class NodeGroups:
 
     def _reap(self) -> None:
         trees = [group.tree for group in self._groups.values()]
-        trees += [*self._stand_ins.trees(), *self._hooks.trees()]
+        trees += [*self._stand_ins.trees(), *self._hooks.trees(), *self.probe.trees()]
         by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
         while True:
             try:

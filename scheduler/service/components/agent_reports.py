@@ -27,6 +27,7 @@ class AgentState:
     `heard_at` is a reading of the monitor's listening time. `name` identifies the agent among all
     that the node ever had; `host` and `address` are empty on the host of the service.
     `served_before` says whether the journal had it as the agent of the node when it first reported.
+    `probe` and `probe_failure` are those of the report.
     """
 
     identity: bytes
@@ -41,6 +42,8 @@ class AgentState:
     max_memory_mib: dict[int, int] = field(default_factory=dict)
     cores: list[list[int]] = field(default_factory=list)
     served_before: bool = False
+    probe: int = 0
+    probe_failure: str = ""
 
 
 class AgentReports:
@@ -95,6 +98,8 @@ class AgentReports:
             hello.max_memory_mib,
             hello.cores,
             served_before,
+            hello.probe,
+            hello.probe_failure,
         )
         if hello.max_memory_mib != before.max_memory_mib:
             self._note_memory(before.max_memory_mib, hello.max_memory_mib)

@@ -4,6 +4,9 @@ idle, mix, alloc    up; none, some or all of its processors are held by jobs
 drng, drain         it drains; jobs hold processors of it, or none any more
 down                its agent does not report
 
+A node that fails to start several jobs drains. That ends as soon as its agent can start processes,
+which the service asks it to try again and again; a drain by an administrator ends by one.
+
 A removed node that no job holds is not listed, and its agent ends. The scheduler state says which
 nodes were removed, so a restarted service does not serve them either.
 """
@@ -12,11 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from reshape.errors import ReshapeError, nearest
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
-from scheduler.model.events import DrainChanged, Event, NodeLost, NodeRemoved
+from scheduler.model.events import SERVICE, DrainChanged, Event, NodeLost, NodeRemoved
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
@@ -30,8 +34,28 @@ log = logging.getLogger(__name__)
 
 #: Jobs that a node fails to start before it drains.
 MOST_UNSTARTED = 2
-#: Seconds for which a failed start counts.
+#: Seconds for which a failed start counts, and a drain that it led to.
 COUNTED_S = 3600.0
+#: Seconds until the first probe of a node that drains, and between two probes at most.
+FIRST_PROBE_S, MOST_PROBE_S = 1.0, 60.0
+
+
+@dataclass
+class Probing:
+    """The probes of a node that failed to start jobs; times in seconds.
+
+    Attributes
+    ----------
+    since : when it began to drain.
+    next_at : when the next probe is due.
+    pause_s : time until the one after it.
+    serial : number of the last one that was ordered; 0: none was.
+    """
+
+    since: float
+    next_at: float
+    pause_s: float
+    serial: int = 0
 
 
 class NodeStates:
@@ -41,6 +65,7 @@ class NodeStates:
         self._core, self._monitor = core, monitor
         # Node -> job -> time of its failed start there.
         self._unstarted: dict[str, dict[int, float]] = {}
+        self._probing: dict[str, Probing] = {}
 
     def table(self) -> list[m.NodeInfo]:
         """Describe all nodes, in the order of the configuration."""
@@ -64,6 +89,8 @@ class NodeStates:
         held = sum(jobs.values())
         drains = node is not None and node.is_left
         why = "" if node is None else _why_left(node)
+        if node is not None and (failure := self._probe_failure(node)):
+            why = f"{why}; the last probe: {failure}"
         if agent is None:
             state, why = "down", why or self._monitor.fault_of(name)
         elif drains:
@@ -82,6 +109,7 @@ class NodeStates:
             until=self._monitor.configured[name].until,
             partitions=self._monitor.shares.get(name, {}),
             features=[] if node is None else list(node.features),
+            drained_by="" if node is None else node.drained_by,
         )
 
     def expire(self, now: float) -> list[Event]:
@@ -114,8 +142,52 @@ class NodeStates:
                     del self._unstarted[name]
                     reason = f"{listed('job', sorted(failed))} could not start here: {why}"
                     log.error("drain node=%s: %s", name, reason)
-                    events.append(DrainChanged(now, name, True, reason))
+                    events.append(DrainChanged(now, name, True, reason, SERVICE))
+                    self._begin_probing(name, now)
         return events
+
+    def probe(self, now: float) -> list[Event]:
+        """Let the agents of nodes that failed to start jobs try again.
+
+        Returns
+        -------
+        the events that resume the nodes which can start processes again.
+        """
+        nodes = {name: node for name, node in self._core.machine.nodes.items() if _failed(node)}
+        events, held = list[Event](), self._held() if nodes else {}
+        for name, node in nodes.items():
+            agent = self._monitor.reports.agents.get(name)
+            probing = self._probing.get(name) or self._begin_probing(name, now)
+            has_ended = agent is not None and agent.probe == probing.serial > 0
+            if agent is None or (now < probing.next_at and not has_ended):
+                continue
+            if has_ended and not agent.probe_failure:
+                log.info("resume node=%s: it can start processes again", name)
+                events.append(DrainChanged(now, name, False, by=SERVICE))
+            elif now >= probing.next_at:
+                if has_ended or not probing.serial:  # else the order is repeated
+                    probing.serial = max(probing.serial + 1, int(1000 * now))
+                probing.next_at = now + probing.pause_s
+                probing.pause_s = min(2 * probing.pause_s, MOST_PROBE_S)
+                free = node.count - sum(held.get(name, {}).values())
+                order = m.ProbeNode(serial=probing.serial, processes=max(1, free))
+                self._monitor.send_to(name, order)
+        return events
+
+    def _begin_probing(self, name: str, now: float) -> Probing:
+        """Begin the probes of a node; if it drained shortly before, with the last pause of then."""
+        before = self._probing.get(name)
+        is_again = before is not None and now - before.since < COUNTED_S
+        pause_s = before.pause_s if before is not None and is_again else FIRST_PROBE_S
+        self._probing[name] = Probing(now, now + pause_s, pause_s)
+        return self._probing[name]
+
+    def _probe_failure(self, node: Node) -> str:
+        """Why the last probe of a node has failed; empty if that is not known, or it needs none."""
+        agent, probing = self._monitor.reports.agents.get(node.name), self._probing.get(node.name)
+        if agent is None or probing is None or not _failed(node):
+            return ""
+        return agent.probe_failure if agent.probe == probing.serial else ""
 
     def _counted(self, number: int) -> int:
         """Job as which a failed start counts: for a step, that of its script."""
@@ -149,8 +221,15 @@ class NodeStates:
             del jobs[counted]
         return {} if elsewhere else by_node
 
-    def change(self, change: m.ChangeNode, now: float) -> DrainChanged:
+    def change(self, change: m.ChangeNode, user: str, now: float) -> DrainChanged:
         """Return the event by which a node drains or is resumed.
+
+        An administrator may let a node drain that drains because it failed to start jobs: then it
+        drains until one resumes it.
+
+        Parameters
+        ----------
+        user : name of the administrator.
 
         Raises
         ------
@@ -159,11 +238,11 @@ class NodeStates:
         node = self._node(change.node)
         if node.removed and change.drains:
             raise _was_removed(change.node)
-        if node.is_left == change.drains:
+        if node.is_left == change.drains and not (change.drains and _failed(node)):
             state = "drains already" if node.drains else "does not drain"
             raise ReshapeError(f"node {change.node} {state}")
         check_text(change.why, "the reason", LONGEST_REASON)
-        return DrainChanged(now, change.node, change.drains, change.why)
+        return DrainChanged(now, change.node, change.drains, change.why, f"user {user}")
 
     def remove(self, name: str, now: float) -> NodeRemoved:
         """Return the event by which a node is removed.
@@ -252,6 +331,11 @@ def partition_infos(config: ServeConfig, core: Core) -> list[m.PartitionInfo]:
         )
         for name, own in config.partitions.items()
     ]
+
+
+def _failed(node: Node) -> bool:
+    """Whether a node drains because it failed to start jobs."""
+    return node.drains and node.drained_by == SERVICE and not node.removed
 
 
 def _why_left(node: Node) -> str:

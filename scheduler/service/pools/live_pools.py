@@ -382,7 +382,7 @@ class LivePools:
             if allocation.state is S.LEAVING:
                 continue
             if allocation.state is S.RUNNING and held[allocation.number]:
-                events += self.nodes.drain(allocation, now, f"pool {live.name} is being removed")
+                events += self.nodes.drain(allocation, now, live.name, "is being removed")
                 continue
             is_running = allocation.state is S.RUNNING
             live.pool.leaves(allocation.number)
@@ -405,7 +405,7 @@ class LivePools:
         """End the agents of an idle allocation; nothing starts on its nodes from now on."""
         live.sighting(allocation, now).since = now
         self.nodes.end_agents(allocation)
-        return self.nodes.drain(allocation, now, f"pool {live.name} gives it back")
+        return self.nodes.drain(allocation, now, live.name, "gives it back")
 
     def _withdraw(self, live: LivePool, allocation: PoolAllocation, now: float) -> list[Event]:
         """Forget an allocation that has ended; return the events of its nodes."""

@@ -68,11 +68,11 @@ class PoolNodes:
         for name in allocation.nodes:
             self._monitor.send_to(name, m.AgentStop())
 
-    def drain(self, allocation: PoolAllocation, now: float, why: str) -> list[Event]:
-        """Return the events by which the nodes of an allocation drain."""
-        nodes = self._partition.machine.nodes
+    def drain(self, allocation: PoolAllocation, now: float, pool: str, why: str) -> list[Event]:
+        """Return the events by which the nodes of an allocation of a pool drain."""
+        nodes, by = self._partition.machine.nodes, f"pool {pool}"
         return [
-            DrainChanged(now, name, True, why)
+            DrainChanged(now, name, True, f"{by} {why}", by)
             for name in allocation.nodes
             if name in nodes and not nodes[name].drains
         ]

@@ -302,6 +302,17 @@ def test_the_deadline_of_a_resize_follows_the_size_of_its_restart_point(driver):
     assert driver.ended(1).why == "resize 1 did not finish in time"
 
 
+def test_a_probe_tells_whether_the_node_can_start_groups(driver):
+    driver.start_agent()
+    driver.send(m.ProbeNode(serial=5, processes=10**6))
+    assert driver.until(lambda hello: hello.probe == 5).probe_failure == ""
+    driver.place.memory.chmod(0o755)
+    driver.send(m.ProbeNode(serial=6, processes=1))
+    failure = driver.until(lambda hello: hello.probe == 6).probe_failure
+    assert failure.startswith(f"{driver.place.memory} has mode 0755")
+    driver.place.memory.chmod(0o700)
+
+
 def test_only_shared_memory_of_killed_groups_is_removed(driver):
     foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")
     in_use = foreign.open("w")  # as in another container, whose processes an agent does not see

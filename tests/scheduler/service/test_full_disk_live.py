@@ -1,4 +1,4 @@
-"""A full disk under the journal: commands are refused until there is room."""
+"""A full disk under the journal, and full shared memory: work goes on when there is room."""
 
 from __future__ import annotations
 
@@ -33,6 +33,20 @@ def small_disk(served: Any) -> Iterator[Path]:
     finally:
         served.kill_all()
         subprocess.run(["umount", str(served.directory)], check=True)
+
+
+@pytest.fixture
+def small_memory(served: Any) -> Path:
+    """Start a service with a /dev/shm of its own, of 32 MiB; return the path to it from here."""
+    script = 'mount -t tmpfs -o size=32m tmpfs /dev/shm && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    if os.geteuid() != 0 or subprocess.run([*command, "true"], check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    serve = ["-m", "reshape", "serve", "--dir", str(served.directory), "--processors", "2"]
+    served.process = subprocess.Popen([*command, sys.executable, *serve])
+    served.endpoint = served.place.endpoint
+    wait_until(served.place.server_file.exists)
+    return Path(f"/proc/{served.process.pid}/root/dev/shm")
 
 
 def accepted(served: Any) -> int:
@@ -105,3 +119,23 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
         answer = served.ask(m.Wait(job=number))
         assert isinstance(answer, m.JobListing)
         assert answer.jobs[0].state == "COMPLETED"
+
+
+def test_a_node_whose_shared_memory_was_full_comes_back_by_itself(
+    served: Any, small_memory: Path
+) -> None:
+    wait_until(lambda: served.free() == 2)
+    fill(small_memory / "filler")
+    jobs = [served.submit(["true"], 1) for _ in range(2)]
+
+    def drained() -> m.NodeInfo | None:
+        (node,) = served.ask(m.ListNodes()).nodes
+        return node if node.drained_by else None
+
+    node = wait_until(drained)
+    assert node.drained_by == "the service"
+    assert "could not start here: cannot start: /dev/shm has 0 MiB free" in node.reason
+    assert node.reason.split(";")[0] in served.job(jobs[0]).reason
+    (small_memory / "filler").unlink()
+    assert [served.wait(job).state for job in jobs] == ["COMPLETED", "COMPLETED"]
+    assert drained() is None

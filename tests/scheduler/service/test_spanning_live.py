@@ -15,6 +15,7 @@ from told import WAITS
 
 from reshape.topology import Topology
 from scheduler.client.tables import ranks_text
+from scheduler.node.directory import ServiceDirectory
 
 pytestmark = pytest.mark.hosts
 
@@ -176,9 +177,10 @@ def test_a_job_leaves_a_node_that_drains(tmp_path: Path) -> None:
         cluster.until(lambda: cluster.job(rigid).state == "PENDING")
         assert "2 are on nodes that drain" in invoke("explain", *directory, rigid).stdout
         lines = invoke("node", "list", *directory, "--parsable").stdout.splitlines()
+        user = ServiceDirectory(cluster.directory).owner
         assert lines == [
             "NODE|STATE|PROCS(USED/ALL)|HOST|LAUNCHER|JOBS|REASON",
-            "n1|drain|0/2|n1|none|-|new disk",
+            f"n1|drain|0/2|n1|none|-|new disk; drained by user {user}",
             f"n2|alloc|2/2|n2|none|{job}|",
         ]
         cluster.kill_service()

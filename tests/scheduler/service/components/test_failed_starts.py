@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from desk import Desk
+from desk import OWNER, Desk
 
 from scheduler.config.settings import NodeConfig
 from scheduler.model.job import Job, JobState
@@ -17,13 +17,19 @@ LACK = "cannot start: /dev/shm has 3 MiB free"
 NODES = {"a": 2, "b": 1, "c": 1}
 
 
+def begin(folder: Path) -> Desk:
+    """Start a service with three nodes."""
+    nodes = [NodeConfig(name, count, launcher="none") for name, count in NODES.items()]
+    desk = Desk(folder, nodes)
+    for name in NODES:
+        hello(desk, name)
+    return desk
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     """A service with three nodes; in the end, a replay of its journal decides the same."""
-    nodes = [NodeConfig(name, count, launcher="none") for name, count in NODES.items()]
-    desk = Desk(tmp_path / "service", nodes)
-    for name in NODES:
-        hello(desk, name)
+    desk = begin(tmp_path / "service")
     yield desk
     assert compare(desk.components.journal.batches()).difference is None
     desk.components.journal.close()
@@ -84,6 +90,118 @@ def test_a_node_that_fails_to_start_two_jobs_drains_and_loses_none(desk: Desk) -
     assert fail(desk, second, "node") == "a"
     assert second.state is JobState.PENDING
     assert reasons(desk) == {"a": f"jobs 1, 2 could not start here: {LACK}"}
+
+
+def drain(desk: Desk) -> Job:
+    """Let node a fail to start two jobs, so that it drains; return the one that waits."""
+    first, second = submit(desk), submit(desk)
+    submit(desk)
+    fail(desk, first, "node")
+    fail(desk, second, "node")
+    assert list(reasons(desk)) == ["a"]
+    return second
+
+
+def probe(desk: Desk, at: float) -> m.ProbeNode | None:
+    """Let the service ask for a probe that is due; return what it sends to the agent of a."""
+    desk.sent.clear()
+    if events := desk.components.nodes.probe(at):
+        desk.driver.decide(events)
+    orders = [order for to, order in desk.sent if to == b"agent a"]
+    assert all(isinstance(order, m.ProbeNode) for order in orders)
+    return orders[0] if orders else None
+
+
+def node(desk: Desk, name: str = "a") -> m.NodeInfo:
+    return next(info for info in desk.components.nodes.table() if info.name == name)
+
+
+def report(desk: Desk, serial: int, failure: str) -> None:
+    """Report how a probe of node a has ended."""
+    desk.hello((), "a", incarnation="agent of a", probe=serial, probe_failure=failure)
+
+
+def test_a_node_that_drains_is_resumed_when_a_probe_passes(desk: Desk) -> None:
+    waits = drain(desk)
+    cause = f"2 are on nodes that drain (a: jobs 1, 2 could not start here: {LACK})"
+    assert cause in desk.components.applications.pending_reason(waits.id)[0].text
+    assert node(desk).drained_by == "the service"
+    now = desk.components.clock()
+    assert probe(desk, now) is None
+    pauses, last = [], now
+    for at in range(1, 200):
+        order = probe(desk, now + at + 0.5)
+        if order is not None:
+            assert order.processes == 2
+            report(desk, order.serial, "no room")
+            pauses.append(round(now + at - last))
+            last = now + at
+    assert pauses == [1, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert node(desk).reason.endswith(f"{LACK}; the last probe: no room")
+    order = probe(desk, now + 300)
+    assert order is not None
+    report(desk, order.serial - 1, "")  # an earlier one
+    assert probe(desk, now + 301) is None
+    assert waits.state is JobState.PENDING
+    report(desk, order.serial, "")
+    assert probe(desk, now + 302) is None
+    assert (node(desk).state, node(desk).drained_by) == ("mix", "")
+    assert nodes_of(desk, waits) == "a", "nothing is withheld from jobs any more"
+
+
+def test_a_probe_without_an_answer_is_ordered_again(desk: Desk) -> None:
+    drain(desk)
+    now = desk.components.clock()
+    first, second = probe(desk, now + 2), probe(desk, now + 4)
+    assert first is not None
+    assert second == first
+
+
+def test_a_node_that_drains_again_is_probed_later(desk: Desk) -> None:
+    waits = drain(desk)
+    now = desk.components.clock()
+    order = probe(desk, now + 2)
+    assert order is not None
+    report(desk, order.serial, "")
+    probe(desk, now + 2.1)
+    third = submit(desk)
+    for job in (waits, third):
+        fail(desk, job, "node")
+    assert list(reasons(desk)) == ["a"]
+    now = desk.components.clock()
+    assert probe(desk, now + 1.9) is None
+    assert probe(desk, now + 2.1) is not None
+
+
+def test_only_a_drain_by_the_service_ends_by_itself(desk: Desk) -> None:
+    drain(desk)
+    desk.ask(b"ann", m.ChangeNode(node="b", drains=True, why="memory"))
+    (taken,) = desk.ask(b"ann", m.ChangeNode(node="a", drains=True, why="a fan"))
+    assert isinstance(taken, m.Done)
+    infos = {info.name: (info.reason, info.drained_by) for info in desk.components.nodes.table()}
+    assert infos["a"] == ("a fan", f"user {OWNER.user}")
+    assert infos["b"] == ("memory", f"user {OWNER.user}")
+    assert probe(desk, desk.components.clock() + 5) is None
+    (again,) = desk.ask(b"ann", m.ChangeNode(node="a", drains=True))
+    assert isinstance(again, m.Failure)
+
+
+def test_a_service_that_starts_again_knows_who_drains(tmp_path: Path) -> None:
+    desk = begin(tmp_path / "service")
+    drain(desk)
+    desk.ask(b"ann", m.ChangeNode(node="b", drains=True, why="memory"))
+    desk.components.journal.close()
+    desk = begin(tmp_path / "service")
+    by = [info.drained_by for info in desk.components.nodes.table()]
+    assert by == ["the service", f"user {OWNER.user}", ""]
+    now = desk.components.clock()
+    probe(desk, now)
+    order = probe(desk, now + 2)
+    assert order is not None
+    report(desk, order.serial, "")
+    probe(desk, now + 2.1)
+    assert list(reasons(desk)) == ["b"]
+    desk.components.journal.close()
 
 
 def test_a_start_that_fails_for_a_reason_of_the_job_ends_it(desk: Desk) -> None:
