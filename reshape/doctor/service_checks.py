@@ -21,6 +21,7 @@ import psutil
 
 from reshape.doctor.checks import Check, check_files
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.files.private_folder import own_folder
 from reshape.wire.access import AccessFile, key_fault, read_private
 from reshape.wire.connection import SERVER_FILE, ServerFile, endpoint_of
 
@@ -136,11 +137,20 @@ def _difference(path: Path, server: Path) -> str:
 
 def _check_memory(directory: Path) -> Iterator[Check]:
     try:
-        folder = _SHARED_MEMORY / (directory / "memory-folder").read_text().strip()
+        name = (directory / "memory-folder").read_text().strip()
     except OSError:
         return
-    if folder.exists():
-        yield _private("shared memory", folder, 0o700)
+    if not name:  # reported with the files
+        return
+    folder = _SHARED_MEMORY / name
+    own = own_folder(folder)
+    with contextlib.suppress(FileNotFoundError):
+        user = folder.lstat().st_uid
+        if user not in (os.geteuid(), directory.stat().st_uid):
+            result = f"{folder} belongs to user {user}, who has taken its name"
+            yield Check("shared memory", "note", result, "agents use a folder with another name")
+    if own.exists():
+        yield _private("shared memory", own, 0o700)
 
 
 def _check_service(directory: Path) -> Check:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +51,33 @@ def open_folder(folder: Path, create: bool = False) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def own_folder(folder: Path) -> Path:
+    """Return the folder that this user has, or may create, in place of one with a known name.
+
+    It is the folder itself unless another user has taken its name. Then it is one with a further
+    random part, which this user finds again as long as it exists.
+    """
+    owner = _owner_of(folder)
+    if owner == os.geteuid():
+        return folder
+    try:
+        names = [name for name in os.listdir(folder.parent) if name.startswith(f"{folder.name}-")]
+    except OSError:
+        return folder
+    for name in sorted(names):
+        if _owner_of(folder.with_name(name)) == os.geteuid():
+            return folder.with_name(name)
+    return folder if owner is None else folder.with_name(f"{folder.name}-{secrets.token_hex(8)}")
+
+
+def _owner_of(path: Path) -> int | None:
+    """User who owns an entry of a folder, links not followed; None: there is none."""
+    try:
+        return path.lstat().st_uid
+    except OSError:
+        return None
 
 
 def make_private(folder: Path) -> None:

@@ -20,7 +20,7 @@ from scheduler.model.requests.conditions import Dependency
 from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
-from scheduler.node.directory import MEMORY
+from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_REASON, plain
@@ -157,8 +157,8 @@ def check_places(submission: Submission, directory: Path) -> None:
     ReshapeError : the output, the working directory or the directory to restart from is there.
     """
     try:
-        memory = MEMORY / (directory / "memory-folder").read_text().strip()
-    except OSError:  # there is no service
+        memory = ServiceDirectory(directory).memory
+    except ReshapeError:  # there is no service
         return
     own = [str(directory), str(memory)]
     paths = {

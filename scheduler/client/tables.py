@@ -208,8 +208,13 @@ def service_text(info: Info) -> str:
             counted(number, f"{kind} error") for kind, number in sorted(info.refused.items())
         )
     text = "\n".join(f"{name + ':':<13}{plain(value)}" for name, value in lines.items())
-    nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
-    table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))
+    reason = ("REASON",) if any(info.awaited.values()) else ()
+    nodes = [
+        (name, str(processors), state, *(info.awaited.get(name, "") for _ in reason))
+        for name, processors, state in info.nodes
+    ]
+    heads, left = ("NODE", "PROCS", "STATE", *reason), frozenset({"NODE", "STATE", "REASON"})
+    table = Table(heads, [*nodes], left=left)
     parts = _partition_table(info.partitions) if info.partitions else None
     return "\n\n".join([text, *([] if parts is None else [render(parts)]), render(table)])
 

@@ -14,8 +14,8 @@ on their hosts. From then on it copies what mpiexec prints, which is the output 
 as mpiexec does.
 
 Hydra gives the environment of mpiexec to all processes of a job, on top of that of their proxy. The
-variables RESHAPE_AGENT, RESHAPE_CPUS and RESHAPE_REPORT differ between hosts, so only the proxies
-have them.
+variables RESHAPE_AGENT, RESHAPE_CPUS and RESHAPE_REPORT, and those with paths in shared memory,
+differ between hosts, so only the proxies have them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ else:  # importing the package takes longer than all that is done here
     sys.path.append(os.path.dirname(__file__))
     from starter import fail
 
-_OF_HOST = ("RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT")
+_OF_HOST = ["RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT"]
+_OF_HOST += ["RESHAPE_SHM", "RESHAPE_SERVER", "RESHAPE_OWN_FOLDERS"]
 _LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
 #: Seconds that the proxy may take to end after mpiexec.
 _PROXY_S = 5.0

@@ -2,7 +2,8 @@
 
     server.json     endpoint, process and start time of the service (removed when it ends)
     secret          secret that the service and its agents share
-    memory-folder   name of the folder in /dev/shm that holds the shared memory of the jobs
+    memory-folder   name of the folder in /dev/shm that holds the shared memory of the jobs, on
+                    every host where no other user has taken it
     socket-folder   name of the folder of the socket, if it is not in the directory itself (removed
                     when the service ends and no job continues)
     journal.db      the journal (SQLite)
@@ -31,7 +32,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import make_private
+from reshape.files.private_folder import make_private, own_folder
 
 MEMORY = Path("/dev/shm")
 #: Name of the access file for the processes of jobs, in the folder `JobFolders.memory`.
@@ -39,12 +40,21 @@ JOB_ACCESS = "job.json"
 
 
 class JobFolders(ABC):
-    """Paths of the shared memory of jobs; they are the same on all hosts of a service."""
+    """Paths of the shared memory of jobs on this host."""
 
     @property
     @abstractmethod
+    def name(self) -> str:
+        """Name of the folder for shared memory; it identifies the service on all hosts."""
+
+    @property
     def memory(self) -> Path:
-        """Folder in /dev/shm for the shared memory of all jobs of a service on this host."""
+        """Folder in /dev/shm for the shared memory of all jobs of a service on this host.
+
+        It has another name than that of the service where a user has taken that name, as is
+        possible while the folder does not exist. Nothing of this user lies under it then.
+        """
+        return own_folder(MEMORY / self.name)
 
     def shm(self, job: int) -> Path:
         """Return the shared-memory folder of a job; `make_job_folder` creates it."""
@@ -121,7 +131,7 @@ class ServiceDirectory(JobFolders):
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(os.path.abspath(Path(path).expanduser()))
-        self._memory: Path | None = None
+        self._name = ""
 
     def create(self) -> None:
         """Create the directory for its user only, or verify an existing one.
@@ -254,11 +264,11 @@ class ServiceDirectory(JobFolders):
         return self.path / f"{name}.log"
 
     @property
-    def memory(self) -> Path:
-        """Folder in /dev/shm for the shared memory of all jobs of this service on this host."""
-        if self._memory is None:
-            self._memory = MEMORY / self._read("memory-folder")
-        return self._memory
+    def name(self) -> str:
+        """Name of the folder for shared memory; it identifies the service on all hosts."""
+        if not self._name:
+            self._name = self._read("memory-folder")
+        return self._name
 
     def read_secret(self) -> str:
         """Return the secret with which agents prove that they belong to the service."""

@@ -2,8 +2,8 @@
 
 The agent reaches the service over TCP with an access file of the role agent. First it asks how to
 serve its node (:class:`~scheduler.protocol.messages.AgentArrival`), until the service answers. The
-name of the folder for shared memory is random and the same on all hosts, so that paths in it, which
-are in the environment of a job's processes, hold on every host.
+name of the folder for shared memory is random and the same on all hosts, except where another user
+has taken it. Agents therefore set the paths in the environment of a job's processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import reshape
 from reshape.errors import ServiceUnavailable
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, write_private
-from scheduler.node.directory import MEMORY, JobFolders
+from scheduler.node.directory import JobFolders
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import ServiceConnection
 
@@ -44,12 +44,11 @@ class HostPlace(JobFolders):
     def __init__(self, access: AccessFile, settings: m.AgentSettings) -> None:
         self.access, self.settings = access, settings
         self.endpoint = access.endpoint
-        self._memory = MEMORY / settings.memory
 
     @property
-    def memory(self) -> Path:
-        """Folder in /dev/shm for the shared memory of all jobs of this service on this host."""
-        return self._memory
+    def name(self) -> str:
+        """Name of the folder for shared memory; it identifies the service on all hosts."""
+        return self.settings.memory
 
     def read_secret(self) -> str:
         """Return no secret: the key of the connection proves what this agent is."""

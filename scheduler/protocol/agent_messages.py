@@ -100,7 +100,7 @@ class AgentSettings(MessageBase):
 
     Attributes
     ----------
-    memory : name of the folder in /dev/shm for the shared memory of jobs, the same on all hosts.
+    memory : name of the folder in /dev/shm for the shared memory of jobs (`JobFolders.name`).
     heartbeat_s : interval of reports without a change, seconds.
     job_access : what the processes of jobs need to reach the service.
     """
@@ -118,6 +118,8 @@ class StartGroup(MessageBase):
 
     Attributes
     ----------
+    environment : the agent adds paths in shared memory: that of the job as RESHAPE_SHM, and that of
+        the access file as RESHAPE_SERVER if this is empty.
     hosts : names of the hosts of a group, that of the agent first; empty: all processes are there.
     rank_hosts : number of the host of each rank, if there are several.
     address : address under which the other hosts reach this one.

@@ -65,7 +65,7 @@ def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
     for node in nodes:
         record = memory / f"mpi-files-{node}"
         if record.exists():
-            end_processes(f"{memory.name}/{node}")
+            end_processes(f"{directory.name}/{node}")
             MpiFiles(record).remove_left()
             record.unlink(missing_ok=True)
     for job in directory.jobs_with_folder():

@@ -79,7 +79,7 @@ class NodeGroups:
     def __init__(self, folders: JobFolders, node: str, start_s: float, stand_in_s: float) -> None:
         self.changed, self.stopping = True, False
         self._folders, self._start_s = folders, start_s
-        self._mark = f"{folders.memory.name}/{node}"
+        self._mark = f"{folders.name}/{node}"
         self._groups: dict[tuple[int, int], GroupProcesses] = {}
         self._watches: dict[int, Watch] = {}
         self._ended = EndedJobs()
@@ -158,10 +158,11 @@ class NodeGroups:
         spans = isinstance(order, m.StartGroup) and bool(order.hosts) and not is_script
         tree = ProcessTree(own, spans=spans, is_proxy=is_proxy, is_script=is_script)
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
+        paths = self._paths(order) | {own_folders.VARIABLE: folders}
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            tree.start = self._started(order, own | cpus | {own_folders.VARIABLE: folders})
+            tree.start = self._started(order, own | cpus | paths)
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
@@ -171,6 +172,13 @@ class NodeGroups:
         )
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
+
+    def _paths(self, order: m.StartGroup | m.StartProxy) -> dict[str, str]:
+        """Variables with paths in shared memory, which may differ between hosts."""
+        paths = {"RESHAPE_SHM": str(self._folders.shm(order.job))}
+        if isinstance(order, m.StartProxy) or not order.environment.get("RESHAPE_SERVER"):
+            paths["RESHAPE_SERVER"] = str(self._folders.job_access)
+        return paths
 
     def _started(self, order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
         """Start the mpiexec of a group, or the proxy of one on another host.

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 #: the last.
 RESTART_S = 5.0
 MOST_RESTART_S = 60.0
+#: Bytes at the end of its output that are searched for the reason why an agent ended.
+LAST_BYTES = 4096
 #: Seconds that ssh may take to connect.
 CONNECT_S = 10
 
@@ -44,7 +46,8 @@ CONNECT_S = 10
 class _Attempts:
     """The attempts to start the agent of a node; `next_at` in monotonic seconds.
 
-    `has_ended` tells that the srun of the latest agent has ended, and most likely the agent.
+    `has_ended` tells that the srun of the latest agent has ended, and most likely the agent. The
+    messages of the latest one are in `output` from the position `written` on.
     """
 
     next_at: float = 0.0
@@ -52,6 +55,7 @@ class _Attempts:
     has_ended: bool = False
     process: subprocess.Popen[bytes] | None = None
     output: BinaryIO | None = None
+    written: int = 0
 
 
 class AgentStarts:
@@ -63,7 +67,7 @@ class AgentStarts:
 
     Attributes
     ----------
-    faults : why the agent of a node could not be started, by node.
+    faults : why the agent of a node could not be started or has ended, by node.
     """
 
     def __init__(self, directory: ServiceDirectory, nodes: Iterable[NodeConfig], ssh: str) -> None:
@@ -101,7 +105,7 @@ class AgentStarts:
         attempts, launcher = self._attempts[node], self._nodes[node].launcher
         self._reap(node, attempts)
         if attempts.process is not None:
-            if launcher == "slurm" and not is_silent:
+            if not is_silent:
                 attempts.failures = 0
                 self.faults.pop(node, None)
             return
@@ -111,7 +115,8 @@ class AgentStarts:
         # A starting agent takes the lock itself, so the lock is not tried meanwhile.
         if time.monotonic() < attempts.next_at or (launcher == "local" and self._is_held(node)):
             return
-        wait_s = min(RESTART_S * 2**attempts.failures, MOST_RESTART_S)
+        failures = 0 if launcher == "local" else attempts.failures
+        wait_s = min(RESTART_S * 2**failures, MOST_RESTART_S)
         attempts.next_at = time.monotonic() + wait_s
         if launcher == "local":
             self._start_local(node, attempts)
@@ -149,14 +154,15 @@ class AgentStarts:
     def _start_local(self, node: str, attempts: _Attempts) -> None:
         argv = [sys.executable, "-m", "reshape", "agent"]
         try:
-            with self._directory.log(f"agent-{node}").open("ab") as output:
-                attempts.process = subprocess.Popen(
-                    [*argv, "--dir", str(self._directory.path), "--node", node],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,  # the agent outlives the service
-                )
+            attempts.output = self._directory.log(f"agent-{node}").open("a+b")
+            attempts.written = attempts.output.tell()
+            attempts.process = subprocess.Popen(
+                [*argv, "--dir", str(self._directory.path), "--node", node],
+                stdin=subprocess.DEVNULL,
+                stdout=attempts.output,
+                stderr=attempts.output,
+                start_new_session=True,  # the agent outlives the service
+            )
         except OSError as error:
             self._failed(node, attempts, f"cannot start {argv[0]}: {error.strerror}")
 
@@ -188,6 +194,7 @@ class AgentStarts:
     ) -> None:
         try:
             attempts.output = self._directory.log(f"{log_name}-{node}").open(mode)
+            attempts.written = attempts.output.tell()
             with self._agent_access.open("rb") as access:
                 attempts.process = subprocess.Popen(
                     command,
@@ -210,23 +217,26 @@ class AgentStarts:
         if process is None or (code := process.poll()) is None:
             return
         attempts.process = None
-        if self.is_local(node):
-            return
-        attempts.has_ended = self._nodes[node].launcher == "slurm"
+        launcher = self._nodes[node].launcher
+        attempts.has_ended = launcher == "slurm"
         if code == 0:
             attempts.failures = 0
             self.faults.pop(node, None)
             if attempts.output is not None:
                 attempts.output.close()
             return
+        host = self._nodes[node].host or node
+        program = {"local": "its agent", "slurm": f"srun on {host}"}.get(launcher, f"ssh {host}")
+        if code < 0:
+            self._failed(node, attempts, f"{program} was ended by signal {-code}")
+            return
         text = ""
         if attempts.output is not None:
-            attempts.output.seek(0)
+            size = attempts.output.seek(0, os.SEEK_END)
+            attempts.output.seek(max(attempts.written, size - LAST_BYTES))
             text = attempts.output.read().decode(errors="replace").strip()
         lines = text.splitlines() or ["no message"]
-        host = self._nodes[node].host or node
-        program = "srun on" if self._nodes[node].launcher == "slurm" else "ssh"
-        self._failed(node, attempts, f"{program} {host} ended with exit code {code}: {lines[-1]}")
+        self._failed(node, attempts, f"{program} ended with exit code {code}: {lines[-1]}")
 
     def _failed(self, node: str, attempts: _Attempts, why: str) -> None:
         attempts.failures += 1

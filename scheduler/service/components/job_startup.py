@@ -85,12 +85,6 @@ class JobStartup:
         self._large: dict[tuple[tuple[str, int, int], type[m.Message]], int] = {}
         self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
-    @property
-    def _server(self) -> str:
-        """What the processes of jobs connect to; a path is the same on every host."""
-        directory = self._directory
-        return str(directory.job_access) if self.placements.has_hosts else directory.endpoint
-
     def node_of(self, job: Job, group: int) -> str:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""
         return self.placements.node_of(job, group)
@@ -465,15 +459,14 @@ class JobStartup:
     def _variables(
         self, job: Job, group: int, role: str, submission: m.Submission
     ) -> dict[str, str]:
-        """Return the environment of the processes of a group."""
+        """Return the environment of the processes of a group; their agent adds its paths."""
         launch, step = self._launches[job.id], job.spec.step_of
         hosts = map(self._name_of_host, self.placements.hosts_of(job, group))
         world = {
-            "RESHAPE_SERVER": self._server,
+            "RESHAPE_SERVER": "" if self.placements.has_hosts else self._directory.endpoint,
             "RESHAPE_JOB": str(job.id if step is None else step.job),
             "RESHAPE_GROUP": str(group),
             "RESHAPE_TOKEN": launch.token,
-            "RESHAPE_SHM": str(self._directory.shm(job.id)),
             "RESHAPE_ROLE": role,
             "RESHAPE_NODELIST": ",".join(dict.fromkeys(hosts)),
         }

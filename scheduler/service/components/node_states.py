@@ -92,7 +92,8 @@ class NodeStates:
         if node is not None and (failure := self._probe_failure(node)):
             why = f"{why}; the last probe: {failure}"
         if agent is None:
-            state, why = "down", why or self._monitor.fault_of(name)
+            fault = self._monitor.fault_of(name)
+            state, why = "down", "; ".join(filter(None, (why, fault)))
         elif drains:
             state = "drng" if held else "drain"
         else:
@@ -188,6 +189,12 @@ class NodeStates:
         if agent is None or probing is None or not _failed(node):
             return ""
         return agent.probe_failure if agent.probe == probing.serial else ""
+
+    def _faults(self) -> str:
+        """Describe nodes that are down because of an error of their agents, at most three."""
+        faults = [f"{name} ({why})" for name, why in self._monitor.awaited().items() if why]
+        more = f" and {len(faults) - 3} more nodes" if len(faults) > 3 else ""
+        return f"down: {', '.join(faults[:3])}{more}" if faults else ""
 
     def _counted(self, number: int) -> int:
         """Job as which a failed start counts: for a step, that of its script."""
@@ -290,11 +297,16 @@ class NodeStates:
         return events
 
     def why_of_job(self, number: int) -> str:
-        """Describe which nodes of a job drain, and how it leaves them; empty if none does."""
+        """Describe which nodes of a job drain, and how it leaves them; empty if none does.
+
+        For a job that holds no processors, describe nodes whose agents have an error.
+        """
         job = self._core.jobs.get(number)
         machine = self._core.machine
-        if job is None or job.state in FINAL or not job.groups:
+        if job is None or job.state in FINAL:
             return ""
+        if not job.groups:
+            return self._faults()
         nodes = [
             machine.nodes[name] for name in machine.by_node(ProcSet.union(job.groups.values()))
         ]

@@ -207,7 +207,7 @@ class SystemMonitor:
                 f" the service of {reshape.__version__}: install the same release there"
             )
         return m.AgentSettings(
-            memory=self._directory.memory.name, heartbeat_s=self._heartbeat_s, job_access=access
+            memory=self._directory.name, heartbeat_s=self._heartbeat_s, job_access=access
         )
 
     def _check(self, identity: bytes, hello: m.AgentHello, *, is_remote: bool) -> None:
@@ -301,7 +301,7 @@ class SystemMonitor:
         return "pool" if node in self.pool_nodes else self._nodes[node].launcher
 
     def fault_of(self, node: str) -> str:
-        """Return why the agent of a node could not be started; empty if that is not known."""
+        """Return why the agent of a node could not be started or ended; empty if not known."""
         return self._starts.faults.get(node, "")
 
     def awaited(self) -> dict[str, str]:

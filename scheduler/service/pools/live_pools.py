@@ -75,7 +75,7 @@ class LivePools:
         self.clock, self._admission, self._directory = clock, admission, directory
         self._jobs = BatchJobs(batch_systems)
         self.nodes = PoolNodes(self._partition, monitor, clock)
-        self._service = directory.memory.name
+        self._service = directory.name
         self._noted: dict[str, bytes] = {}
         self._decide_at = 0.0  # monotonic seconds
         self._checks: dict[str, tuple[LivePoolRecord, Answer]] = {}

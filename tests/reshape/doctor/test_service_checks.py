@@ -80,6 +80,20 @@ def test_a_file_of_another_user(directory: Path) -> None:
     assert faults(directory)["secret"]["result"] == "belongs to user 65534"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_no_fix_takes_over_the_folder_of_a_user_who_took_its_name(directory: Path) -> None:
+    taken = ServiceDirectory(directory).memory
+    taken.mkdir()
+    os.chown(taken, 65534, 65534)
+    try:
+        assert faults(directory) == {}
+        done = CliRunner().invoke(doctor, ["--dir", str(directory), "--json"])
+        assert f"{taken} belongs to user 65534, who has taken its name" in done.stdout
+        assert "chown" not in done.stdout
+    finally:
+        taken.rmdir()
+
+
 def test_keys_that_do_not_match(directory: Path) -> None:
     admin, server = directory / "access/admin.json", directory / "access/server.json"
     admin.write_text("{}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reshape.wire.access import AccessFile
-from scheduler.node import host_place
+from scheduler.node import directory
 from scheduler.node.host_place import HostPlace
 from scheduler.protocol import messages as m
 
@@ -15,7 +15,7 @@ from scheduler.protocol import messages as m
 def test_the_last_agent_of_a_service_on_a_host_removes_what_agents_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_place, "MEMORY", tmp_path)
+    monkeypatch.setattr(directory, "MEMORY", tmp_path)
     keys = {"server_key": "s", "public_key": "p", "secret_key": "k"}
     access = AccessFile(endpoint="tcp://n1:7077", role="agent", user="ann", **keys)
     settings = m.AgentSettings(memory="reshape-1", heartbeat_s=1.0, job_access=access)

@@ -85,16 +85,27 @@ def test_a_folder_of_another_user_is_refused(public: Path) -> None:
 
 
 @needs_root
-def test_a_memory_folder_that_another_user_has_created_is_refused(tmp_path: Path) -> None:
+def test_a_memory_folder_that_another_user_has_created_is_replaced(tmp_path: Path) -> None:
     place = ServiceDirectory(tmp_path / "service")
     place.create()
-    done = as_other_user("import os, sys; os.mkdir(sys.argv[1], 0o777)", place.memory)
+    taken = place.memory
+    done = as_other_user("import os, sys; os.mkdir(sys.argv[1], 0o777)", taken)
+    assert done.returncode == 0, done.stderr
+    done = as_other_user("import os, sys; os.mkdir(sys.argv[1], 0o777)", f"{taken}-0")
     assert done.returncode == 0, done.stderr
     try:
-        with pytest.raises(ReshapeError, match="belongs to user 65534"):
-            place.make_job_folder(1)
+        place.make_job_folder(1)
+        own = place.memory
+        assert own.name.startswith(f"{taken.name}-")
+        assert len(own.name) == len(taken.name) + 17
+        assert own.stat().st_mode & 0o7777 == 0o700
+        taken.rmdir()
+        assert ServiceDirectory(place.path).memory == own, "its jobs may restart from there"
+        shutil.rmtree(own)
+        assert place.memory == taken
     finally:
-        place.memory.rmdir()
+        for folder in taken.parent.glob(f"{taken.name}*"):
+            shutil.rmtree(folder)
 
 
 @needs_root

@@ -76,6 +76,28 @@ def test_a_group_on_several_hosts_is_resized_and_verified(tmp_path: Path) -> Non
             cluster.until(lambda name=name: processes(cluster, name, "hydra|synthetic") == 0)
 
 
+def test_shared_memory_has_another_name_where_a_user_has_taken_it(tmp_path: Path) -> None:
+    steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps='4'"]
+    with Cluster(tmp_path, hosts=2, processors=2, options=steps, policies=SUPPORT) as cluster:
+        taken = f"/dev/shm/{ServiceDirectory(cluster.directory).name}"
+        cluster.kill_agent("n2")
+        takes = f"rm -r {taken} && mkdir -m 777 {taken} && chown 65534 {taken}"
+        subprocess.run(cluster.hosts["n2"].command(["sh", "-c", takes]), check=True)
+        cluster.start_agent("n2")
+        log = cluster.directory / "serve.log"
+        cluster.until(lambda: "agent replaced node=n2" in log.read_text())
+        job = cluster.submit(synthetic(), 3, max_processors=4)
+        cluster.until(lambda: cluster.job(job).resize_count == 1)
+        assert cluster.job(job).size == 4
+        info = finish(cluster, job)
+        assert info.state == "COMPLETED", cluster.output(job)
+        assert info.facts["verified"] is True
+        left = subprocess.run(
+            cluster.hosts["n2"].command(["ls", "/dev/shm", taken]), capture_output=True, check=True
+        )
+        assert f"{Path(taken).name}-" in left.stdout.decode()
+
+
 def test_local_nodes_are_one_host_beside_the_others(tmp_path: Path) -> None:
     local = "  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
     with Cluster(tmp_path, hosts=2, processors=1, local_nodes=local) as cluster:
