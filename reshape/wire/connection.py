@@ -199,19 +199,22 @@ class Connection(Generic[M]):
             if answer.id == number:
                 return answer
 
-    def send(self, message: MessageBase, timeout: float = 0.0) -> int:
+    def send(self, message: MessageBase, timeout: float = 0.0, *, again: bool = False) -> int:
         """Send a message without waiting for an answer; return the `id` set in it.
 
         Parameters
         ----------
         timeout : seconds to wait for a connection, if there is none at the moment.
+        again : let a message that was given an `id` keep it, so that each answer is to all
+            sendings.
 
         Raises
         ------
         ServiceUnavailable : there is no connection.
         AccessRefused : the service refuses the key.
         """
-        message.id = next(self._ids)
+        if not (again and message.id):
+            message.id = next(self._ids)
         if not self._can_send(timeout):
             raise self.unavailable(timeout)
         try:

@@ -18,6 +18,7 @@ from reshape.wire.codec import MAX_REQUEST_BYTES, decode_application
 from reshape.wire.connection import Connection, located
 from reshape.wire.identity import Identity
 from reshape.wire.messages import (
+    MOST_FACTS,
     Abandon,
     ApplicationMessage,
     AtResizePoint,
@@ -62,9 +63,8 @@ class Link:
         self.who = who
         self._opened: Connection[ApplicationMessage] | None = None
         self._answers = True  # whether the service answered the last request
-        # Messages that are repeated until the service answers Done, and by the id of each sending.
+        # Messages that are repeated, each with its id, until the service answers Done.
         self._unconfirmed: list[ApplicationMessage] = []
-        self._sent: dict[int, ApplicationMessage] = {}
 
     @property
     def _client(self) -> Connection[ApplicationMessage]:
@@ -170,7 +170,17 @@ class Link:
         )
 
     def facts(self, facts: dict[str, bool | int | float | str]) -> None:
-        """Report facts of the job's result."""
+        """Report facts of the job's result, in place of unconfirmed ones of the same names."""
+        earlier = [message for message in self._unconfirmed if isinstance(message, Facts)]
+        if len(facts.keys() | {name for message in earlier for name in message.facts}) > MOST_FACTS:
+            log.warning(
+                "job %d: a job has at most %d facts: report fewer", self.who.job, MOST_FACTS
+            )
+            return
+        for message in earlier:
+            message.facts = {n: fact for n, fact in message.facts.items() if n not in facts}
+            if not message.facts:
+                self._unconfirmed.remove(message)
         self._keep(Facts(job=self.who.job, token=self.who.token, facts=facts))
 
     def fault(self, why: str) -> None:
@@ -203,7 +213,9 @@ class Link:
             )
             try:
                 self._client.send(ready, timeout=READY_EVERY_S)
-            except ServiceUnavailable:
+            except ServiceUnavailable as error:  # at once if the file that names it is gone
+                log.debug("job %d is ready to join and waits: %s", self.who.job, error)
+                time.sleep(READY_EVERY_S / 10)
                 continue
             until = time.monotonic() + READY_EVERY_S
             while (message := self._receive(until)) is not None:
@@ -229,31 +241,27 @@ class Link:
             )
         self._opened.close(linger_s=ANSWER_LIMIT_S)
         self._opened = None
+        self._unconfirmed.clear()
 
     def _keep(self, message: ApplicationMessage) -> None:
         """Send a message now, and again until the service confirms it."""
         self._unconfirmed.append(message)
         try:
-            self._sent[self._client.send(message, ANSWER_LIMIT_S if self._answers else 0.0)] = (
-                message
-            )
+            self._client.send(message, ANSWER_LIMIT_S if self._answers else 0.0)
         except ServiceUnavailable:
             log.debug("%s will be repeated", type(message).__name__)
 
     def _repeat(self, timeout: float = 0.0) -> None:
         for message in self._unconfirmed:
-            self._sent[self._client.send(message, timeout)] = message
+            self._client.send(message, timeout, again=True)
 
     def _receive(self, until: float) -> ApplicationMessage | None:
         """Receive the next message before `until` (monotonic clock); Done confirms a message."""
         message = self._client.receive(until - time.monotonic())
-        confirmed = (
-            self._sent.pop(message.id, None) if isinstance(message, Done | Failure) else None
-        )
-        if confirmed in self._unconfirmed:
-            self._unconfirmed.remove(confirmed)
-            if isinstance(message, Failure):
-                log.warning("the service refuses %s: %s", type(confirmed).__name__, message.message)
-        if not self._unconfirmed:
-            self._sent.clear()
+        if isinstance(message, Done | Failure):
+            for confirmed in [kept for kept in self._unconfirmed if kept.id == message.id]:
+                self._unconfirmed.remove(confirmed)
+                if isinstance(message, Failure):
+                    kind = type(confirmed).__name__
+                    log.warning("the service refuses %s: %s", kind, message.message)
         return message

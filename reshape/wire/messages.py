@@ -153,6 +153,10 @@ class JoinPort(MessageBase):
     group: int = 0
 
 
+#: Facts of a job, at most.
+MOST_FACTS = 200
+
+
 class Facts(MessageBase):
     """Facts of the program's result, such as `verified` or `residual`."""
 

@@ -11,7 +11,10 @@ import logging
 import time
 from typing import TypeAlias
 
+import msgspec
+
 from reshape.errors import ProtocolError
+from reshape.wire.codec import encode
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 from scheduler.service.permissions import Sender
@@ -20,8 +23,10 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two attempts to write the journal.
 RETRY_S = 0.5
-#: Messages that are held; further ones are dropped, and their senders repeat them.
-LIMIT = 100_000
+#: Bytes of the messages that are held; further ones are dropped, and their senders repeat them.
+LIMIT_BYTES = 64 << 20
+#: What a held message takes at least, with what is kept about it.
+LEAST_BYTES = 1024
 
 _HELD = (
     m.Hello
@@ -35,6 +40,9 @@ _HELD = (
     | m.EndStep
     | m.ProgramFault
 )
+
+#: Questions and reports that the next one of the same peer replaces.
+_LATEST = m.AtResizePoint | m.GroupReady | m.AgentHello
 
 #: Messages that change nothing, so that their answers need not wait for the journal.
 QUESTIONS = (
@@ -55,7 +63,7 @@ QUESTIONS = (
 
 
 #: Peer, frames and sender of a message.
-_Received: TypeAlias = tuple[bytes, list[bytes], Sender]
+Received: TypeAlias = tuple[bytes, list[bytes], Sender]
 
 
 class RoomForJournal:
@@ -64,8 +72,11 @@ class RoomForJournal:
     def __init__(self) -> None:
         self._reason = ""
         self._retry_at = 0.0  # monotonic seconds
-        self._held: list[_Received] = []
-        self._hellos: dict[bytes, _Received] = {}  # the latest report of each agent
+        # Held messages in the order of their last arrival, by peer and what a repetition has in
+        # common; reports of agents are taken first.
+        self._hellos: dict[tuple[bytes, bytes], Received] = {}
+        self._held: dict[tuple[bytes, bytes], Received] = {}
+        self._bytes = 0
 
     @property
     def is_missing(self) -> bool:
@@ -106,17 +117,36 @@ class RoomForJournal:
             message = decode(frames)
         except ProtocolError as error:
             return m.Failure(message=str(error))
-        if isinstance(message, m.AgentHello) and "agent" in sender.roles:
-            self._hellos[peer] = peer, frames, sender
-        elif not isinstance(message, _HELD):
+        if not isinstance(message, _HELD):
             text = f"{self._reason}; the service waits until there is room: make room and try again"
             return m.Failure(id=message.id, message=text)
-        elif len(self._held) < LIMIT:
-            self._held.append((peer, frames, sender))
+        is_hello = isinstance(message, m.AgentHello) and "agent" in sender.roles
+        common = type(message).__name__.encode()
+        if not isinstance(message, _LATEST):
+            common = encode(msgspec.structs.replace(message, id=0))[1]
+        held, received = self._hellos if is_hello else self._held, (peer, frames, sender)
+        before = held.pop((peer, common), None)
+        more = _bytes(received) - (0 if before is None else _bytes(before))
+        if self._bytes + more <= LIMIT_BYTES:
+            held[peer, common] = received
+            self._bytes += more
+        elif before is not None:
+            self._bytes -= _bytes(before)
         return None
 
-    def held_messages(self) -> list[_Received]:
-        """Return the messages that were held, and stop holding them."""
-        held = [*self._hellos.values(), *self._held]
-        self._hellos, self._held = {}, []
-        return held
+    @property
+    def holds(self) -> bool:
+        """Whether messages are held."""
+        return bool(self._hellos or self._held)
+
+    def take(self) -> Received:
+        """Return the first message that is held, and stop holding it. Precondition: `holds`."""
+        held = self._hellos or self._held
+        received = held.pop(next(iter(held)))
+        self._bytes -= _bytes(received)
+        return received
+
+
+def _bytes(received: Received) -> int:
+    """Memory that a held message takes, about: its frames, and what a repetition has in common."""
+    return LEAST_BYTES + 2 * sum(map(len, received[1]))

@@ -41,7 +41,7 @@ from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLi
 from scheduler.service.record.opening import JournalFullError
 from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
-from scheduler.service.room import RoomForJournal
+from scheduler.service.room import Received, RoomForJournal
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +218,10 @@ class Service:
 
     def _loop(self) -> None:
         while not self._stop:
-            self._connections.wait(0 if self.requests.reads.pending else round(1000 * TICK_S))
+            is_busy = self.requests.reads.pending or (
+                self._room.holds and not self._room.is_missing
+            )
+            self._connections.wait(0 if is_busy else round(1000 * TICK_S))
             if self._signals:
                 self._on_signals()
             if self._room.is_missing:
@@ -228,7 +231,7 @@ class Service:
 
     def _turn(self) -> None:
         """Read messages, decide, write the journal, send."""
-        heard_all = self._read_messages(self.requests.handle)
+        heard_all = self._read_messages(self._next_message, self.requests.handle)
         now = time.monotonic()
         if now - self._ticked > TICK_S:
             self._ticked = now
@@ -245,7 +248,7 @@ class Service:
         Answers to questions leave at once; all else of the turn that was not written is kept back.
         """
         self.requests.halted = self._room.reason
-        self._read_messages(self._hold)
+        self._read_messages(self._connections.receive, self._hold)
         self.requests.reads.advance()
         for reader in (self.reader, self.forecaster):
             reader.on_tick()
@@ -257,8 +260,10 @@ class Service:
             self._commit()
         if not self._room.is_missing:
             self.requests.halted = ""
-            for received in self._room.held_messages():
-                self.requests.handle(*received)
+
+    def _next_message(self) -> Received | None:
+        """Return the next message to handle: first those that were held."""
+        return self._room.take() if self._room.holds else self._connections.receive()
 
     def _hold(self, identity: bytes, frames: list[bytes], sender: Sender) -> None:
         if self._room.is_question(frames):
@@ -268,11 +273,15 @@ class Service:
         if answer is not None:
             self._send_now(identity, encode(answer))
 
-    def _read_messages(self, handle: Callable[[bytes, list[bytes], Sender], None]) -> bool:
-        """Handle the messages that have arrived; return whether these were all."""
+    def _read_messages(
+        self,
+        receive: Callable[[], Received | None],
+        handle: Callable[[bytes, list[bytes], Sender], None],
+    ) -> bool:
+        """Handle the next messages of a turn; return whether these were all."""
         left = TURN_BYTES
         for _ in range(TURN_MESSAGES):
-            received = self._connections.receive() if left > 0 else None
+            received = receive() if left > 0 else None
             if received is None:
                 return left > 0
             peer, frames, sender = received

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import PermissionDenied, ReshapeError
+from reshape.wire.messages import MOST_FACTS
 from scheduler.core.core import Core
 from scheduler.model.events import JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
@@ -46,9 +47,6 @@ from scheduler.text.plain import (
 )
 
 log = logging.getLogger(__name__)
-
-#: Facts of a job, at most.
-MOST_FACTS = 200
 
 
 _Submission = TypeVar("_Submission", bound=m.Submission)

@@ -12,10 +12,11 @@ import pytest
 from reshape.wire.codec import encode
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.protocol import messages as m
+from scheduler.protocol.messages import decode
 from scheduler.service.permissions import owner
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.opening import JournalFullError
-from scheduler.service.room import RoomForJournal
+from scheduler.service.room import LEAST_BYTES, LIMIT_BYTES, Received, RoomForJournal
 
 OWNER = owner("ann")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
@@ -97,8 +98,56 @@ def test_commands_are_refused_and_reports_are_held() -> None:
     assert isinstance(room.hold(b"b", [b"reshape/0", b""], OWNER), m.Failure)
     room.note_success()
     assert not room.is_missing
-    assert room.held_messages() == [
-        (b"agent", encode(hello), OWNER),
-        (b"job", facts, OWNER),
-    ]
-    assert room.held_messages() == []
+    assert held_by(room) == [(b"agent", encode(hello), OWNER), (b"job", facts, OWNER)]
+    assert not room.holds
+
+
+def held_by(room: RoomForJournal) -> list[Received]:
+    held = []
+    while room.holds:
+        held.append(room.take())
+    return held
+
+
+def test_only_the_latest_sending_of_a_message_is_held() -> None:
+    """A job asks at each resize point, and repeats its reports, as long as it gets no answer."""
+    room = RoomForJournal()
+    room.note_failure("the disk is full")
+    for point in range(10_000):
+        for message in (
+            m.ResizeReport(id=7, job=1, token="t", serial=3, ok=True),
+            m.AtResizePoint(
+                id=10 + point,
+                job=1,
+                token="t",
+                epoch=0,
+                size=1,
+                registered_bytes=0,
+                iteration=point,
+                iteration_s=1.0,
+            ),
+            m.GroupReady(id=point + 1, job=2, group=2, token="t", size=1, pid=5),
+        ):
+            assert room.hold(str(message.job).encode(), encode(message), OWNER) is None
+    report, question, ready = (decode(frames) for _, frames, _ in held_by(room))
+    assert isinstance(report, m.ResizeReport)
+    assert isinstance(question, m.AtResizePoint)
+    assert (question.iteration, question.id) == (9999, 10_009)
+    assert isinstance(ready, m.GroupReady)
+    assert ready.id == 10_000
+
+
+@pytest.mark.parametrize("length", [0, 10_000_000])
+def test_the_memory_of_held_messages_is_bounded(length: int) -> None:
+    room = RoomForJournal()
+    room.note_failure("the disk is full")
+    facts = m.Facts(job=1, token="t", facts={"text": "x" * length})
+    hello = m.AgentHello(node="n", pid=1, secret="", groups=[], restart_points=[])
+    for i in range(2 * LIMIT_BYTES // LEAST_BYTES if not length else 20):
+        room.hold(b"job %d" % i, encode(facts), OWNER)
+        room.hold(b"agent %d" % i, encode(hello), OWNER)  # of agents that start again and again
+    held = held_by(room)
+    assert sum(len(frame) for _, frames, _ in held for frame in frames) < LIMIT_BYTES
+    assert 0 < len(held) <= LIMIT_BYTES // LEAST_BYTES
+    assert room.hold(b"job", encode(facts), OWNER) is None
+    assert room.holds, "there is room again"
