@@ -11,17 +11,39 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from mpi4py import MPI
+
+#: Name of the program that starts the ranks of a host for mpiexec.
+STARTER = "hydra_pmi_proxy"
+
+
+@cache
+def cpus() -> int:
+    """CPUs that the ranks of this program on this host may use together.
+
+    A rank may be bound to some of them, but not the process that has started the ranks.
+    """
+    process = os.getpid()
+    with suppress(OSError):  # no /proc, or the process has ended
+        while process > 1:
+            name, _, rest = Path(f"/proc/{process}/stat").read_text().rpartition(") ")
+            if name.endswith(f"({STARTER}"):
+                return len(os.sched_getaffinity(process))
+            process = int(rest.split()[1])
+    return len(os.sched_getaffinity(0))
 
 
 def crowding() -> float:
     """How many ranks of this program share a core of this host beyond two; at least 1."""
     told = os.environ.get("MPI_LOCALNRANKS", "")  # mpiexec sets it
     ranks = int(told) if told.isdecimal() else 1
-    return max(1.0, ranks / (os.cpu_count() or 1) - 2)
+    return max(1.0, ranks / cpus() - 2)
 
 
 # A rank that has waited this long yields its core, and after some more time it sleeps, in seconds.
@@ -53,7 +75,7 @@ _T = TypeVar("_T")
 
 def may_share_cores(comm: MPI.Intracomm) -> bool:
     """Whether there may be more ranks than cores: no if this node has enough for all ranks."""
-    return comm.size > len(os.sched_getaffinity(0))
+    return comm.size > cpus()
 
 
 def wait(requests: list[MPI.Request]) -> None:

@@ -40,6 +40,7 @@ from scheduler.client.options import (
 from scheduler.client.sites import actions
 from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
 
@@ -92,8 +93,7 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
     shorter walltime, with which it would start earlier.
     """
     directory = actions.service_of(directory, sites, job)
-    answer = ask(directory, m.Explain(job=number_of(directory, job.job)))
-    assert isinstance(answer, m.Explanation)
+    answer = expect(m.Explanation, ask(directory, m.Explain(job=number_of(directory, job.job))))
     try:
         waiting = forecast_of_waiting(directory, answer.job)
     except ServiceUnavailable:

@@ -20,6 +20,7 @@ from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.text.formats import noun
 
@@ -145,8 +146,7 @@ def submit_here(directory: Path, submission: m.Submission, waits: bool, as_json:
     if not is_access_file(directory):
         check_places(submission, directory)
     earlier = earlier_outputs(submission)
-    answer = ask(directory, m.Submit(submission=submission))
-    assert isinstance(answer, m.Submitted)
+    answer = expect(m.Submitted, ask(directory, m.Submit(submission=submission)))
     if as_json and not waits:
         echo_json({"job": answer.job})
     elif not as_json:

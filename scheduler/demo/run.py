@@ -29,6 +29,7 @@ from scheduler.client.submission import prepare
 from scheduler.demo.workload import DemoJob
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol.answers import expect
 from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
 
@@ -194,8 +195,7 @@ def _submit_and_wait(
         passed = time.monotonic() - began
         while coming and coming[0].at_s <= passed:
             _submit(client, coming.pop(0), folder)
-        answer = client.request(ListJobs(ended=True), timeout=30.0)
-        assert isinstance(answer, JobListing)
+        answer = expect(JobListing, client.request(ListJobs(ended=True), timeout=30.0))
         on_progress(passed, answer, len(coming))
         if not coming and all(job.ended_at is not None for job in answer.jobs):
             return answer.jobs
@@ -217,8 +217,7 @@ def _submit(client: ServiceConnection, job: DemoJob, folder: Path) -> None:
         environment=os.environ,
         cwd=folder.absolute(),
     )
-    answer = client.request(Submit(submission=submission), timeout=30.0)
-    assert isinstance(answer, Submitted)
+    expect(Submitted, client.request(Submit(submission=submission), timeout=30.0))
 
 
 def _kill_remaining(directory: Path, process: subprocess.Popen[bytes] | None) -> None:

@@ -23,6 +23,7 @@ from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, write_private
 from scheduler.node.directory import JobFolders
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.protocol.client import ServiceConnection
 
 log = logging.getLogger(__name__)
@@ -122,8 +123,7 @@ def arrive(access: AccessFile, node: str) -> HostPlace:
                     log.warning("waiting for the service: %s", error)
                 time.sleep(0.2)
                 continue
-        assert isinstance(answer, m.AgentSettings)
-        return HostPlace(access, answer)
+        return HostPlace(access, expect(m.AgentSettings, answer))
 
 
 def own_address(endpoint: str) -> str:

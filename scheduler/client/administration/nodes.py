@@ -12,6 +12,7 @@ from scheduler.client.api.asking import ask
 from scheduler.client.api.completion import complete_nodes
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.text.formats import format_moment, listed
 from scheduler.text.tables import Table, render
 
@@ -33,8 +34,7 @@ def node() -> None:
 @example("reshape node list")
 def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all nodes."""
-    answer = ask(directory, m.ListNodes())
-    assert isinstance(answer, m.Nodes)
+    answer = expect(m.Nodes, ask(directory, m.ListNodes()))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer.nodes), indent=2).decode())
         return
@@ -114,8 +114,7 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
     """
     for name in names:
         ask(directory, m.RemoveNode(node=name))
-        answer = ask(directory, m.ListNodes())
-        assert isinstance(answer, m.Nodes)
+        answer = expect(m.Nodes, ask(directory, m.ListNodes()))
         jobs = next((info.jobs for info in answer.nodes if info.name == name), [])
         have = "has" if len(jobs) == 1 else "have"
         when = f" as soon as {listed('job', jobs)} {have} left it" if jobs else ""

@@ -15,6 +15,7 @@ from scheduler.client.api.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.tables import Table, render
 
@@ -77,8 +78,7 @@ def add(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     message = m.AddPool(name=name or system, system=system, options=texts, arguments=arguments)
-    answer = ask(directory, message, DRY_RUN_S)
-    assert isinstance(answer, m.PoolAdded)
+    answer = expect(m.PoolAdded, ask(directory, message, DRY_RUN_S))
     click.echo(f"pool {answer.name} is added" + (f": {answer.said}" if answer.said else ""))
 
 
@@ -191,8 +191,7 @@ def remove(directory: Path, at_once: bool, names: tuple[str, ...]) -> None:
 
 def pools_of(directory: Path) -> list[m.PoolInfo]:
     """Return the pools of a service."""
-    answer = ask(directory, m.ListPools())
-    assert isinstance(answer, m.PoolList)
+    answer = expect(m.PoolList, ask(directory, m.ListPools()))
     return answer.pools
 
 

@@ -18,6 +18,7 @@ from scheduler.client.options import (
     service_option,
 )
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
@@ -97,8 +98,7 @@ def create(
         users=_names(users),
         partition=partition,
     )
-    answer = ask(directory, request)
-    assert isinstance(answer, m.Reservations)
+    answer = expect(m.Reservations, ask(directory, request))
     _echo(answer.reservations, as_json=as_json)
 
 
@@ -162,8 +162,7 @@ def cancel(directory: Path, names: tuple[str, ...]) -> None:
 
 
 def _all(directory: Path) -> m.Reservations:
-    answer = ask(directory, m.ListReservations())
-    assert isinstance(answer, m.Reservations)
+    answer = expect(m.Reservations, ask(directory, m.ListReservations()))
     return answer
 
 

@@ -24,6 +24,7 @@ from scheduler.model.job import JobState
 from scheduler.model.requests.job_name import LAST, JobName
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 
 T = TypeVar("T")
 A = TypeVar("A", bound=MessageBase)
@@ -59,9 +60,7 @@ Operation: TypeAlias = Generator[ServiceRequest, MessageBase | None, T]
 
 def ask(message: MessageBase, answer: type[A], timeout: float = ANSWER_S) -> Operation[A]:
     """Send one message; its answer is of the type `answer`."""
-    got = yield ServiceRequest(message, timeout)
-    assert isinstance(got, answer)
-    return got
+    return expect(answer, (yield ServiceRequest(message, timeout)))
 
 
 def list_jobs(

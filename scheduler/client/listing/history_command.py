@@ -22,6 +22,7 @@ from scheduler.client.options import (
 )
 from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.text.tables import render
 
 
@@ -93,8 +94,7 @@ def history(
         limit=limit,
         before=None if before is None else number_of(directory, before),
     )
-    page = ask(directory, query, timeout=30.0)
-    assert isinstance(page, m.JobListing)
+    page = expect(m.JobListing, ask(directory, query, timeout=30.0))
     if as_json:
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return

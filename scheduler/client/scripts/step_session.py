@@ -12,6 +12,7 @@ from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import located
 from reshape.wire.identity import Identity
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.protocol.client import ServiceConnection
 
 #: Seconds for an answer, after which a request is repeated.
@@ -55,8 +56,7 @@ class StepSession:
             except ServiceUnavailable:
                 time.sleep(RETRY_S)
             else:
-                assert isinstance(answer, m.StepAccepted)
-                return answer
+                return expect(m.StepAccepted, answer)
 
     def wait(
         self, step: int, look: Callable[[], None], is_cancelled: Callable[[], bool]

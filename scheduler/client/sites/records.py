@@ -47,6 +47,11 @@ class SubmissionRecord(msgspec.Struct, frozen=True):
     submission: Submission | None
     job: int = 0
 
+    def __post_init__(self) -> None:
+        """Check that what is still to be sent is there."""
+        if self.submission is None and not self.job:
+            raise ValueError("it has neither a submission nor the number of an accepted job")
+
 
 def folder() -> Path:
     """Folder of the records: RESHAPE_SUBMISSIONS, else ~/.reshape/submissions."""

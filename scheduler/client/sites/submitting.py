@@ -31,6 +31,7 @@ from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import A, expect
 from scheduler.protocol.client import connect
 
 
@@ -171,24 +172,28 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
     if records.read(record.key) != record:  # a repetition leaves the time of the record as it is
         records.write(record)
     try:
-        answer = ask_site(record.service, m.Submit(submission=record.submission), timeout_s)
+        submit = m.Submit(submission=record.submission)
+        answer = ask_site(record.service, submit, m.Submitted, timeout_s)
     except OutcomeUnknownError as error:
         raise OutcomeUnknownError(
             f"site {record.site} did not answer ({error}): whether it accepted the job is not"
             f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
         ) from None
-    assert isinstance(answer, m.Submitted)
     with contextlib.suppress(ReshapeError):  # the record before leads to the same job
         records.write(msgspec.structs.replace(record, submission=None, job=answer.job))
     return AcceptedJob(record.site, Path(record.service), answer.job, record.key)
 
 
-def ask_site(service: str, message: m.Message, timeout_s: float) -> m.Message:
+def ask_site(service: str, message: m.Message, kind: type[A], timeout_s: float) -> A:
     """Send one message to a site, and tell apart what its failure means.
+
+    Parameters
+    ----------
+    kind : type of its answer.
 
     Raises
     ------
-    OutcomeUnknownError : the message may have been sent, and no answer came.
+    OutcomeUnknownError : the message may have been sent, and no answer of the type came.
     NotReachedError : the message was not sent.
     ReshapeError : the site has refused.
     """
@@ -198,7 +203,7 @@ def ask_site(service: str, message: m.Message, timeout_s: float) -> m.Message:
         raise NotReachedError(str(error)) from None
     with client:
         try:
-            return client.request(message, timeout_s)
+            return expect(kind, client.request(message, timeout_s))
         except AccessRefused as error:
             raise NotReachedError(str(error)) from None
         except (ServiceUnavailable, ProtocolError) as error:

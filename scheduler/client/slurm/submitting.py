@@ -25,6 +25,7 @@ from scheduler.client.slurm import variables
 from scheduler.client.submission import prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.protocol.messages import JobInfo
 
 #: Options of sbatch about the command itself.
@@ -81,8 +82,7 @@ def sbatch(words: Sequence[str]) -> int:
         input=named.get("input") or "",
     )
     with Client() as service:
-        answer = service.request(m.Submit(submission=submission))
-        assert isinstance(answer, m.Submitted)
+        answer = expect(m.Submitted, service.request(m.Submit(submission=submission)))
         if "parsable" in named:
             print(answer.job, flush=True)
         elif "quiet" not in named:
@@ -205,8 +205,7 @@ def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> 
     with own_outputs(error=True) as outputs, Client() as service:
         fields = _with_queue(service, fields) | files_of(outputs)
         submission = prepare(command, processors, **fields)
-        answer = service.request(m.Submit(submission=submission))
-        assert isinstance(answer, m.Submitted)
+        answer = expect(m.Submitted, service.request(m.Submit(submission=submission)))
         ended = _end_of(service.job(answer.job), outputs)
         with suppress(BrokenPipeError):
             for output in outputs:

@@ -209,7 +209,8 @@ class RemapScheduler:
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.serial != message.serial:
             raise ReshapeError("the service has given this resize up")
-        assert resize.group is not None
+        if resize.group is None:
+            raise ReshapeError("no group joins in a contraction")
         status = self.startup.status(job, resize.group)
         if status is not None and not status.alive:
             raise ReshapeError(_end_of_group(status))

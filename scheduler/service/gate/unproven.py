@@ -196,5 +196,5 @@ class Unproven(Generic[PeerT]):
         def is_late(peer: PeerT) -> bool:
             return now - peer.since > self._patience_s
 
-        late = [*takewhile(is_late, self._silent), *takewhile(is_late, self._waiting)]
-        return late + list(filter(is_late, self._in_handshake))  # these are in another order
+        late = list(takewhile(is_late, self._silent))  # the others are in another order
+        return [*late, *filter(is_late, self._waiting), *filter(is_late, self._in_handshake)]

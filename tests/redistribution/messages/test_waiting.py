@@ -1,5 +1,8 @@
 """Backoff while waiting: a rank yields its core and then sleeps, unless MPI has work to do."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +17,7 @@ from redistribution.messages.waiting import (
     crowding,
     wait_idle,
 )
+from reshape.mpi import clean_environment, mpiexec_path
 
 
 class Clock:
@@ -50,12 +54,28 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize(
     ("ranks", "cores", "expected"),
-    [("32", 2, 14.0), ("6", 2, 1.0), ("7", 2, 1.5), ("2", 4, 1.0), ("", 2, 1.0), ("9", None, 7.0)],
+    [("32", 2, 14.0), ("6", 2, 1.0), ("7", 2, 1.5), ("2", 4, 1.0), ("", 2, 1.0), ("9", 1, 7.0)],
 )
 def test_ranks_that_crowd_a_core_are_counted_from_the_third(monkeypatch, ranks, cores, expected):
     monkeypatch.setenv("MPI_LOCALNRANKS", ranks)
-    monkeypatch.setattr(waiting.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(waiting, "cpus", lambda: cores)
     assert crowding() == expected
+
+
+@pytest.mark.parametrize("bound", ["", "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "])
+def test_the_cpus_of_all_ranks_are_counted_even_if_each_is_bound_to_one(bound):
+    """A job that may use a part of the host is crowded by that part, not by the host."""
+    program = f"import os; {bound}from redistribution.messages.waiting import cpus; print(cpus())"
+    for allowed in (os.sched_getaffinity(0), {min(os.sched_getaffinity(0))}):
+        ended = subprocess.run(
+            [str(mpiexec_path()), "-n", "2", sys.executable, "-c", program],
+            env=clean_environment(os.environ),
+            preexec_fn=lambda allowed=allowed: os.sched_setaffinity(0, allowed),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ended.stdout.split() == 2 * [str(len(allowed))]
 
 
 def test_pauses_depend_on_the_idle_time(clock):

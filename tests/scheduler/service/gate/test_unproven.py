@@ -131,3 +131,14 @@ def test_late_ones_expire_unless_the_client_has_done_its_part() -> None:
     group.add(silent)
     assert group.expired(6.5) == [waits]
     assert group.expired(7.5) == [silent, waits]
+
+
+def test_a_connection_that_was_silent_at_first_expires_in_time() -> None:
+    """It waits behind younger ones, which have sent their first bytes earlier."""
+    group = unproven()
+    old, young = Peer("a", since=1.0), Peer("a", since=5.0)
+    group.add(old)
+    group.add(young)
+    group.begin(young)
+    group.begin(old)
+    assert group.expired(6.5) == [old]
