@@ -110,12 +110,18 @@ class Resizes:
 
         A policy is foreign code: it may raise any exception and return any object. Everything that
         can raise, the processor selection included, runs before the state changes.
+
+        Raises
+        ------
+        TypeError, ValueError : the decision is invalid, whatever the job and the machine do next.
         """
         decision: object = policy.decide(job, self._view)
         if not isinstance(decision, (Grow, Shrink, Stay)):
-            text = "the policy gave {decision}, which is neither Grow nor Shrink nor Stay"
-            return _continue(job.id, "refused", text, decision=repr(decision))
+            raise TypeError(f"it returned {decision!r}, which is neither Grow nor Shrink nor Stay")
         _check(decision)
+        fault = self._fault(job, decision)
+        if fault:
+            raise ValueError(f"it returned {decision}, but {fault}")
         order: Expand | Contract | Continue
         if isinstance(decision, Grow):
             order = self._expand(job, decision)
@@ -126,6 +132,28 @@ class Resizes:
         if not isinstance(decision, Grow) and decision.sweet_spot is not None:
             job.history.sweet_spot = decision.sweet_spot
         return order
+
+    def _fault(self, job: Job, decision: Decision) -> str:
+        """Why a decision can never be carried out; empty if it can, now or at another time."""
+        if isinstance(decision, Grow):
+            to, installed = decision.to, self._state.machine.installed
+            if to <= job.size:
+                return f"the job has {job.size} processors already"
+            if to > installed:
+                return f"the machine has {installed} processors"
+            if to > job.most:
+                return f"the job may have at most {job.most} processors"
+            if job.topology is not None and not job.topology.allows(to, job.processors):
+                return f"the job cannot run on so many with its topology {job.topology}"
+        elif isinstance(decision, Shrink):
+            to, groups = decision.to, decision.groups
+            if not 0 < to < job.size:
+                return f"the job has {job.size} processors"
+            if to not in job.history.visited or to < job.least:
+                return "it may contract only to one of its `smaller` sizes"
+            if groups and not _have_processors(job, groups, job.size - to):
+                return f"the groups {groups} do not have the {job.size - to} processors that leave"
+        return ""
 
     def _vacate(self, job: Job) -> Contract | Expand | None:
         """Contract a job off processors that it has to leave.

@@ -20,6 +20,7 @@ code is the same. Errors of resizing policies are contained by the core.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from numbers import Real
@@ -61,6 +62,22 @@ def description(kind: str, policy: object, method: str, error: Exception) -> str
     name = f"{type(policy).__module__}:{type(policy).__qualname__}"
     said = said.encode(errors="replace").decode()
     return f"{_WORDS[kind]} {name} failed in {method} with {said}"
+
+
+def line_of(policy: object, error: Exception, method: str) -> tuple[str, int]:
+    """Find file and line of the policy's code where an error was raised; its method if elsewhere.
+
+    The innermost line of the policy's own file counts, not that of a library it calls.
+    """
+    import traceback
+
+    function = getattr(type(policy), method, None)
+    code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    if code is None:  # the method is not a function in Python
+        return frames[-1].filename, frames[-1].lineno or 0
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return code.co_filename, (lines[-1] if lines else None) or code.co_firstlineno
 
 
 def contained(scenario: Scenario, report: Report) -> Scenario:

@@ -1,4 +1,6 @@
-"""A core whose user-defined policies end the simulation with one error if they raise an exception.
+"""A core whose user-defined policies end the simulation with one error if they fail.
+
+They fail if they raise an exception or return what is invalid.
 
 A service contains such errors and goes on; a researcher wants to know of them at once.
 """
@@ -12,7 +14,7 @@ from scheduler.core.core import Core
 from scheduler.model.events import ResizePoint
 from scheduler.model.machine import Machine
 from scheduler.partition.partition import EventOrder
-from scheduler.policies.containment import description
+from scheduler.policies.containment import description, line_of
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 
@@ -34,13 +36,10 @@ def simulated_core(
     core: Core | None = None
 
     def failed(kind: str, policy: object, method: str, error: Exception) -> str:
-        import traceback  # late: a simulation without errors does not need it
-
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        file, line = line_of(policy, error, method)
         at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
         raise ReshapeError(
-            f"{description(kind, policy, method, error)}{at} "
-            f"({frame.filename}:{frame.lineno}); correct the policy"
+            f"{description(kind, policy, method, error)}{at} ({file}:{line}); correct the policy"
         ) from error
 
     def failed_to_resize(event: ResizePoint, policy: Resizing, error: Exception) -> str:

@@ -48,7 +48,7 @@ from scheduler.partition.partition import Partition
 from scheduler.partition.step_starts import LEAST_S
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import CurrentPass
-from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
+from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.few_nodes import FewNodes
@@ -116,6 +116,11 @@ class Chaos(msgspec.Struct, frozen=True):
         )
 
 
+def noted(point: ResizePoint, policy: Resizing, error: Exception) -> str:
+    """Sentence on a failure of a policy, which a core contains."""
+    return str(error)
+
+
 SCENARIOS = [
     Scenario("chaos", resizing=Chaos()),
     scenario("conservative", {"resizing": "fcfs-pr"}),
@@ -153,7 +158,13 @@ class AnyLife(RuleBasedStateMachine):
         kill=st.booleans(),
     )
     def begin(self, chosen: Scenario, order: str, kill: bool) -> None:
-        self.core = Core(chosen, Machine([("n1", 4)]), kill_at_walltime=kill, order=order)
+        self.core = Core(
+            chosen,
+            Machine([("n1", 4)]),
+            kill_at_walltime=kill,
+            order=order,
+            on_policy_error=noted,
+        )
         self.start(self.core.partitions)
 
     def start(self, partitions: list[Partition]) -> None:

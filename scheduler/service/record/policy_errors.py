@@ -7,7 +7,6 @@ the policy, even if its code has changed.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import traceback
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from scheduler.model.events import Event, ResizePoint
-from scheduler.policies.containment import description
+from scheduler.policies.containment import description, line_of
 from scheduler.policies.registry import name_of
 from scheduler.policies.resizing.interface import Resizing
 
@@ -74,15 +73,6 @@ def _error_text(error: Exception) -> str:
 
 
 def _line_of(policy: object, error: Exception, method: str = "decide") -> str:
-    """Find ``file:line`` of the policy's code where it was raised; of the method if elsewhere.
-
-    The innermost line of the policy's own file counts, not that of a library it calls.
-    """
-    function = getattr(type(policy), method, None)
-    code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
-    frames = traceback.extract_tb(error.__traceback__)
-    if code is None:  # the method is not a function in Python
-        return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
-    line = lines[-1] if lines else code.co_firstlineno
-    return f"{Path(code.co_filename).name}:{line}"
+    """Find ``file:line`` of the policy's code where an error was raised."""
+    file, line = line_of(policy, error, method)
+    return f"{Path(file).name}:{line}"

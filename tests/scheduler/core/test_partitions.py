@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from core_life import MEMORY, NODES, SCENARIOS, AnyLife
+from core_life import MEMORY, NODES, SCENARIOS, AnyLife, noted
 from example_counts import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -41,7 +41,12 @@ class PartitionedLife(AnyLife):
     )
     def begin(self, chosen: tuple[Scenario, ...], order: str, kill: bool) -> None:
         parts = dict(zip(NAMES, chosen, strict=True))
-        self.core = Core(Scenario("x", partitions=parts), kill_at_walltime=kill, order=order)
+        self.core = Core(
+            Scenario("x", partitions=parts),
+            kill_at_walltime=kill,
+            order=order,
+            on_policy_error=noted,
+        )
         self.start(self.core.partitions)
         self.core.handle([self.joined("n1")])
 

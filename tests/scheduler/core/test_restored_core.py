@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_life import SCENARIOS, AnyLife
+from core_life import SCENARIOS, AnyLife, noted
 from example_counts import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -29,6 +29,7 @@ def restored(core: Core, chosen: Scenario) -> Core:
         Machine(),
         kill_at_walltime=core.kill_at_walltime,
         order=core.order,
+        on_policy_error=noted,
     )
 
 

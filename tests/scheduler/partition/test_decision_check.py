@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -9,9 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler.model.orders import Reason
-from scheduler.partition.resizing import _check, _is_plain
-from scheduler.policies.api import Decision, Grow, Shrink, Stay
+from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.model.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Continue, Order, Reason
+from scheduler.partition.resizing import PolicyErrorHandler, _check, _is_plain
+from scheduler.policies.api import Decision, Grow, JobView, Shrink, Stay, View
+from scheduler.policies.scenario import Scenario
+from scheduler.service.record.policy_errors import PolicyErrors
 
 VALUES = st.one_of(
     st.text(max_size=5),
@@ -63,3 +70,61 @@ def test_most_decisions_are_plain(decision: Decision) -> None:
 def test_a_decision_that_cannot_be_recorded_is_an_error(decision: Any, kind: str) -> None:
     with pytest.raises(ValueError, match=f"cannot be recorded: {kind}"):
         _check(decision)
+
+
+class Returns(msgspec.Struct, frozen=True):
+    """A policy that returns something at each resize point."""
+
+    decision: Any
+
+    def decide(self, job: JobView, view: View) -> Any:
+        """Return it."""
+        return self.decision
+
+
+def answer(decision: Any, on_error: PolicyErrorHandler | None = None) -> Order:
+    """What a core answers a job on 4 of 8 processors that ran on 2 before and may have 6."""
+    grown = Grow(4, Reason("first"))
+    rules = [Scenario("own", resizing=Returns(each)) for each in (grown, decision)]
+    core = Core(rules[0], Machine([("n", 8)]))
+    spec = JobSpec(2, 100.0, 6, topology=Topology.parse("list:2,4,6"))
+    core.handle([JobSubmitted(0, 1, spec), JobSubmitted(0, 2, JobSpec(3, 100.0))])
+    core.handle([JobStarted(1, 1), JobStarted(1, 2)])
+    core.handle([ResizePoint(2, 1, 1, 1.0)])
+    core.handle([ResizeDone(3, 1, 1)])
+    core = Core.restored(
+        core.record(), core.jobs.values(), rules[1], Machine(), on_policy_error=on_error
+    )
+    (order,) = core.handle([ResizePoint(4, 1, 2, 1.0)])
+    return order
+
+
+INVALID = [
+    (None, "it returned None, which is neither Grow nor Shrink nor Stay"),
+    ("grow", "it returned 'grow', which is neither Grow nor Shrink nor Stay"),
+    (Grow(3, Reason("own")), r"Grow\(to=3.*but the job has 4 processors already"),
+    (Grow(9, Reason("own")), r"Grow\(to=9.*but the machine has 8 processors"),
+    (Grow(7, Reason("own")), r"Grow\(to=7.*but the job may have at most 6 processors"),
+    (Grow(5, Reason("own")), r"Grow\(to=5.*but the job cannot run on so many .*list:2,4,6"),
+    (Shrink(0, Reason("own")), r"Shrink\(to=0.*but the job has 4 processors"),
+    (Shrink(3, Reason("own")), r"Shrink\(to=3.*its `smaller` sizes"),
+    (Shrink(2, Reason("own"), (9,)), r"groups \(9,\) do not have the 2 processors that leave"),
+]
+
+
+@pytest.mark.parametrize(("decision", "said"), INVALID)
+def test_an_invalid_decision_is_an_error_of_the_policy(decision: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        answer(decision)
+    errors = PolicyErrors()
+    order = answer(decision, errors)
+    assert isinstance(order, Continue)
+    assert order.reason.rule == "policy error"
+    place = "test_decision_check.py:"
+    assert re.search(f"{said}.*{place}.*the job keeps its size", order.reason.sentence)
+
+
+def test_a_decision_that_cannot_be_carried_out_now_is_no_error() -> None:
+    order = answer(Grow(6, Reason("own")))
+    assert isinstance(order, Continue)
+    assert str(order.reason).endswith("(grow to 6 with 1 free); its rule: own [refused]")

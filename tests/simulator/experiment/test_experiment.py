@@ -21,7 +21,7 @@ from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec
-from scheduler.policies.api import Decision, Job, JobView, QueueOrder, Reason, Stay, View
+from scheduler.policies.api import Decision, Grow, Job, JobView, QueueOrder, Reason, Stay, View
 from scheduler.policies.queue_orders.basic import Sjf
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
@@ -79,6 +79,16 @@ class InMain(Never):
 
 
 InMain.__module__ = "__main__"
+
+
+class Returning(msgspec.Struct, frozen=True):
+    """A resizing policy that returns something at each resize point."""
+
+    decision: Any
+
+    def decide(self, job: JobView, view: View) -> Any:
+        """Return it."""
+        return self.decision
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -348,6 +358,23 @@ def test_a_class_without_typed_parameters_is_no_policy() -> None:
 
     with pytest.raises(ConfigError, match="derive the class from QueueOrder"):
         Experiment(COLUMNS, queue_order=Undeclared())
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (None, "TypeError: it returned None, which is neither Grow nor Shrink nor Stay"),
+        ("grow", "TypeError: it returned 'grow', which"),
+        (Grow(1000, Reason("big")), r"ValueError: it returned Grow\(to=1000, .*the machine has 16"),
+        (Grow(1, Reason("small")), r"ValueError: it returned Grow\(to=1, .* processors already"),
+    ],
+)
+def test_a_resizing_policy_that_returns_no_valid_decision_ends_a_simulation(
+    decision: Any, said: str
+) -> None:
+    jobs = Jobs(COLUMNS).with_resizable()
+    with pytest.raises(ReshapeError, match=rf"Returning failed in decide with {said}.*:\d+\)"):
+        simulate(jobs, processors=16, scenario=Scenario("own", resizing=Returning(decision)))
 
 
 def test_a_policy_that_raises_gives_its_error_and_place() -> None:
