@@ -169,10 +169,19 @@ def _axis(name: str, values: object) -> list[Any]:
     """Values of an axis."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise ConfigError(f"must be a list of values, got {values!r}", field=name)
-    listed = list(values)
+    listed = list(map(_plain, values))
     if not listed:
         raise ConfigError("has no values; give at least one", field=name)
     return listed
+
+
+def _plain(value: Any) -> Any:
+    """Value with numbers of Python in place of those of NumPy, also within mappings."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
 
 
 def _table(
@@ -292,6 +301,8 @@ def _labels(values: Sequence[Any]) -> list[Any]:
 
 
 def _label(value: Any) -> Any:
+    """What a table shows for a value of an axis: a number, or a text."""
+    value = _plain(value)
     if value is None or isinstance(value, str | int | float):
         return "" if value is None else value
     if isinstance(value, Scenario):

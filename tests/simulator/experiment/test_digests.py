@@ -156,3 +156,107 @@ def test_plain_structs_of_equal_fields_differ() -> None:
     first, second = (order(ORDER.replace("Mine", name), name) for name in ("First", "Second"))
     made = [digest(Experiment(COLUMNS, queue_order=kind)) for kind in (first, second)]
     assert made[0] != made[1]
+
+
+HELD = """
+import functools
+import operator
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from scheduler.policies.api import QueueOrder
+
+LIMIT = 1
+
+def weighed(by, weight, job):
+    return by(job) * weight + LIMIT
+
+class Weights(NamedTuple):
+    first: int = 2
+
+    def of(self, job):
+        return job.processors * self.first
+
+class Slots:
+    __slots__ = ("first",)
+
+    def __init__(self, first):
+        self.first = first
+
+    def __repr__(self):
+        return "Slots"
+
+    def of(self, job):
+        return job.processors * self.first
+
+@functools.lru_cache
+def cached(processors):
+    return -processors
+
+def marked(job):
+    return marked.sign * job.processors
+
+marked.sign = 1
+HELD = {held}
+
+@dataclass
+class Mine(QueueOrder):
+    ages = False
+    held: object = field(default_factory=lambda: HELD)
+
+    def key(self, job, now):
+        return self.held(job), job.queued_at
+"""
+PARTIAL = "functools.partial(weighed, operator.attrgetter('processors'), 3)"
+
+
+@pytest.mark.parametrize(
+    ("held", "before", "after"),
+    [
+        (PARTIAL, "LIMIT = 1", "LIMIT = 2"),
+        (PARTIAL, ", 3)", ", 4)"),
+        (PARTIAL, "'processors'", "'id'"),
+        ("functools.partial(weighed, operator.attrgetter('processors'), weight=3)", "=3)", "=4)"),
+        (PARTIAL, "by(job) *", "by(job) /"),
+        ("Weights().of", "first: int = 2", "first: int = 3"),
+        ("Weights().of", "job.processors *", "-job.processors *"),
+        ("Slots(2).of", "Slots(2)", "Slots(3)"),
+        ("deque([cached], 5).__getitem__", "-processors", "+processors"),
+        ("deque([cached], 5).__getitem__", "5)", "6)"),
+        ("marked", "marked.sign = 1", "marked.sign = -1"),
+    ],
+)  # fmt: skip
+def test_what_an_object_holds_changes_the_digest(held: str, before: str, after: str) -> None:
+    text = HELD.replace("{held}", held)
+    assert before in text
+    assert of_order(text) == of_order(text)
+    assert of_order(text) != of_order(text.replace(before, after))
+
+
+def test_values_that_are_looked_up_in_a_module_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may change them after the import, so that the file is not enough."""
+    helper = ModuleType("helper")
+    monkeypatch.setitem(sys.modules, "helper", helper)
+    text = "import helper\n" + ORDER.replace("* FACTOR", "* helper.FACTOR")
+    made = []
+    for factor in (1, 1, 2):
+        vars(helper)["FACTOR"] = factor
+        made.append(of_order(text))
+    assert made[0] == made[1] != made[2]
+
+
+def test_an_object_that_cannot_be_described_is_computed_again() -> None:
+    text = ORDER.replace("FACTOR = 1", "FACTOR = (n for n in [1])").replace(
+        "* FACTOR", "* next(FACTOR)"
+    )
+    assert of_order(text) != of_order(text)
+
+
+def test_the_contents_of_a_path_count(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    text = ORDER.replace("FACTOR = 1", f"from pathlib import Path\nFACTOR = Path({str(table)!r})")
+    made = []
+    for content in ("1", "1", "2"):
+        table.write_text(content)
+        made.append(of_order(text))
+    assert made[0] == made[1] != made[2]

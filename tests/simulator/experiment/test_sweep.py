@@ -136,6 +136,21 @@ def test_labels() -> None:
     assert compared["load"].tolist() == [0.5]
 
 
+def test_numbers_of_numpy_are_the_numbers_of_an_axis() -> None:
+    grid = {"seed": np.arange(2), "load": np.array([0.5, 0.75], np.float32)}
+    table = sweep(Experiment(Jobs.drawn("lublin", jobs=9)), grid, workers=1, progress=False)
+    assert table["seed"].tolist() == [0, 0, 1, 1]
+    assert table["load"].tolist() == [0.5, 0.75] * 2
+    assert [row["seed"] for row in rows_of(table.mean("mean_wait_s", "seed"))] == [0, 1]
+    (row,) = rows_of(table.compare("mean_wait_s", "seed", baseline=np.int64(0)))
+    assert (row["seed"], row["n"]) == (1, 2)
+    depths = [{"name": "easy", "backfill.reservations": depth} for depth in np.arange(2)]
+    of_scenarios = sweep(Experiment(COLUMNS), {"scenario": depths}, workers=1, progress=False)
+    assert of_scenarios["scenario"].tolist() == [
+        "name=easy, backfill.reservations=0", "name=easy, backfill.reservations=1",
+    ]  # fmt: skip
+
+
 def test_means_with_intervals_by_hand() -> None:
     table = of({"scenario": ["a", "a", "a", "b", "b", "b"], "seed": [1, 2, 3] * 2,
                 "wait": [1.0, 2.0, 3.0, 4.0, nan, 8.0]}, "scenario", "seed")  # fmt: skip
