@@ -185,6 +185,7 @@ def _with_programs(schedule: Schedule, programs: Programs) -> Schedule:
         schedule,
         allocated=allocated,
         sizes=programs.sizes,
+        held=programs.held,
         held_s=programs.held_s,
         places=programs.places,
     )

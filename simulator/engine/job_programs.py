@@ -116,6 +116,8 @@ class Programs(Physics):
     Attributes
     ----------
     sizes : job number -> sizes over time, of the jobs that ended, in the order of their ends.
+    held : job number -> (time in seconds, processors that it holds from then on, with those of a
+        joining group); none between two runs.
     held_s : processor-seconds that jobs held.
     places : job number -> (time in seconds, processors on which it computes from then on); no
         processors between two runs. None if they are not kept.
@@ -136,6 +138,7 @@ class Programs(Physics):
     ) -> None:
         self.places: dict[int, list[tuple[float, ProcSet]]] | None = {} if keep_places else None
         self.sizes: dict[int, Sizes] = {}
+        self.held: dict[int, list[tuple[float, ProcSet]]] = {}
         self.held_s = 0.0
         self._jobs = jobs
         self._site, self._agenda = site, agenda
@@ -171,11 +174,12 @@ class Programs(Physics):
                 factor = self._cpu_factors.get(order.job, 1.0)
                 job = msgspec.structs.replace(job, run_s=job.run_s * factor)
             self._states[order.job] = ProgramState(job, processes)
-        if self.places is not None:
-            kept = self.places.setdefault(order.job, [])
-            if kept and kept[-1][1]:  # redirected at this instant
-                kept.append((self._agenda.now, ProcSet()))
-            kept.append((self._agenda.now, order.processors))
+        for kept_of in (self.held, self.places):
+            if kept_of is not None:
+                kept = kept_of.setdefault(order.job, [])
+                if kept and kept[-1][1]:  # redirected at this instant
+                    kept.append((self._agenda.now, ProcSet()))
+                kept.append((self._agenda.now, order.processors))
         self._start_processes(order, processes, self._costs.start)
 
     def resize(self, order: Continue | Expand | Contract) -> None:
@@ -191,6 +195,7 @@ class Programs(Physics):
             return
         if isinstance(order, Expand):
             state.joining, state.ready_at = order, inf
+            self._keep_held(order.job)
             self._start_processes(order, order.to - state.size, self._costs.group)
         self._continue(order.job)
 
@@ -205,21 +210,31 @@ class Programs(Physics):
                 state = self._states[event.job]
                 state.size = self._site.jobs[event.job].size  # a resize may have been rolled back
                 resized = type(event) is RESIZE_DONE
-                if resized and self.places is not None:
-                    self._keep_place(event.job, self.places[event.job])
+                if resized:
+                    self._keep_held(event.job)
+                    if self.places is not None:
+                        self._keep_place(event.job, self.places[event.job])
                 self._compute(event.job, state.resumed_at if resized else self._agenda.now)
 
     def _collect(self, number: int) -> None:
         """Keep the sizes of a job that ended, and drop everything else about it."""
         job = self._site.jobs[number]
         if job.ended_at is None:  # it was redirected
-            if self.places is not None and job.started_at is None:
-                self.places[number].append((self._agenda.now, ProcSet()))
+            for kept in (self.held, self.places):
+                if kept is not None and job.started_at is None:
+                    kept[number].append((self._agenda.now, ProcSet()))
             return
         self.sizes[number] = job.sizes
         self._site.forget(number)
         self._states.pop(number, None)
         self._agenda.forget(number)
+
+    def _keep_held(self, number: int) -> None:
+        """Keep the processors of all groups of a job, if they have changed."""
+        kept, groups = self.held[number], self._site.jobs[number].groups
+        held = ProcSet.union(groups.values())
+        if held != kept[-1][1]:
+            kept.append((self._agenda.now, held))
 
     def _keep_place(self, number: int, kept: list[tuple[float, ProcSet]]) -> None:
         """Keep the processors of a job after a resize, unless it was rolled back."""
@@ -285,6 +300,7 @@ class Programs(Physics):
         joining = state.joining
         if joining is not None and not self._is_under_way(joining):
             joining = state.joining = None
+            self._keep_held(job)
         if joining is not None and state.ready_at <= self._agenda.now:
             state.joining = None
             times = ResizeTimes(

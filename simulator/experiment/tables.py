@@ -144,13 +144,14 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
 def allocation_columns(schedule: Schedule) -> Columns:
     """One row for each span of time in which a job held certain processors.
 
-    The processors are intervals of numbers such as ``0-3 8-11``, or empty if they were counted.
+    A group that joins counts from the order to expand on, as in the utilization. The processors are
+    intervals of numbers such as ``0-3 8-11``, or empty if they were counted.
     """
     names = job_names(schedule)
     if schedule.allocated is not None:
         rows = [
             (names[job], begin, end, len(held), str(held))
-            for job, begin, end, held in held_places(schedule)
+            for job, begin, end, held in held_places(schedule, joining=True)
         ]
         return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), rows)
     held = held_sizes(schedule)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.many_centres.centres import Quoted
 from simulator.many_centres.centres_file import CentreDescription
+from simulator.results.held import held_sizes
 from simulator.results.metrics import bounded_slowdown, utilization
 from simulator.results.schedule import Schedule
 
@@ -73,11 +74,10 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     @property
     def held_s(self) -> Floats:
         """Processor-seconds that each job held, (n,) float64."""
-        held_s = self.schedule.jobs.processors * self.schedule.run_s
-        for number, sizes in (self.schedule.sizes or {}).items():
-            ends = [*(at for at, _ in sizes[1:]), self.schedule.ended[number - 1]]
-            parts = zip(sizes, ends, strict=True)
-            held_s[number - 1] = sum(size * (end - at) for (at, size), end in parts)
+        held = held_sizes(self.schedule)
+        spans = (held.end - held.begin) * held.processors
+        held_s: Floats = np.zeros(len(self.schedule.jobs))
+        np.add.at(held_s, held.job, spans)
         return held_s
 
     def numbers(self, jobs: Bools | None = None) -> dict[str, Any]:
@@ -168,24 +168,9 @@ class CentresSchedule(msgspec.Struct, frozen=True):
 
     def _changes(self) -> tuple[Floats, NDArray[np.int64]]:
         """Times at which processors in use change, (m,) float64, and by how many, (m,) int64."""
-        ran, processors = self.ran, self.schedule.jobs.processors
-        started, ended = self.schedule.started[ran], self.schedule.ended[ran]
-        if self.schedule.sizes is None:
-            return (
-                np.concatenate([started, ended]),
-                np.concatenate([processors[ran], -processors[ran]]),
-            )
-        times, changes = ended.tolist(), []
-        for number in (ran.nonzero()[0] + 1).tolist():
-            sizes = [size for _, size in self.schedule.sizes[number]]
-            changes.append(-sizes[-1])
-        for number in (ran.nonzero()[0] + 1).tolist():
-            before = 0
-            for at, size in self.schedule.sizes[number]:
-                times.append(at)
-                changes.append(size - before)
-                before = size
-        return np.array(times), np.array(changes, dtype=np.int64)
+        held = held_sizes(self.schedule)
+        times = np.concatenate([held.begin, held.end])
+        return times, np.concatenate([held.processors, -held.processors])
 
     def jobs_csv(self) -> bytes:
         """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""

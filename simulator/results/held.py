@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.procset import ProcSet
+from simulator.results.metrics import Sizes
 from simulator.results.schedule import Schedule
 
 
@@ -29,35 +30,52 @@ class HeldSpans(NamedTuple):
 
 
 def held_sizes(schedule: Schedule) -> HeldSpans:
-    """How many processors each job held, in the order of the jobs."""
-    ran = np.flatnonzero(schedule.ran)
-    started, ended = schedule.started[ran], schedule.ended[ran]
-    if schedule.sizes is None:
+    """How many processors each job held, in the order of the jobs.
+
+    These spans add up to the utilization. Of a schedule that was read from a jobs.csv they lack the
+    groups that join.
+    """
+    if schedule.sizes is None and schedule.held is None:
+        ran = np.flatnonzero(schedule.ran)
+        started, ended = schedule.started[ran], schedule.ended[ran]
         return HeldSpans(ran, started, ended, schedule.jobs.processors[ran])
     spans = [
         (job, begin, then, size)
-        for job, end in zip(ran.tolist(), ended.tolist(), strict=True)
-        for (begin, size), (then, _) in pairwise([*schedule.sizes[job + 1], (end, 0)])
+        for job, end in enumerate(schedule.ended.tolist())
+        for (begin, size), (then, _) in pairwise([*_sizes_held(schedule, job + 1), (end, 0)])
         if size  # it is 0 between two runs of a redirected job
     ]
     table = np.array(spans, np.float64).reshape(-1, 4).T
     return HeldSpans(table[0].astype(np.int64), table[1], table[2], table[3].astype(np.int64))
 
 
-def held_places(schedule: Schedule) -> list[tuple[int, float, float, ProcSet]]:
+def _sizes_held(schedule: Schedule, number: int) -> Sizes:
+    if schedule.held is not None:
+        return [(at, held.count()) for at, held in schedule.held.get(number, ())]
+    return (schedule.sizes or {}).get(number, ())
+
+
+def held_places(
+    schedule: Schedule, *, joining: bool = False
+) -> list[tuple[int, float, float, ProcSet]]:
     """Job (its index), begin and end (s) of each span of time in which it held these processors.
 
     Individual processors must have been allocated.
+
+    Parameters
+    ----------
+    joining : with those of groups that join, if they are known; else those on which it computes.
     """
     assert schedule.allocated is not None
     ran, ended = np.flatnonzero(schedule.ran).tolist(), schedule.ended.tolist()
-    if schedule.places is None:
+    places = schedule.held if joining and schedule.held is not None else schedule.places
+    if places is None:
         started = schedule.started.tolist()
         return [(job, started[job], ended[job], schedule.allocated[job + 1]) for job in ran]
     return [
         (job, begin, then, held)
         for job in ran
-        for (begin, held), (then, _) in pairwise([*schedule.places[job + 1], (ended[job], None)])
+        for (begin, held), (then, _) in pairwise([*places[job + 1], (ended[job], None)])
         if held
     ]
 

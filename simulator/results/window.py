@@ -33,8 +33,7 @@ class Window(msgspec.Struct, frozen=True):
         """Compute the metrics of the jobs that are submitted in the window.
 
         Utilisation is that of the window: of the processor-seconds installed from its begin to its
-        end, those that jobs held, whenever these were submitted. With joining groups of expansions
-        it would be slightly larger.
+        end, those that jobs held, whenever these were submitted.
 
         Parameters
         ----------

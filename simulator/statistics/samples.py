@@ -6,17 +6,14 @@ The samples are computed from the schedule after the simulation, which they do n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from scheduler.pictures import steps
 from scheduler.text.formats import grouped
-from simulator.results.schedule import Schedule
-from simulator.results.series import Series
+from simulator.results.series import in_use
 from simulator.statistics.job_variables import JobValues
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -95,33 +92,10 @@ class Samples:
     @property
     def processors_used(self) -> Floats:
         """Processors that running jobs hold, first runs of redirected jobs included."""
-        spans = _held(self.schedule)
-        series = Series(
-            *steps(
-                np.concatenate([spans[:, 0], spans[:, 1]]),
-                np.concatenate([spans[:, 2], -spans[:, 2]]),
-            )
-        )
+        series = in_use(self.schedule)
         before = np.searchsorted(series.times, self.times, side="right")
         values: Floats = np.concatenate([[0.0], series.values])
         return values[before]
-
-
-def _held(schedule: Schedule) -> Floats:
-    """Spans in which jobs hold processors: begin, end (s) and processors, (m, 3)."""
-    sizes = schedule.jobs.processors.tolist()
-    spans = [(start, end, sizes[number - 1]) for number, start, end in schedule.redirected]
-    for number, (start, end) in enumerate(
-        zip(schedule.started.tolist(), schedule.ended.tolist(), strict=True), 1
-    ):
-        if start != start or end != end:
-            continue
-        if schedule.sizes is None or number not in schedule.sizes:
-            spans.append((start, end, sizes[number - 1]))
-            continue
-        changes = [*schedule.sizes[number], (end, 0)]
-        spans += [(begin, until, size) for (begin, size), (until, _) in pairwise(changes)]
-    return np.array(spans, dtype=np.float64).reshape(-1, 3)
 
 
 def _pending_work(samples: Samples) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +18,14 @@ from reshape.__main__ import main
 from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import parse
 from scheduler.model.events import JobSpec
+from scheduler.model.procset import ProcSet
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from simulator import Experiment, Jobs
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv, series
 from simulator.results.held import held_sizes, least_processors
+from simulator.results.window import Window
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
@@ -380,3 +383,52 @@ def test_pools_and_centres_refuse_jobs_with_further_resources(
     for jobs in (Jobs.read(tmp_path / "gpu.swf"), Jobs.read(tmp_path / "gpu.swf").with_resizable()):
         with pytest.raises(ReshapeError, match=r"job 7 requests gpu=1, and the nodes of .* yet"):
             Experiment(jobs, **place).run()
+
+
+COSTS = {"start_s": 7.0, "join_s": 2.0, "bytes_per_s": 2**20}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"select": "first-fit"},
+        {"scenario": {"name": "fcfs-pr", "redirection.theta": 1, "redirection.processors": 16}},
+        {"machine": CENTRES},
+        {"pool": "nodes=0-4,processors=4,time_limit=2000", "pool_wait": 20},
+    ],
+    ids=["counted", "numbered", "redirected", "centres", "pool"],
+)
+def test_allocations_add_up_to_the_utilization(more: dict[str, Any]) -> None:
+    """A group that joins is held from the order on, long before the job computes on it."""
+    flexible = (
+        Jobs.read(SMALL)
+        .first(60)
+        .with_resizable(1.0, "amdahl:serial=0.01", cost=COSTS, data_mib=3.0)
+    )
+    fields = {} if "machine" in more else {"scenario": "fcfs-pr"}
+    result = Experiment(flexible, **(fields | more)).run()
+    held = result.allocations
+    held_s = float(((held["end_s"] - held["begin_s"]) * held["processors"]).sum())
+    schedule = result.schedule
+    assert (held["end_s"] >= held["begin_s"]).all()
+    assert held_s == pytest.approx(schedule.all_held_s)
+    makespan_s = schedule.ended.max() - schedule.jobs.submitted.min()
+    utilization = held_s / (schedule.processors * makespan_s)
+    if "utilization" in result.metrics:
+        assert result.metrics["utilization"] == pytest.approx(utilization)
+    else:
+        assert result.metrics["utilization_pct"] == pytest.approx(100 * utilization)
+    assert schedule.sizes is not None
+    assert len(held["job"]) >= sum(len(sizes) for sizes in schedule.sizes.values())
+    if "select" in more:
+        assert held["processors"].tolist() == [len(ProcSet.parse(text)) for text in held["numbers"]]
+        in_use = series.in_use(schedule).values
+        assert in_use.min() >= 0
+        assert in_use.max() <= schedule.processors
+    if result.scenario is not None and result.pool is None:
+        window = Window(0.0, 1e-9).metrics(schedule, 60.0)[0].utilization
+        within = np.minimum(held["end_s"], schedule.jobs.submitted.max()) - held["begin_s"]
+        span_s = float(np.ptp(schedule.jobs.submitted))
+        of_span = float((np.maximum(within, 0) * held["processors"]).sum())
+        assert window == pytest.approx(of_span / (schedule.processors * span_s))

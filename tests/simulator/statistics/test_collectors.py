@@ -141,7 +141,7 @@ def test_samples_against_a_count_job_by_job(
 def test_processors_of_resizable_and_redirected_jobs() -> None:
     schedule = schedule_of(
         [(0.0, 0.0, 20.0, 2), (0.0, 10.0, 20.0, 3)],
-        sizes={1: ((0.0, 2), (8.0, 6))},
+        sizes={1: ((0.0, 2), (8.0, 6)), 2: ((0.0, 3), (5.0, 0), (10.0, 3))},
         redirected=[(2, 0.0, 5.0)],
     )
     samples = Samples(JobValues(schedule), 4.0)
