@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from reshape.data.job_context import JobContext
 from reshape.data.spares import Spares
+from reshape.data.stale import explain_stale
 from reshape.errors import ReshapeError
 from reshape.reports import Reports
 from reshape.resizing.registry import Registry
@@ -116,6 +117,9 @@ class Application(Reports):
         trace: TracebackType | None,
     ) -> None:
         """Collective over app.comm. End the job; after an error, abort all its processes."""
+        from reshape.world import check_initialized
+
+        check_initialized()
         if error is None and self._address is not None:
             error = ReshapeError(
                 f"the job is in loop {self._address.loop + 1} of app.iterations(), but the program "
@@ -134,9 +138,10 @@ class Application(Reports):
 
     def _set_up(self) -> None:
         from reshape.abort import write_whole_lines
-        from reshape.world import WORLD, retire
+        from reshape.world import WORLD, refuse_finalize, retire
 
         write_whole_lines()
+        refuse_finalize()
         who = identity()
         world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
@@ -177,7 +182,9 @@ class Application(Reports):
         from mpi4py import MPI
 
         from reshape.resizing.transaction import disconnect
+        from reshape.world import allow_finalize
 
+        allow_finalize()
         job = self._here()
         if self._link is not None:
             self._link.close()
@@ -198,6 +205,8 @@ class Application(Reports):
         from reshape.world import WORLD, add_note
 
         add_note(error)
+        if self._job is not None:
+            explain_stale(error, self._job.arrays.values())
         comm = WORLD if self._job is None else self._job.comm
         if comm != MPI.COMM_NULL and comm.size > 1:
             abort(error, self._link)

@@ -22,6 +22,8 @@ from typing import Any
 
 from mpi4py import MPI
 
+from reshape.errors import ReshapeError
+
 log = logging.getLogger(__name__)
 
 #: The world of this process, valid for its whole life. Its handle is copied, because a function of
@@ -33,6 +35,11 @@ NOTE = (
     "of this job: use app.comm, and read it again in each iteration"
 )
 _abort = MPI.Comm.Abort
+_finalize = MPI.Finalize
+_FINALIZED = (
+    "MPI.Finalize() is called within the block 'with reshape.application()', which still needs "
+    "MPI: leave the call out, since MPI ends with the program, or put it behind the block"
+)
 
 
 def retire() -> None:
@@ -49,6 +56,33 @@ def retire() -> None:
 def is_retired() -> bool:
     """Whether MPI.COMM_WORLD is retired."""
     return bool(MPI.COMM_WORLD == MPI.COMM_NULL)
+
+
+def refuse_finalize() -> None:
+    """Let MPI.Finalize raise an error until `allow_finalize`: resizes and the end need MPI."""
+
+    def refuse() -> None:
+        raise ReshapeError(_FINALIZED)
+
+    vars(MPI)["Finalize"] = refuse
+
+
+def allow_finalize() -> None:
+    """Give MPI.Finalize back to the program."""
+    vars(MPI)["Finalize"] = _finalize
+
+
+def check_initialized() -> None:
+    """Raise an error if the program has ended MPI by an earlier reference to MPI.Finalize.
+
+    No function of MPI may be called then, so the process ends without the others.
+
+    Raises
+    ------
+    ReshapeError : it has.
+    """
+    if MPI.Is_finalized():
+        raise ReshapeError(_FINALIZED)
 
 
 def add_note(error: BaseException) -> None:

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -211,6 +212,7 @@ class Array:
         self.segment: Segment | None = None
         self._layout: Layout | None = None
         self._absent = absent
+        self._earlier: list[ReferenceType[NDArray[Any]]] = []
 
     @property
     def name(self) -> str:
@@ -328,7 +330,14 @@ class Array:
         """Make this segment the data, and return the previous one, which the caller releases."""
         previous, self.segment = self.segment, segment
         self._layout = layout
-        return None if previous is segment else previous
+        if previous is None or previous is segment:
+            return None
+        self._earlier = [ref(part) for part in (*self.earlier_parts(), previous.array)]
+        return previous
+
+    def earlier_parts(self) -> list[NDArray[Any]]:
+        """Local parts of before a resize that something still refers to."""
+        return [part for known in self._earlier if (part := known()) is not None]
 
     def withdraw(self, why: str) -> Segment | None:
         """Return the segment, which the caller releases; any later access is an error.

@@ -314,6 +314,56 @@ def test_data_cannot_be_used_before_the_group_has_joined(tmp_path: Path) -> None
         assert first.process.returncode == 0
 
 
+def test_the_error_of_a_stale_array_names_it(tmp_path: Path) -> None:
+    body = """
+        a, b = app.rows("a", (4, 4)), app.rows("b", (9,))
+        def change(mine):
+            mine[:] += 1
+        for step in app.iterations(20):
+            if "view" not in globals():
+                view = b.local
+            change(view)
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        first = driver.start(1, "first")
+        assert driver.expand(1).ok
+        driver.serve(lambda: first.process.poll() is not None)
+        why = (
+            "variable 'mine' is array 'b', variable 'view' is array 'b' of before a resize, which "
+            "is read-only: read `local` again in each iteration"
+        )
+        assert why in first.text
+        assert driver.faults[0].why == f"ValueError: output array is read-only; {why}"
+
+
+@pytest.mark.parametrize("call", ["MPI.Finalize()", "Finalize()"])
+def test_mpi_is_not_finalized_within_the_block(tmp_path: Path, call: str) -> None:
+    """A name that was imported before the block ends MPI nevertheless."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        "from mpi4py import MPI\nfrom mpi4py.MPI import Finalize\nimport reshape\n"
+        "with reshape.application() as app:\n"
+        "    for step in app.iterations(3):\n        pass\n"
+        f"    {call}\n"
+    )
+    done = run(2, str(path))
+    assert done.returncode == 1
+    assert "error: MPI.Finalize() is called within the block" in done.stderr.replace(
+        "Error", "error"
+    )
+    assert "MPICH" not in done.stderr
+
+
+def test_mpi_may_be_finalized_behind_the_block(tmp_path: Path) -> None:
+    body = """
+        for step in app.iterations(3):
+            pass
+    """
+    path = Path(script(tmp_path, body))
+    path.write_text(f"from mpi4py import MPI\n{path.read_text()}\nMPI.Finalize()\nprint('end')\n")
+    assert run(2, str(path)).stdout == "end\nend\n"
+
+
 def test_leaving_processes_end_cleanly(tmp_path: Path) -> None:
     """Their ``finally`` clauses and exit handlers run, and no statement after the block."""
     body = """
