@@ -473,7 +473,7 @@ class NodeGroups:
         log.warning("resize %d of job %d is overdue", order.serial, job)
         for (other, _), group in self._groups.items():
             if other == job:
-                self._kill(group, 0.5, f"resize {order.serial} did not finish in time")
+                self._kill(group, 0.0, f"resize {order.serial} did not finish in time")
 
 
 def _note(group: GroupProcesses) -> str:

@@ -40,7 +40,7 @@ REPEAT_S = 3.0
 DEFAULTS = {"UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 #: Number of the first group of a job; later ones, those of restarts included, have higher numbers.
 FIRST_GROUP = 1
-#: Seconds from SIGTERM to SIGKILL for groups that are not needed any more.
+#: Seconds from SIGTERM to SIGKILL for the groups of a job that fails.
 GRACE_S = 2.0
 #: Bytes of large environments, scripts and commands that are under way to agents, at most; a job
 #: with more goes alone.
@@ -183,7 +183,9 @@ class JobStartup:
                 self._start(job, group, "join" if joins else "first")
             if self.placements.has_hosts:
                 self._arrange_hosts(job, group)
-        grace_s = self._kill_wait_s if job.cause in _PATIENT else GRACE_S
+        grace_s = 0.0  # what a running job does not need has no data, and mpiexec is to be silent
+        if job.state is JobState.COMPLETING:
+            grace_s = self._kill_wait_s if job.cause in _PATIENT else GRACE_S
         for node, status in known:
             if status.alive and status.group not in wanted:
                 why = job.why or "the job does not have this group any more"
@@ -281,7 +283,7 @@ class JobStartup:
         for node, status in known:
             if status.alive:
                 why = why or "the job does not have this group any more"
-                self.kill(node, job, status.group, why)
+                self.kill(node, job, status.group, why, grace_s=0)
         is_over = bool(known) and not any(status.alive for _, status in known)
         first = min(known, key=lambda part: part[1].group)[0] if is_over else ""
         if ended is not None and is_over and not self._run_hook(*ended, first):
@@ -364,7 +366,11 @@ class JobStartup:
             self._command(node, job.id, -1, m.ForgetGroups(job=job.id, groups=groups))
 
     def kill(self, node: str, job: int, group: int, why: str, grace_s: float = GRACE_S) -> None:
-        """Let an agent end a group; without grace mpiexec prints no error message either."""
+        """Let an agent end a group.
+
+        Without grace mpiexec prints no error message. With it mpiexec may report that the program
+        has failed: when the first rank has ended, it kills the others.
+        """
         self._command(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
 
     def end_soon(self) -> None:
@@ -375,11 +381,11 @@ class JobStartup:
         """Give a group that was sent SIGTERM `REPEAT_S` seconds to end before it is killed."""
         self._sent.note(self.node_of(job, group), job.id, group, m.KillGroup)
 
-    def kill_all(self, job: Job, why: str) -> None:
+    def kill_all(self, job: Job, why: str, grace_s: float = GRACE_S) -> None:
         """Let the agents end every group of a job."""
         for node, status in self._reports.statuses(job.id):
             if status.alive:
-                self.kill(node, job.id, status.group, why)
+                self.kill(node, job.id, status.group, why, grace_s)
 
     def environment(self, job: int) -> dict[str, str]:
         """Return the environment a job was submitted with."""

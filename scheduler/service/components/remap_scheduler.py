@@ -314,7 +314,7 @@ class RemapScheduler:
             return []
         if transaction.port or self.monitor.reports.has_restart_point(job.id):
             # The job hangs: within the join (then it restarts), or after a commit (then it fails).
-            self.startup.kill_all(job, f"{why} within the join")
+            self.startup.kill_all(job, f"{why} within the join", grace_s=0)
             return []
         # The application has its instruction to join and has not begun; it will get another one.
         return self._fail(job, transaction, why)
@@ -359,7 +359,7 @@ class RemapScheduler:
             assert job.resize is not None
             for group in job.resize.leaving:
                 node = self.startup.node_of(job, group)
-                self.startup.kill(node, job.id, group, "it left and did not end")
+                self.startup.kill(node, job.id, group, "it left and did not end", grace_s=0)
         return []
 
 
