@@ -62,10 +62,18 @@ def _slurm_seconds(days: str | None, rest: str) -> int:
 def seconds_of(value: float | str) -> float:
     """Seconds of a value in a file: a number of seconds, or a time as text.
 
+    A text without a unit is refused: it would be a number of minutes, as in Slurm, and the same
+    number without quotes is one of seconds.
+
     Raises
     ------
-    ValueError : as for `parse_duration`.
+    ValueError : as for `parse_duration`; or a text without a unit.
     """
+    if isinstance(value, str) and value.strip().isdecimal():
+        number = value.strip()
+        raise ValueError(
+            f"{value!r} has no unit: write {number} without quotes for seconds, or '{number}min'"
+        )
     return parse_duration(value) if isinstance(value, str) else float(value)
 
 

@@ -57,7 +57,7 @@ from scheduler.config.settings import Deadlines, ServeConfig
 from scheduler.config.values import Value, check_parameters, read_duration, read_named
 from scheduler.model.requests.nodes import feature_fault
 from scheduler.model.resources import checked
-from scheduler.text.located import FieldPath, Located, Origin
+from scheduler.text.located import FieldPath, Located, Origin, value_of
 
 #: Fields that define the nodes; a configuration uses one of them.
 _NODE_FIELDS = ("processors", "machine", "nodes")
@@ -180,11 +180,9 @@ def _override(tree: Located, field: FieldPath, value: Any, origin: Origin) -> No
 
 def _scalar(text: str, origin: Origin) -> Any:
     """Parse text from outside a file as YAML, so that 8, true and null mean the same everywhere."""
-    import yaml  # late: most services need none, and it is a tenth of their start-up time
-
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = value_of(text)
+    except ConfigError:
         value = ...
     if not isinstance(value, Value):
         raise ConfigError(f"must be one value, got {text!r}", file=origin.source)

@@ -32,10 +32,16 @@ from reshape.errors import ConfigError, nearest
 if TYPE_CHECKING:
     import yaml  # imported late: most commands read no YAML
 
+    from scheduler.text.yaml_text import Loader
+
 T = TypeVar("T", bound=msgspec.Struct)
 V = TypeVar("V")
 #: Path from the root to a value, such as ("nodes", 0, "processors").
 FieldPath: TypeAlias = tuple[str | int, ...]
+#: Bytes of a file, at most.
+MOST_BYTES = 1 << 28
+#: Characters of a value in a message, at most.
+SHOWN = 200
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)")
 
 
@@ -56,6 +62,7 @@ class Located:
 
     def __init__(self, source: str | None = None) -> None:
         self.values: dict[str, Any] = {}
+        self._converted = 0  # values read so far
         self._origins: dict[FieldPath, Origin] = {(): Origin(source)}
 
     @classmethod
@@ -73,70 +80,82 @@ class Located:
         ------
         ConfigError : the file cannot be read, is not YAML, is not a mapping, or repeats a field.
         """
+        tree = cls(str(file))
+        values = tree._unfolded(_text(file))
+        if values is not None and not isinstance(values, dict):
+            tree.fail(
+                (), f"the file must be a mapping such as 'processors: 8', not {shown(values)}"
+            )
+        tree.values = values or {}
+        return tree
+
+    def _unfolded(self, text: str) -> Any:
+        """Convert YAML to plain values; None of an empty text."""
         import yaml
 
-        tree = cls(str(file))
+        from scheduler.text.yaml_text import Loader  # late, as all that needs YAML
+
+        source, loader = self._origins[()].source, None
         try:
-            text = file.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"is not UTF-8 text: {error.reason}", file=str(file)) from None
-        loader = None
-        try:
-            loader = yaml.SafeLoader(text)  # checks for characters that YAML forbids
+            loader = Loader(text)  # checks for characters that YAML forbids
             node = loader.get_single_node()
-            if node is not None:
-                values = tree._to_values(loader, node, (), ())
-                if not isinstance(values, dict):
-                    tree.fail(
-                        (), f"the file must be a mapping such as 'processors: 8', not {values!r}"
-                    )
-                tree.values = values
+            return None if node is None else self._to_values(loader, node, (), ())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             raise ConfigError(
                 f"is not YAML: {error.problem}{f', {error.context}' if error.context else ''}",
-                file=str(file),
+                file=source,
                 line=mark.line + 1 if mark else None,
             ) from None
         except yaml.reader.ReaderError as error:
             raise ConfigError(
                 f"is not YAML: character #x{error.character:04x}: {error.reason}",
-                file=str(file),
+                file=source,
                 line=text.count("\n", 0, error.position) + 1,
             ) from None
         finally:
             if loader is not None:
                 loader.dispose()
-        return tree
 
     def _to_values(
-        self,
-        loader: yaml.SafeLoader,
-        node: yaml.Node,
-        field: FieldPath,
-        above: tuple[yaml.Node, ...],
+        self, loader: Loader, node: yaml.Node, field: FieldPath, above: tuple[yaml.Node, ...]
     ) -> Any:
         """Convert a YAML node and its descendants to plain values, and record their lines."""
         import yaml
 
-        source = self._origins[()].source
+        from scheduler.text.yaml_text import MOST_REPEATED
+
+        source, line = self._origins[()].source, node.start_mark.line + 1
         if field not in self._origins or not field:
-            self._origins[field] = Origin(source, node.start_mark.line + 1)
+            self._origins[field] = Origin(source, line)
         if any(node is other for other in above):
             self.fail(field, "refers to itself")
+        self._converted += 1
+        if self._converted > loader.composed + MOST_REPEATED:
+            self.fail(field, f"aliases repeat more than {MOST_REPEATED} values; write them out")
         above = (*above, node)
         if isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
             return [self._to_values(loader, item, (*field, i), above) for i, item in items]
         if not isinstance(node, yaml.MappingNode):
-            return loader.construct_object(node, deep=True)
+            try:
+                return loader.scalar(node)
+            except yaml.MarkedYAMLError as error:
+                raise ConfigError(
+                    str(error.problem), file=source, line=line, field=dotted(field) or None
+                ) from None
         values: dict[str, Any] = {}
         for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise ConfigError(
+                    "the name of a field must be a text, not a list or a mapping",
+                    file=source,
+                    line=line,
+                    field=dotted(field) or None,
+                )
             name = str(key.value)
             if name in values:
-                line = key.start_mark.line + 1
                 raise ConfigError(
                     "is given twice; keep one",
                     file=source,
@@ -144,7 +163,7 @@ class Located:
                     field=dotted((*field, name)),
                 )
             # Errors refer to the line of the field name, not to the line on which its value begins.
-            self._origins[*field, name] = Origin(source, key.start_mark.line + 1)
+            self._origins[*field, name] = Origin(source, line)
             values[name] = self._to_values(loader, value, (*field, name), above)
         return values
 
@@ -161,7 +180,7 @@ class Located:
                 self._origins[field[:depth]] = origin
             values = values.setdefault(str(step), {})
             if not isinstance(values, dict):
-                self.fail(field[:depth], f"must be a mapping, got {values!r}")
+                self.fail(field[:depth], f"must be a mapping, got {shown(values)}")
         values[str(field[-1])] = value
         for known in [known for known in self._origins if known[: len(field)] == field]:
             del self._origins[known]
@@ -229,6 +248,43 @@ class Located:
                 step = int(item)
             kind, field = _below(kind, step), (*field, step)
         return field
+
+
+def _text(file: Path) -> str:
+    """Text of a file.
+
+    Raises
+    ------
+    ConfigError : it cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ConfigError(f"is larger than {MOST_BYTES >> 20} MiB", file=str(file))
+        return data.decode()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"is not UTF-8 text: {error.reason}", file=str(file)) from None
+    except ValueError as error:  # a null character in the path
+        raise ConfigError(f"cannot be read: {error}", file=str(file)) from None
+
+
+def value_of(text: str) -> Any:
+    """Plain value of YAML text that is in no file, such as that of an option.
+
+    Raises
+    ------
+    ConfigError : it is not YAML.
+    """
+    return Located()._unfolded(text)
+
+
+def shown(value: object) -> str:
+    """Value as a message shows it, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -325,7 +381,7 @@ def _fault(what: str, kind: Any, value: Any) -> str:
     """What msgspec says of a value, with the permitted values if its type enumerates them."""
     choices = _choices(kind)
     expected = f"must be {' or '.join(choices)}" if choices else what.partition(", got ")[0]
-    return f"{expected[0].lower()}{expected[1:].replace('`', '')}, got {value!r}"
+    return f"{expected[0].lower()}{expected[1:].replace('`', '')}, got {shown(value)}"
 
 
 def _choices(kind: Any) -> list[str]:

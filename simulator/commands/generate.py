@@ -17,12 +17,23 @@ from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.workload_models import workload_file
 from simulator.workload_models.estimates import LEAST_LONGEST_S
-from simulator.workload_models.generate import PRIO, TraceRequest, make, prio
+from simulator.workload_models.generate import (
+    MOST_JOBS,
+    MOST_RESOURCES,
+    PRIO,
+    TraceRequest,
+    make,
+    prio,
+)
 
 
 @click.command()
 @click.argument("model", metavar="MODEL")
-@click.option("--jobs", type=WholeRange(min=2), help="Number of jobs.  [default: 1000; prio: 120]")
+@click.option(
+    "--jobs",
+    type=WholeRange(min=2, max=MOST_JOBS),
+    help="Number of jobs.  [default: 1000; prio: 120]",
+)
 @seed_option
 @click.option(
     "--processors",
@@ -39,7 +50,7 @@ from simulator.workload_models.generate import PRIO, TraceRequest, make, prio
 )
 @click.option(
     "--resources",
-    type=WholeRange(min=0),
+    type=WholeRange(min=0, max=MOST_RESOURCES),
     default=0,
     show_default=True,
     help="Number of further resources.",

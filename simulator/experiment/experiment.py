@@ -153,15 +153,14 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         ConfigError : a field holds an object that no name stands for.
         ReshapeError : the file cannot be written.
         """
-        import yaml  # late: most programs write none
+        from scheduler.text.yaml_text import encode  # late: most programs write none
 
         data, folder = self.data(), Path(path).resolve().parent
         for group, names in ((data, PATHS), (data["jobs"], SOURCES)):
             for name in names:
                 if isinstance(group.get(name), str) and Path(group[name]).is_file():
                     group[name] = os.path.relpath(Path(group[name]).resolve(), folder)
-        text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None)
-        replace_all({Path(path): text.encode()})
+        replace_all({Path(path): encode(data).encode()})
 
     def data(self) -> dict[str, Any]:
         """The experiment as plain data; defaults are left out.

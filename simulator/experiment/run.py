@@ -64,7 +64,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     counted : whether processors were only counted.
     window : submissions that count in the metrics.
     quoted : forecasts at submission on one machine.
-    guess : sentence about a size of the machine that nothing named.
+    remarks : sentences about a size of the machine that nothing named, and what had no effect.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     counted: bool = False
     window: Window = Window()
     quoted: Sequence[QuotedStart] = ()
-    guess: str = ""
+    remarks: Sequence[str] = ()
 
     @cached_property
     def metrics(self) -> Named[Any]:
@@ -185,8 +185,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         A guessed size of the machine, jobs that cleaning changed or left out, settings without
         effect, jobs that could not start.
         """
-        guess = [self.guess] if self.guess else []
-        return [*guess, *notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
+        return [*self.remarks, *notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
 
     @property
     def values(self) -> JobValues:

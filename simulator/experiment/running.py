@@ -150,7 +150,7 @@ def _on_machine(
         counted=source.counted,
         window=Window(settings.warm_up_s, settings.cool_down_s),
         quoted=() if quotes is None else quotes.starts,
-        guess=guess,
+        remarks=[*filter(None, [guess]), *source.remarks],
     )
     _ = made.metrics  # an error about the window comes with the run
     return made

@@ -72,8 +72,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     assign : task assignment policy for several centres, by name or as an object.
     dispatch : fields of the dispatcher, such as ``{"ask": 2}``; see docs/sites.md.
     pool : options of an elastic pool that has all nodes, as text or mapping; see docs/pool.md.
-    pool_wait : wait of an allocation in the batch system: seconds, a time in the notation of Slurm,
-        or a trace with waits.
+    pool_wait : wait of an allocation in the batch system: seconds, a text with a unit or a colon
+        such as "10:00", or a trace with waits.
     load : offered load to which the times between submissions are stretched or shortened; None: as
         they are.
     seed : of all draws; None: 0 for resizable jobs, pools and quotes, 1 for models and demands, and

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
 from scheduler.model.selection import Selection
+from scheduler.model.sharing import DIRECTIONS
 from scheduler.policies.scenarios import predicts
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import JobList, Submissions
@@ -41,6 +42,7 @@ class Source(NamedTuple):
     keeps_places : keep the processors of each job.
     kill : kill jobs at their walltimes; False if the rules have decided about their run times.
     start_s, end_s : see `Workload`.
+    remarks : sentences about what has no effect.
     """
 
     submissions: Submissions
@@ -55,6 +57,7 @@ class Source(NamedTuple):
     start_s: float = 0.0
     end_s: float = 0.0
     report: CleaningReport | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def single(self) -> bool:
@@ -87,6 +90,8 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
         loaded = _with_resources_of(machine, loaded)
         _check_resources(machine, loaded.capacities())
     if isinstance(loaded, Workload):
+        if settings.jobs.fields.workload is not None:
+            _check_demands(settings.jobs.fields.workload, loaded, machine)
         resources = _resources_of(loaded, machine)
         source = _single_jobs(settings, loaded, machine, sharing, resources)
     elif settings.resizability is not None:
@@ -98,6 +103,7 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
         source = source._replace(report=report)
     else:
         source = _columns(settings, loaded, machine, sharing, rules)._replace(kill=kills)
+    source = source._replace(remarks=tuple(_without_effect(source)))
     planned = settings.reservations
     if not planned:
         return source
@@ -106,6 +112,37 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
         reserved = JobList(in_list(given.jobs, planned, per_node), given.columns())
         return source._replace(submissions=reserved)
     return source._replace(submissions=in_trace(given.columns(), planned, per_node))
+
+
+def _without_effect(source: Source) -> Iterator[str]:
+    """Sentences about amounts of the machine that no job requests, and demands without effect."""
+    machine, sharing, columns = source.machine, source.sharing, source.submissions.columns()
+    for name in machine.resources_per_node:
+        if name not in columns.names:
+            yield f"{name} in resources_per_node has no effect, because no job requests it"
+            break
+    demanded = _demanded(source.submissions)
+    if sharing is None:
+        return
+    there = set(sharing.amounts)
+    if not any(_names_of(name) & there for name in demanded):
+        yield f"sharing has no effect, because no job demands {', '.join(sorted(there))}"
+    elif missing := sorted(name for name in demanded if not _names_of(name) & there):
+        yield f"the demands for {', '.join(missing)} have no effect: nodes have no amount of them"
+
+
+def _demanded(submissions: Submissions) -> set[str]:
+    """Shared resources that jobs demand."""
+    if isinstance(submissions, JobList):
+        return {name for job in submissions.jobs for name, n in job.spec.shared.items() if n}
+    columns = submissions.columns()
+    amounts = zip(columns.shared_names, columns.shared.T, strict=True)
+    return {name for name, column in amounts if column.any()}
+
+
+def _names_of(demand: str) -> set[str]:
+    """Names under which nodes may have what a demand names, which may have a direction."""
+    return {demand, *(demand.removesuffix(direction) for direction in DIRECTIONS)}
 
 
 def _columns(
@@ -237,6 +274,22 @@ def _resources_of(workload: Workload, machine: Platform) -> dict[str, int]:
                 )
     wanted = {name for job in workload.jobs for name in job.spec.resources}
     return {name: amount for name, amount in there.items() if name in wanted}
+
+
+def _check_demands(path: str, workload: Workload, machine: Platform) -> None:
+    """Check that the nodes have what jobs of a workload demand of them.
+
+    Raises
+    ------
+    ReshapeError : they have no amount of one of the resources.
+    """
+    for number, job in enumerate(workload.jobs, 1):
+        for name, amount in job.spec.shared.items():
+            if amount and not _names_of(name) & machine.shared_per_node.keys():
+                raise ReshapeError(
+                    f"{path}: job {number}: demand.{name}: the nodes of the machine have no {name}"
+                    " that processes share: name it in shared_per_node of the machine"
+                )
 
 
 def _in_partitions(workload: Workload, machine: Platform) -> Workload:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from reshape.times import parse_duration
+from reshape.times import seconds_of
 from simulator.traces import swf
 
 
@@ -49,7 +49,7 @@ def read_waits(text: str) -> BatchWaits:
     path = Path(text)
     if not path.is_file():
         try:
-            return BatchWaits.constant(parse_duration(text))
+            return BatchWaits.constant(seconds_of(text))
         except ValueError as error:
             raise ReshapeError(f"there is no file {text}, and {error}") from None
     waits = swf.read(path, fields=("wait",)).columns["wait"]

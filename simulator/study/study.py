@@ -28,11 +28,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-import yaml
 
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.key_values import key_value
-from scheduler.text.located import FieldPath, Located, Origin
+from scheduler.text.located import FieldPath, Located, Origin, value_of
 
 Parameters: TypeAlias = dict[str, Any]
 SEED = "seed"
@@ -378,6 +377,6 @@ def _seeded(plan: StudyFile, text: str) -> StudyFile:
 
 def _yaml(text: str, source: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return value_of(text)
+    except ConfigError:
         raise ConfigError(f"{text!r} is not a YAML value", file=source) from None

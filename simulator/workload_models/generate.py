@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from simulator.engine.costs import ResizeCost
 from simulator.results.schedule import Schedule
 from simulator.traces.swf import Trace
 from simulator.workload_models.drawn import DrawnJobs, Floats, poisson
-from simulator.workload_models.estimates import TsafrirEstimates
+from simulator.workload_models.estimates import LEAST_LONGEST_S, TsafrirEstimates
 from simulator.workload_models.feitelson96 import Feitelson96
 from simulator.workload_models.lublin import Lublin
 from simulator.workload_models.prio import PrioWorkload
@@ -32,6 +32,8 @@ MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}
 PRIO = "prio"  # the model of resizable jobs
 DEFAULT_LOAD = 0.7  # of a model without arrivals
 DEFAULT_JOBS = 1000
+MOST_JOBS = 10**8
+MOST_RESOURCES = 100
 NotBelow0: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 #: Gives the schedule of a trace under EASY on a number of processors.
 Simulated: TypeAlias = Callable[[Trace, int], Schedule]
@@ -56,10 +58,10 @@ class TraceRequest(msgspec.Struct, frozen=True):
     parameters: Mapping[str, Any] = {}
     load: float | None = None
     queue: float | None = None
-    resources: int = 0
+    resources: Annotated[int, msgspec.Meta(ge=0, le=MOST_RESOURCES)] = 0
     law: Law = "uniform"
-    estimates: str = "exact"
-    longest_s: int = TsafrirEstimates().longest_s
+    estimates: Literal["exact", "tsafrir"] = "exact"
+    longest_s: Annotated[int, msgspec.Meta(ge=LEAST_LONGEST_S)] = TsafrirEstimates().longest_s
 
 
 def request_of(model: str, options: Mapping[str, Any], seed: int) -> TraceRequest:
@@ -74,10 +76,26 @@ def request_of(model: str, options: Mapping[str, Any], seed: int) -> TraceReques
     rest = {name: value for name, value in options.items() if name not in (*named, "jobs")}
     model_of(model, rest)
     jobs = options.get("jobs", DEFAULT_JOBS)
-    if not (isinstance(jobs, int) and jobs > 0):
-        raise ConfigError(f"must be a whole number >= 1, got {jobs!r}", field="jobs")
+    if isinstance(jobs, bool) or not (isinstance(jobs, int) and 0 < jobs <= MOST_JOBS):
+        raise ConfigError(
+            f"must be a whole number >= 1 and <= {MOST_JOBS}, got {jobs!r}",
+            field="jobs.options.jobs",
+        )
     wanted = {"model": model, "jobs": jobs, "seed": seed, "parameters": rest}
-    return converted(wanted | own, TraceRequest, "jobs.options")
+    made = converted(wanted | own, TraceRequest, "jobs.options")
+    needs = {"longest_s": made.estimates == "tsafrir", "law": made.resources > 0}
+    for name, has_effect in needs.items():
+        if name in own and not has_effect:
+            fix = "estimates: tsafrir" if name == "longest_s" else "resources"
+            raise ConfigError(
+                f"has no effect without {fix}; leave it out, or give that as well",
+                field=f"jobs.options.{name}",
+            )
+    if made.load is not None and made.queue is not None:
+        raise ConfigError(
+            "load and queue both set the arrival rate; give one", field="jobs.options"
+        )
+    return made
 
 
 def model_of(name: str, parameters: Mapping[str, Any]) -> Model:

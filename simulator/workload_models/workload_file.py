@@ -37,6 +37,7 @@ from scheduler.state.derived_jobs.arrays import task_spec
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import ProgramPhase, SimJob
+from simulator.traces.plain_lines import LARGEST
 from simulator.workload_models.prio import PrioWorkload
 from simulator.workload_models.workload import Workload
 
@@ -45,7 +46,7 @@ Whole = Annotated[int, msgspec.Meta(lt=2**31)]
 
 
 class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job of the file; times in seconds, a walltime also as 10:00 or 2h.
+    """A job of the file; times in seconds, a walltime also as a text with a unit: 10:00 or 2h.
 
     Parameters
     ----------
@@ -123,6 +124,8 @@ def read(file: Path, seed: int | None = None) -> Workload:
         tree.fail(("processors",), f"must be >= 1, got {contents.processors}")
     cost = _struct(tree, ("cost",), ResizeCost)
     if contents.jobs:
+        if "seed" in tree.values:
+            tree.fail(("seed",), "has no effect, because the jobs are listed; leave it out")
         jobs = [_job(tree, number, line) for number, line in enumerate(contents.jobs)]
         jobs = _numbered(tree, jobs)
         return Workload(contents.processors, jobs, cost, contents.start_s, contents.end_s)
@@ -146,10 +149,9 @@ def encode(workload: Workload, comment: str) -> bytes:
         data["cost"] = {k: v for k, v in msgspec.structs.asdict(workload.cost).items() if v != inf}
     own = [job for job in workload.jobs if job.spec.task_of is None]
     data["jobs"] = [msgspec.to_builtins(_line(job)) for job in own]
-    import yaml  # see scheduler/text/located.py
+    from scheduler.text.yaml_text import encode as yaml_of  # see scheduler/text/located.py
 
-    text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=inf)
-    return f"# {comment}\n{text}".encode()
+    return f"# {comment}\n{yaml_of(data, width=inf)}".encode()
 
 
 def _line(job: SimJob) -> JobLine:
@@ -265,9 +267,23 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         value = getattr(line, name)
         if isinstance(value, int | float) and not isfinite(value):
             tree.fail((*above, name), f"must be a finite number, got {value}")
-    for name in ("iteration_s", "data_mib"):
-        if getattr(line, name) < 0:
-            tree.fail((*above, name), f"must be >= 0, got {getattr(line, name)}")
+        if isinstance(value, int | float) and value > LARGEST:
+            tree.fail((*above, name), f"must be <= {LARGEST:g}, got {value:g}")
+    for name in ("at", "iteration_s", "data_mib", "begin_s"):
+        value = getattr(line, name)
+        if value is not None and value < 0:
+            tree.fail((*above, name), f"must be >= 0, got {value}")
+    for name, least in (("processors", 1), ("max_processors", line.processors), ("iterations", 1)):
+        value = getattr(line, name)
+        if value is not None and value < least:
+            tree.fail((*above, name), f"must be >= {least}, got {value}")
+    if not walltime_s > 0:
+        tree.fail((*above, "walltime"), f"must be > 0, got {line.walltime!r}")
+    for resource, amount in line.demand.items():
+        if amount < 0:
+            tree.fail((*above, "demand", resource), f"must be >= 0, got {amount}")
+    if line.phases and line.max_processors in (None, line.processors):
+        tree.fail((*above, "phases"), "the job is rigid; give it max_processors above processors")
     try:
         spec = JobSpec(
             line.processors,
@@ -290,4 +306,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         run_s = line.iterations * line.iteration_s
         return SimJob(line.at, spec, run_s, line.iterations, model, data_bytes, line.phases)
     except ValueError as error:
-        tree.fail(above, str(error))
+        name, _, rest = str(error).partition(" ")
+        if name.endswith(":"):  # such as phases
+            tree.fail((*above, name.removesuffix(":")), rest)
+        tree.fail(above if topology is None else (*above, "topology"), str(error))

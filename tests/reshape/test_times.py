@@ -79,7 +79,20 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 def test_a_number_in_a_file_is_seconds() -> None:
-    assert [seconds_of(value) for value in (90, 0.5, "1:30", "90s", "2")] == [90, 0.5, 90, 90, 120]
+    assert [seconds_of(value) for value in (90, 0.5, "1:30", "90s", "2min")] == [
+        90,
+        0.5,
+        90,
+        90,
+        120,
+    ]
+
+
+@pytest.mark.parametrize("text", ["10", " 10 ", "0"])
+def test_a_text_in_a_file_has_a_unit(text: str) -> None:
+    """As in Slurm it would be minutes, and without quotes it is seconds."""
+    with pytest.raises(ValueError, match=r"has no unit: write \d+ without quotes for seconds, or"):
+        seconds_of(text)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -154,13 +155,13 @@ def test_a_program_requests_bounds_on_its_size(tmp_path: Path) -> None:
         (
             "iteration: 3",
             "iteration: 8",
-            ":3: jobs[0]: phases: iteration must be from 0 to 7",
+            ":4: jobs[0].phases: iteration must be from 0 to 7",
         ),
-        ("minimum: 4", "minimum: -4", ":3: jobs[0]: phases: minimum and maximum must be >= 0, got"),
+        ("minimum: 4", "minimum: -4", ":4: jobs[0].phases: minimum and maximum must be >= 0, got"),
         (
             "max_processors: 4, ",
             "",
-            ":3: jobs[0]: phases: the job is rigid; give it max_",
+            ":4: jobs[0].phases: the job is rigid; give it max_",
         ),
         ("minimum: 4", "least: 4", "jobs[0].phases[1].least: unknown field"),
     ],
@@ -177,15 +178,36 @@ def test_errors_of_phases(tmp_path: Path, old: str, new: str, words: str) -> Non
     ("old", "new", "words"),
     [
         ("processors: 2,", "procesors: 2,", "jobs[0].procesors: unknown field"),
-        ("processors: 2,", "processors: 0,", ":6: jobs[0]: processors must be >= 1, got 0"),
-        ("max_processors: 4", "max_processors: 1", ":6: jobs[0]: max_processors must be >= the 2"),
+        ("processors: 2,", "processors: 0,", ":6: jobs[0].processors: must be >= 1, got 0"),
+        (
+            "max_processors: 4",
+            "max_processors: 1",
+            ":6: jobs[0].max_processors: must be >= 2, got 1",
+        ),
         ("arbitrary:step=2", "arbitary", ":6: jobs[0].topology: topology 'arbitary'"),
-        ('"arbitrary:step=2"', '"list:3,4"', ":6: jobs[0]: a job of topology list:3,4 cannot"),
+        (
+            '"arbitrary:step=2"',
+            '"list:3,4"',
+            ":6: jobs[0].topology: a job of topology list:3,4 cannot",
+        ),
         ("amdahl:serial=0", "amdal", ":7: jobs[0].speedup: unknown speedup model 'amdal'"),
         ('"5:00"', '"five"', ":6: jobs[0].walltime: "),
         ("iteration_s: 90", "iteration_s: -1", ":8: jobs[1].iteration_s: must be >= 0, got -1"),
         ("walltime: 120, ", "", ":8: jobs[1].walltime: is missing"),
         ("at: 3", "at: soon", ":8: jobs[1].at: expected float, got 'soon'"),
+        ("at: 3", "at: -1", ":8: jobs[1].at: must be >= 0, got -1"),
+        ("at: 3", "at: 1e16", ":8: jobs[1].at: must be <= 1e+15, got 1e+16"),
+        ("at: 3", "at: 03", ":8: jobs[1].at: 03 has a leading zero"),
+        ("at: 3", "at: 3, begin_s: -1", ":8: jobs[1].begin_s: must be >= 0, got -1"),
+        ("at: 3", "at: 3, iterations: 0", ":8: jobs[1].iterations: must be >= 1, got 0"),
+        ("at: 3", "at: 3, demand: {bw: -2}", ":8: jobs[1].demand.bw: must be >= 0, got -2"),
+        ("walltime: 120", "walltime: 0", ":8: jobs[1].walltime: must be > 0, got 0"),
+        (
+            "walltime: 120",
+            "walltime: '120'",
+            ":8: jobs[1].walltime: '120' has no unit: write 120 w",
+        ),
+        ("processors: 16", "processors: 16\nseed: 1", ":2: seed: has no effect, because the jobs"),
         ("at: 3", "at: .nan", ":8: jobs[1].at: must be a finite number, got nan"),
         (
             "data_mib: 476.837158203125",
@@ -210,6 +232,32 @@ def test_a_wrong_file_is_told_with_line_and_field(
     assert done.exit_code == 1
     assert str(file) in done.stderr
     assert words in done.stderr
+
+
+def test_numbers_with_an_exponent(file: Path) -> None:
+    """A number of YAML 1.2, which YAML 1.1 takes for a text."""
+    file.write_text(FILE.replace("at: 3", "at: 3e2").replace("walltime: 120", "walltime: 12E+1"))
+    job = workload_file.read(file).jobs[1]
+    assert (job.at, job.spec.walltime_s) == (300.0, 120.0)
+    named = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, name="3e2"))
+    file.write_bytes(workload_file.encode(Workload(4, [named]), "a text that looks like a number"))
+    assert workload_file.read(file).jobs == [named]
+
+
+def test_demands_that_no_node_can_meet_are_refused_or_noted(file: Path) -> None:
+    file.write_text(FILE.replace("at: 3", "at: 3, demand: {bandwidth.read: 5}"))
+    machine: dict[str, Any] = {"nodes": 16, "resources_per_node": {"bandwidth": 8}}
+    for fields in ({}, {"machine": machine}):
+        says = "job 2: demand.bandwidth.read: the nodes of the machine have no bandwidth.read that"
+        with pytest.raises(ReshapeError, match=says):
+            Experiment(str(file), **fields).run()
+    shares = {"nodes": 16, "shared_per_node": {"bandwidth": 8}}
+    shared = Experiment(str(file), machine=shares, sharing="changes")
+    assert shared.run().notes == []
+    file.write_text(FILE)
+    assert shared.run().notes == ["sharing has no effect, because no job demands bandwidth"]
+    (note,) = Experiment(str(file), machine=machine).run().notes
+    assert note == "bandwidth in resources_per_node has no effect, because no job requests it"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +351,11 @@ def test_the_head_of_the_module_is_an_example(tmp_path: Path) -> None:
     text = (workload_file.__doc__ or "").partition("::\n")[2]
     path = tmp_path / "example.yaml"
     path.write_text(
-        "".join(line[4:] + "\n" for line in text.splitlines() if "prio:" not in line[:9])
+        "".join(
+            line[4:] + "\n"
+            for line in text.splitlines()
+            if not line[4:].startswith(("prio:", "seed:"))
+        )
     )
     assert len(workload_file.read(path).jobs) == 4
 
@@ -366,9 +418,13 @@ def test_single_jobs_with_resources_that_the_machine_lacks_are_refused() -> None
     with pytest.raises(ReshapeError, match=lacks):
         Experiment(workload).run()
     machine: dict[str, object] = {"nodes": 4, "resources_per_node": {"gpu": 1, "licences": 1}}
-    assert Experiment(workload, machine=machine).run().metrics["jobs"] == 1
+    result = Experiment(workload, machine=machine).run()
+    assert result.metrics["jobs"] == 1
+    assert result.notes == [
+        "licences in resources_per_node has no effect, because no job requests it"
+    ]
     parted = {**machine, "partitions": {"small": {"nodes": 1}, "rest": None}}
-    (note,) = Experiment(workload, machine=parted).run().notes
+    _, note = Experiment(workload, machine=parted).run().notes
     assert "job 1 requests 1 processor and gpu=2, which never became available to it" in note
 
 
