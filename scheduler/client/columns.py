@@ -63,6 +63,13 @@ def running_s(job: JobInfo, now: float) -> float:
     return max(0.0, (now if job.ended_at is None else job.ended_at) - job.started_at)
 
 
+def end_of(job: JobInfo) -> float | None:
+    """End of a job, of a running one at its walltime, in Unix seconds; None: it has not started."""
+    if job.ended_at is not None or job.started_at is None:
+        return job.ended_at
+    return job.started_at + job.walltime_s
+
+
 def waited_s(job: JobInfo, now: float) -> float:
     """Wait of a job up to now, its start or its cancellation, in seconds."""
     ends = (job.started_at, job.ended_at, now)
@@ -90,6 +97,12 @@ def _processors(job: JobInfo) -> int:
 
 def _nodes(job: JobInfo) -> int:
     return len(job.nodes.split(",")) if job.nodes else 0
+
+
+def _place(job: JobInfo) -> str:
+    """Write the nodes of a job; of one that waits or has ended its reason, if there is one."""
+    is_told = job.reason and (job.ended_at is not None or not job.nodes)
+    return f"({job.reason})" if is_told else job.nodes
 
 
 def _left_s(job: JobInfo, now: float) -> float:
@@ -142,10 +155,17 @@ FIELDS: dict[str, Field] = {
         "TIME", lambda job, now: format_time(running_s(job, now)), "M", ("elapsed", "timeused"),
         running_s,
     ),
+    "seconds": Field(
+        "SECONDS", lambda job, now: f"{running_s(job, now):.0f}", "", ("elapsedraw",), running_s
+    ),
     "run": Field("RUN", lambda job, now: format_time(running_s(job, now)), key=running_s),
     "wait": Field("WAIT", lambda job, now: format_time(waited_s(job, now)), key=waited_s),
     "walltime": Field(
         "WALLTIME", lambda job, now: format_time(job.walltime_s), "l", ("timelimit",),
+        lambda job, now: job.walltime_s,
+    ),
+    "minutes": Field(
+        "MINUTES", lambda job, now: f"{job.walltime_s / 60:.0f}", "", ("timelimitraw",),
         lambda job, now: job.walltime_s,
     ),
     "time_left": Field(
@@ -163,8 +183,8 @@ FIELDS: dict[str, Field] = {
         key=lambda job, now: inf if job.started_at is None else job.started_at,
     ),
     "end": Field(
-        "END", lambda job, now: _moment(job.ended_at), "e", ("endtime",),
-        lambda job, now: inf if job.ended_at is None else job.ended_at,
+        "END", lambda job, now: _moment(end_of(job)), "e", ("endtime",),
+        lambda job, now: inf if (end := end_of(job)) is None else end,
     ),
     "nodes": Field(
         "NODES", lambda job, now: str(_nodes(job)), "D", ("nnodes", "numnodes"),
@@ -194,7 +214,7 @@ FIELDS: dict[str, Field] = {
     "reason": Field("REASON", lambda job, now: job.reason, "r", is_left=True),
     "place": Field(
         "NODELIST(REASON)",
-        lambda job, now: job.nodes or (f"({job.reason})" if job.reason else ""),
+        lambda job, now: _place(job),
         "R", ("reasonlist",), is_left=True,
     ),
     "how": Field(

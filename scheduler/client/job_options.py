@@ -79,8 +79,7 @@ _OPTIONS = (
         help="Bind ranks to the CPUs of their processors where the service does that.",
     ),
     click.option(
-        "--requeue",
-        is_flag=True,
+        "--requeue/--no-requeue",
         help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
     ),
     click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from reshape.times import parse_duration, parse_moment
 from reshape.topology import FORMS, Topology
 from scheduler.model.requests.job_name import JobName
 from scheduler.model.resources import checked
+from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 
 
 class Walltime(click.ParamType[float]):
@@ -42,14 +43,14 @@ class Walltime(click.ParamType[float]):
 
 
 class TimeLimit(Walltime):
-    """A run time limit: a time, or ``UNLIMITED`` for the longest one that there is, as infinity."""
+    """A run time limit: a time, or ``UNLIMITED`` for the longest one (`LONGEST_WALLTIME_S`)."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Parse the text of an option."""
         if isinstance(value, str) and value.strip().upper() in ("UNLIMITED", "INFINITE"):
-            return inf
+            return LONGEST_WALLTIME_S
         return super().convert(value, param, ctx)
 
 

@@ -21,6 +21,7 @@ from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_REASON, plain
@@ -46,7 +47,7 @@ def prepare(
     Parameters
     ----------
     argv : program and arguments.
-    walltime_s : run time limit, seconds; None: the default of the queue.
+    walltime_s : run time limit, seconds, or `LONGEST_WALLTIME_S`; None: the default of the queue.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
     cwd : working directory of the job, relative to that of this process; the same if None.
@@ -82,7 +83,7 @@ def prepare(
         **given | {"name": given.get("name") or plain_name(argv)},
     )
     _check_parts(submission)
-    if walltime_s is not None and not walltime_s > 0:
+    if walltime_s is not None and not (walltime_s > 0 or walltime_s == LONGEST_WALLTIME_S):
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
     for path in filter(None, (output, submission.error)):
         _check_output(cwd / path)

@@ -67,7 +67,7 @@ class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes
     ----------
-    walltime_s : run time limit, seconds.
+    walltime_s : run time limit, as in a submission.
     processors, max_processors : of the starting and of the largest configuration.
     dependency : as in a submission; "" removes the dependency.
     begin : Unix seconds of the wall clock.

@@ -16,6 +16,8 @@ OpenMode: TypeAlias = Literal["truncate", "append"]
 
 #: Walltime of jobs that request none, in queues that do not set another one, seconds.
 DEFAULT_WALLTIME_S = 3600.0
+#: Walltime of a request for the longest one of the partition or queue, in place of seconds.
+LONGEST_WALLTIME_S = -1.0
 
 
 class Submission(msgspec.Struct, omit_defaults=True):
@@ -24,7 +26,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     Attributes
     ----------
     walltime_s : run time limit, seconds. The service fills in the default of the partition or queue
-        for 0, and the longest one for infinity.
+        for 0, and the longest one for `LONGEST_WALLTIME_S`.
     priority : a number or a name of the service's configuration; None: the user's default.
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.

@@ -6,27 +6,20 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client, JobHandle
-from scheduler.client.scripts.slurm_options import Known
+from scheduler.client.columns import end_of
+from scheduler.client.scripts.slurm_manual import SCANCEL, SCONTROL, SCONTROL_REFUSED
+from scheduler.client.slurm.host_lists import hosts
 from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
 from scheduler.model.requests.signals import signal_number
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 
-_SCANCEL = Known.of(
-    "scancel",
-    "batch:b full:f quiet:Q me verbose:v hurry:H",
-    "signal:s name:n jobname user:u state:t partition:p clusters:M",
-    account="jobs have none",
-    interactive="nothing is asked: leave it out",
-    nodelist="squeue -o '%i %N' shows the nodes of jobs",
-    qos="jobs have none",
-)
 #: Keyword of ``scontrol update`` -> keyword of `JobHandle.update`.
 _UPDATES = {
     "timelimit": "walltime",
@@ -39,13 +32,11 @@ _UPDATES = {
     "dependency": "dependency",
     "starttime": "begin",
 }
-#: A list of hosts: names, each with numbers or ranges of them in brackets.
-_HOST_LIST = re.compile(r"(?:(?:^|,)[^],[]+(?:\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])?)+")
 
 
 def scancel(words: Sequence[str]) -> int:
     """Cancel jobs, or send them a signal, as scancel(1) does."""
-    given, jobs = _SCANCEL.parse(words)
+    given, jobs = SCANCEL.parse(words, os.environ)
     number = _signal(given["signal"]) if "signal" in given else 0
     with Client() as service:
         handles = _jobs(service, given, jobs)
@@ -72,7 +63,7 @@ def _jobs(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[J
     """Jobs that a command line of scancel names; those of them that its other options choose."""
     named = [word for text in jobs for word in text.split(",") if word]
     handles = [service.job(word) for word in named]
-    if not given.keys() & {"me", "name", "jobname", "user", "state", "partition"}:
+    if not given.keys() & {"me", "name", "user", "state", "partition"}:
         if not named:
             raise ReshapeError("No job identification provided")
         return handles
@@ -80,7 +71,6 @@ def _jobs(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[J
     user = service.user if "me" in given else given.get("user")
     choice = {"jobs": ",".join(named)} if named else {}
     choice |= {name: given[name] for name in ("name", "partition") if name in given}
-    choice |= {"name": given["jobname"]} if "jobname" in given else {}
     listed = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
     return [
         service.job(job.job)
@@ -91,7 +81,10 @@ def _jobs(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[J
 
 def scontrol(words: Sequence[str]) -> None:
     """Show and change jobs, as scontrol(1) does."""
-    left = [word for word in words if word not in ("-o", "--oneliner", "-d", "--details", "-Q")]
+    try:
+        _, left = SCONTROL.split(words)
+    except ValueError as error:
+        raise ReshapeError(str(error)) from None
     verb, rest = (left[0].lower(), left[1:]) if left else ("", [])
     changes: dict[str, Callable[[JobHandle], None]] = {
         "hold": JobHandle.hold,
@@ -113,6 +106,9 @@ def scontrol(words: Sequence[str]) -> None:
         with Client() as service:
             print(f"Slurmctld(primary) at {service.info().directory} is UP")
     else:
+        for verbs, instead in SCONTROL_REFUSED.items():
+            if verb in verbs.split():
+                raise ReshapeError(f"scontrol {verb} is not there: {instead}")
         known = [*changes, "update", "ping", *(f"show {what}" for what in _SHOWN)]
         raise ReshapeError(f"invalid keyword: {' '.join(words)!r}; known are {', '.join(known)}")
 
@@ -141,7 +137,7 @@ def _show_jobs(words: Sequence[str]) -> None:
 
 def _job_text(job: JobInfo) -> str:
     started = "Unknown" if job.started_at is None else format_moment(job.started_at)
-    ended = "Unknown" if job.ended_at is None else format_moment(job.ended_at)
+    ended = "Unknown" if (end := end_of(job)) is None else format_moment(end)
     run_s = 0.0 if job.started_at is None else (job.ended_at or job.started_at) - job.started_at
     return "\n".join(
         (
@@ -184,21 +180,7 @@ def _show_hostnames(words: Sequence[str]) -> None:
     lists = [*words] or [os.environ.get("SLURM_JOB_NODELIST", "")]
     if not all(lists):
         raise ReshapeError("show hostnames: name hosts: SLURM_JOB_NODELIST is not set")
-    print("\n".join(host for text in lists for host in _hosts(text)))
-
-
-def _hosts(text: str) -> Iterator[str]:
-    """Yield the hosts of a list."""
-    if not _HOST_LIST.fullmatch(text):
-        raise ReshapeError(f"show hostnames: {text!r} is not a list of hosts such as n[1-3,5],m")
-    for stem, spans in re.findall(r"([^],[]+)(?:\[([^]]*)\])?", text):
-        if not spans:
-            yield stem
-            continue
-        for span in spans.split(","):
-            low, dash, high = span.partition("-")
-            for number in range(int(low), int(high if dash else low) + 1):
-                yield f"{stem}{number:0{len(low)}}"
+    print("\n".join(host for text in lists for host in hosts(text)))
 
 
 def _show_nodes(words: Sequence[str]) -> None:

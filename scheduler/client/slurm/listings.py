@@ -1,50 +1,28 @@
-"""`squeue`, `sacct` and `sinfo`."""
+"""`squeue` and `sacct`."""
 
 from __future__ import annotations
 
-import re
+import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Unpack
 
 from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
+from reshape.times import parse_moment
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
-from scheduler.client.columns import FIELDS, LETTER, Column, JobFormat, sorted_jobs
-from scheduler.client.scripts.slurm_options import Known
+from scheduler.client.api.operations import HistoryOptions
+from scheduler.client.columns import FIELDS, Column, JobFormat, sorted_jobs
+from scheduler.client.scripts.slurm_manual import SACCT, SQUEUE
+from scheduler.client.slurm.host_lists import hosts
 from scheduler.model.job import JobState
-from scheduler.protocol.messages import JobInfo, NodeInfo
-from scheduler.text.formats import format_time
+from scheduler.model.requests.task_array import TaskArray
+from scheduler.protocol.messages import JobInfo
+from scheduler.text.formats import format_moment
 
-_SQUEUE = Known.of(
-    "squeue",
-    "noheader:h me all:a array:r long:l start verbose:v",
-    "format:o Format:O sort:S jobs:j users:u name:n partition:p states:t clusters:M",
-    account="jobs have none",
-    iterate="reshape queue --watch",
-    json="reshape queue --json",
-    nodelist="reshape queue --sort nodelist",
-    steps="reshape queue --steps",
-)
-_SACCT = Known.of(
-    "sacct",
-    "noheader:n parsable2:P parsable:p allocations:X allusers:a duplicates:D allclusters:L brief:b"
-    " helpformat:e",
-    "format:o jobs:j user:u uid name partition:r state:s starttime:S endtime:E delimiter"
-    " clusters:M",
-    accounts="jobs have none",
-    json="reshape history --json",
-    long="--format names the fields that --helpformat lists",
-)
-_SINFO = Known.of(
-    "sinfo",
-    "noheader:h summarize:s all:a Node:N long:l exact:e",
-    "format:o partition:p clusters:M",
-    json="reshape info --json",
-    states="reshape node list",
-)
 #: Formats of squeue(1): without an option, with --long and with --start.
 _JOBS = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 _LONG_JOBS = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
@@ -53,18 +31,25 @@ _STARTS = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %R"
 _ENDED, _BRIEF = "JobID,JobName,Partition,AllocCPUS,State,ExitCode", "JobID,State,ExitCode"
 #: Names of the fields of sacct, as it writes them.
 _NAMES = """
-JobID JobIDRaw JobName User Partition QOS Priority State ExitCode Elapsed Timelimit Submit Start End
-NNodes NCPUS AllocCPUS NodeList Reason MaxRSS
+JobID JobIDRaw JobName User Partition QOS Priority State ExitCode Elapsed ElapsedRaw Timelimit
+TimelimitRaw Submit Start End NNodes NCPUS AllocCPUS NodeList Reason MaxRSS
 """
 _AS_WRITTEN = {name.lower(): name for name in _NAMES.split()}
+#: Fields whose texts in sacct differ: it has the end of an ended job alone.
+_OF_SACCT = {
+    "start": FIELDS["start"]._replace(
+        text=lambda job, now: "Unknown" if job.started_at is None else format_moment(job.started_at)
+    ),
+    "end": FIELDS["end"]._replace(
+        text=lambda job, now: "Unknown" if job.ended_at is None else format_moment(job.ended_at)
+    ),
+}
 #: States that Slurm does not have -> how Slurm would call them.
 _STATES = {
     "STARTING": ("RUNNING", "R"),
     "EXPANDING": ("RUNNING", "R"),
     "CONTRACTING": ("RUNNING", "R"),
 }
-#: States of nodes whose free processors jobs may get.
-_IN_USE = ("idle", "mix", "alloc")
 #: Names of the states that a choice of jobs may name; no job here is ever in the last ones.
 _STATE_NAMES = {state.value: state.name for state in JobState if state.name not in _STATES} | {
     "BF": "BOOT_FAIL", "CF": "CONFIGURING", "DL": "DEADLINE", "OOM": "OUT_OF_MEMORY",
@@ -74,15 +59,18 @@ _STATE_NAMES = {state.value: state.name for state in JobState if state.name not 
 
 def squeue(words: Sequence[str]) -> None:
     """List jobs as squeue(1) does."""
-    given = _SQUEUE.options(words)
+    given = SQUEUE.without_arguments(words, os.environ, ("format", "Format", "long", "start"))
     usual = _STARTS if "start" in given else _LONG_JOBS if "long" in given else _JOBS
     form = JobFormat.parse(given.get("Format") or given.get("format") or usual)
     wanted = {"PENDING"} if "start" in given else {"PENDING", "RUNNING", "COMPLETING"}
     wanted = states(given["states"]) if "states" in given else wanted
     with Client() as service:
         users = service.user if "me" in given else given.get("users")
-        listed = all_as_slurm(service.queue(ended="states" in given))
-        jobs = [job for job in chosen(listed, given, users) if job.state in wanted]
+        listed = service.queue() + (ended_jobs(service) if "states" in given else [])
+        jobs = [job for job in chosen(all_as_slurm(listed), given, users) if job.state in wanted]
+        if "notme" in given:
+            jobs = [job for job in jobs if job.user != service.user]
+        jobs = [*chain.from_iterable(map(each_task, jobs))] if "array" in given else jobs
         if form.has_starts:
             jobs = service.run(operations.with_expected_starts(jobs))
     now = time.time()
@@ -94,27 +82,34 @@ def squeue(words: Sequence[str]) -> None:
 
 def sacct(words: Sequence[str]) -> None:
     """List ended and other jobs as sacct(1) does, a line for each job without its steps."""
-    given = _SACCT.options(words)
+    given = SACCT.without_arguments(words, os.environ, ("format", "brief"))
     if "helpformat" in given:
         print(*_AS_WRITTEN.values(), *(name for name in FIELDS if name not in _AS_WRITTEN))
         return
     form = JobFormat.parse(given.get("format") or (_BRIEF if "brief" in given else _ENDED))
-    with Client() as service:
-        jobs = all_as_slurm(service.queue(ended=True), steps="allocations" not in given)
-    since, until = _moment(given.get("starttime")), _moment(given.get("endtime"))
+    columns = [
+        column._replace(field=_OF_SACCT.get(column.name.lower(), column.field))
+        for column in form.columns
+    ]
+    since, until = (_moment(given.get(name)) for name in ("starttime", "endtime"))
     wanted = states(given.get("state") or "all")
+    with Client() as service:
+        listed = service.queue()
+        listed += ended_jobs(service) if since is None else ended_jobs(service, since=since)
     jobs = [
         job
-        for job in chosen(jobs, given, given.get("user") or given.get("uid"))
+        for job in chosen(
+            all_as_slurm(listed, steps="allocations" not in given), given, given.get("user")
+        )
         if (since is None or job.ended_at is None or job.ended_at >= since)
         and (until is None or job.submitted_at <= until)
         and ("state" not in given or job.state in wanted)
     ]
     heads = "noheader" not in given
     if given.keys() & {"parsable", "parsable2"}:
-        _print_parsable(form, jobs, given.get("delimiter") or "|", "parsable" in given, heads)
+        _print_parsable(columns, jobs, given.get("delimiter") or "|", "parsable" in given, heads)
         return
-    widths = [column._replace(width=column.width or 10) for column in form.columns]
+    widths = [column._replace(width=column.width or 10) for column in columns]
     for text in _lines(widths, jobs, heads=heads):
         print(text)
 
@@ -130,13 +125,13 @@ def _lines(columns: Sequence[Column], jobs: Iterable[JobInfo], *, heads: bool) -
 
 
 def _print_parsable(
-    form: JobFormat, jobs: Iterable[JobInfo], between: str, ends: bool, heads: bool
+    columns: Sequence[Column], jobs: Iterable[JobInfo], between: str, ends: bool, heads: bool
 ) -> None:
     now, end = time.time(), between if ends else ""
     if heads:
-        print(between.join(map(_heading, form.columns)) + end)
+        print(between.join(map(_heading, columns)) + end)
     for job in jobs:
-        print(between.join(column.field.text(job, now) for column in form.columns) + end)
+        print(between.join(column.field.text(job, now) for column in columns) + end)
 
 
 def _heading(column: Column) -> str:
@@ -167,6 +162,16 @@ def all_as_slurm(jobs: Sequence[JobInfo], *, steps: bool = False) -> list[JobInf
     ]
 
 
+def each_task(job: JobInfo) -> Iterator[JobInfo]:
+    """Yield a job, in place of an array with tasks to come each of them."""
+    array, _, tasks = job.label.partition("_[")
+    if not tasks:
+        yield job
+        return
+    for index in TaskArray.parse(tasks.rstrip("]")).indices():
+        yield replace(job, label=f"{array}_{index}")
+
+
 def states(text: str) -> set[str]:
     """Read names of states, long or short, in any case; ``all`` names all of them.
 
@@ -188,6 +193,7 @@ def chosen(jobs: Iterable[JobInfo], given: Mapping[str, str], users: str | None)
     """Choose jobs by users and by the options jobs, name and partition; all are lists."""
     wanted = {word for word in given.get("jobs", "").replace(" ", "").split(",") if word}
     names, partitions = given.get("name"), given.get("partition")
+    nodes = {*hosts(given["nodelist"])} if "nodelist" in given else None
     return [
         job
         for job in jobs
@@ -195,6 +201,7 @@ def chosen(jobs: Iterable[JobInfo], given: Mapping[str, str], users: str | None)
         and (users is None or job.user in users.split(","))
         and (names is None or job.name in names.split(","))
         and (partitions is None or job.partition in partitions.split(","))
+        and (nodes is None or not nodes.isdisjoint(job.nodes.split(",")))
     ]
 
 
@@ -204,75 +211,26 @@ def _names_of(job: JobInfo) -> set[str]:
 
 
 def _moment(text: str | None) -> float | None:
-    """Read a time: a date, a date and time, or ``now``."""
+    """Read a moment; None: it is now, or there is none.
+
+    Raises
+    ------
+    ReshapeError : it is none.
+    """
     if text is None or text == "now":
         return None
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise ReshapeError(f"{text!r} is not a time such as 2026-05-01T12:00") from None
+        return parse_moment(text, time.time(), past=True)
+    except ValueError as error:
+        raise ReshapeError(str(error)) from None
 
 
-def sinfo(words: Sequence[str]) -> None:
-    """List partitions and their nodes as sinfo(1) does."""
-    given = _SINFO.options(words)
-    state = "%11T" if "long" in given else "%6t"
-    usual = f"%10N %6D %9P {state} %c" if "Node" in given else f"%9P %5a %10l %6D {state} %N"
-    with Client() as service:
-        info, nodes = service.info(), service.nodes()
-    names = [part.name for part in info.partitions] or ["main"]
-    limits = {part.name: part.max_walltime_s for part in info.partitions}
-    heads = {
-        "P": "PARTITION", "R": "PARTITION", "a": "AVAIL", "l": "TIMELIMIT", "D": "NODES",
-        "t": "STATE", "T": "STATE", "N": "NODELIST", "n": "HOSTNAMES", "C": "CPUS(A/I/O/T)",
-        "c": "CPUS", "f": "AVAIL_FEATURES",
-    }  # fmt: skip
-    rows = [] if "noheader" in given else [heads]
-    for name in given.get("partition", ",".join(names)).split(","):
-        there = [node for node in nodes if not node.partitions or name in node.partitions]
-        parts = [[node] for node in there]
-        if "Node" not in given:
-            by_state = sorted({node.state for node in there})
-            parts = [[node for node in there if node.state == state] for state in by_state]
-        for part in parts if name in names else ():
-            state, limit = part[0].state, limits.get(name)
-            rows.append(
-                {
-                    "P": name + ("*" if name == names[0] else ""),
-                    "R": name,
-                    "a": "up",
-                    "l": "infinite" if limit is None else format_time(limit),
-                    "D": str(len(part)),
-                    "t": state,
-                    "T": state,
-                    "N": ",".join(node.name for node in part),
-                    "n": ",".join(node.name for node in part),
-                    "C": _processors(part),
-                    "c": str(max(node.processors for node in part)),
-                    "f": ",".join({feature: None for node in part for feature in node.features}),
-                }
-            )
-    texts = [_filled(given.get("format") or usual, row) for row in rows]
-    print("\n".join(dict.fromkeys(texts)))
-
-
-def _processors(nodes: Sequence[NodeInfo]) -> str:
-    """Write the allocated, idle, other and all processors of nodes."""
-    there = sum(node.processors for node in nodes)
-    held = sum(node.allocated for node in nodes)
-    other = sum(n.processors - n.allocated for n in nodes if n.state not in _IN_USE)
-    return f"{held}/{there - held - other}/{other}/{there}"
-
-
-def _filled(form: str, row: dict[str, str]) -> str:
-    """Write a row in a format of letters."""
-
-    def filled(match: re.Match[str]) -> str:
-        point, width, letter = match.groups()
-        if letter not in row:
-            raise ReshapeError(f"the format has the letter %{letter}: known are {' '.join(row)}")
-        size = int(width or 0)
-        cut = row[letter][: size or None]
-        return cut.rjust(size) if point else cut.ljust(size)
-
-    return LETTER.sub(filled, form).rstrip()
+def ended_jobs(service: Client, **chosen: Unpack[HistoryOptions]) -> list[JobInfo]:
+    """Return all ended jobs that the service knows, by their numbers, in several requests."""
+    jobs: dict[int, JobInfo] = {}
+    while True:
+        listing = service.run(operations.history(chosen))
+        jobs |= {job.job: job for job in listing.jobs}
+        if listing.before is None:
+            return [jobs[number] for number in sorted(jobs)]
+        chosen = {**chosen, "before": listing.before}

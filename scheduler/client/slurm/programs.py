@@ -14,6 +14,7 @@ from reshape.cli.options import example
 from reshape.errors import ReshapeError
 from reshape.wire.connection import is_access_file
 from scheduler.client.options import service_option
+from scheduler.client.scripts.slurm_manual import MANUAL
 
 #: Command -> module and function.
 PROGRAMS = {
@@ -21,7 +22,7 @@ PROGRAMS = {
     "srun": ("submitting", "srun"),
     "squeue": ("listings", "squeue"),
     "sacct": ("listings", "sacct"),
-    "sinfo": ("listings", "sinfo"),
+    "sinfo": ("node_listing", "sinfo"),
     "scancel": ("control", "scancel"),
     "scontrol": ("control", "scontrol"),
     "salloc": ("submitting", "salloc"),
@@ -73,12 +74,15 @@ def main(name: str, variable: str, service: str, words: Sequence[str]) -> int:
     """
     if not ("RESHAPE_DIR" in os.environ or "RESHAPE_ACCESS" in os.environ):
         os.environ[variable] = service
+    if [*words] in (["--version"], ["-V"]):
+        print("slurm 24.05.0 (reshape)")
+        return 0
+    if [*words] in (["--help"], ["--usage"]) and name in MANUAL:
+        print(MANUAL[name].usage)
+        return 0
     module, function = PROGRAMS[name]
     program: Callable[[Sequence[str]], int | None]
     program = getattr(import_module(f"scheduler.client.slurm.{module}"), function)
-    if words and words[0] in ("--version", "-V") and len(words) == 1:
-        print("slurm 24.05.0 (reshape)")
-        return 0
     try:
         return program(words) or 0
     except ReshapeError as error:

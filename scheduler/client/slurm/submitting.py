@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,10 +19,12 @@ from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import JobScript, read_script, script_of_text, wrapped
 from scheduler.client.scripts.script_submission import fields_of, options_of, script_submission
-from scheduler.client.scripts.slurm_options import SBATCH, Known, count, tasks, translated
+from scheduler.client.scripts.slurm_manual import SBATCH, SRUN
+from scheduler.client.scripts.slurm_options import Translation, count, tasks, translated
 from scheduler.client.scripts.step_input import own_input
 from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.slurm import variables
+from scheduler.client.slurm.listings import ended_jobs
 from scheduler.client.submission import prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
@@ -31,27 +34,15 @@ from scheduler.protocol.messages import JobInfo
 #: Options of sbatch about the command itself.
 _OF_COMMAND = ("parsable", "wait", "wrap", "quiet", "verbose", "export", "input")
 #: Those of them that a line of a script may have.
-_OF_LINES = re.compile("--(export|input)=(.*)")
+_OF_LINES = re.compile("--(export|input|wait)(?:=(.*))?")
 #: What is left of an environment with ``--export=NONE``.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "RESHAPE_DIR", "RESHAPE_ACCESS")
 #: Seconds between looks at the output of a job of srun.
 COPY_EVERY_S = 0.3
 #: Options of srun that are there for a job but not for a step.
 _NOT_OF_STEP = ("time", "signal", "hold", "requeue", "begin", "dependency")
-#: Options of srun beside those of sbatch.
-SRUN = Known(
-    "srun",
-    (SBATCH.plain - {"parsable"}) | {"unbuffered", "exact", "overlap", "kill-on-bad-exit"},
-    (SBATCH.valued - {"array", "wrap"}) | {"cpu-bind", "mpi", "het-group", "kill-on-bad-exit"},
-    {**SBATCH.short, "u": "unbuffered", "l": "label", "K": "kill-on-bad-exit"},
-    {
-        **SBATCH.instead,
-        "pty": "a program has no terminal: srun bash takes commands from its standard input",
-        "jobid": "the script of a job starts its steps",
-        "label": "the output comes as it is: --output=FILE.%t names a file for each task",
-        "multi-prog": "start each program as a step of a script",
-    },
-)
+#: Options for which a variable stands also in a step.
+_OF_STEP = ("export", "input", "output", "error")
 
 
 def sbatch(words: Sequence[str]) -> int:
@@ -62,32 +53,54 @@ def sbatch(words: Sequence[str]) -> int:
     except ValueError as error:
         raise ReshapeError(str(error)) from None
     script = _script(named.get("wrap"), rest)
-    sizes = script.sizes | translation.sizes
-    ignored = [text for name, text in translation.ignored.items() if name not in _OF_COMMAND]
     lines = {match[1]: match[2] for text in script.ignored if (match := _OF_LINES.match(text))}
-    _check_input({**lines, **named})
-    ignored += [text for text in script.ignored if not _OF_LINES.match(text)]
-    script = script._replace(sizes=sizes, ignored=ignored)
-    fields = options_of(script) | fields_of(translation.words, "sbatch")
+    fields, sizes = options_of(script), dict(script.sizes)
+    ignored = {text: text for text in script.ignored if not _OF_LINES.match(text)}
+    for part, where in (*_of_variables(), (translation, "sbatch")):  # each overrides those before
+        fields |= fields_of(part.words, where)
+        sizes |= part.sizes
+        ignored |= {name: text for name, text in part.ignored.items() if name not in _OF_COMMAND}
+    script = script._replace(sizes=sizes, ignored=[*ignored.values()])
     fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
-    named = lines | named
+    variables_named = {name: value for _, name, value in SBATCH.of_variables(os.environ)}
+    named = lines | variables_named | named
+    _check_input(named)
     fields |= _environment(named.get("export"))
     with Client() as service:
         submission = script_submission(script, rest[1:], _with_queue(service, fields))
-    submission.wrapper = variables.command(
-        [],
+    task = variables.SlurmTask(
         tasks(sizes),
         sizes.get("cpus-per-task", 0),
         submission.name,
-        input=named.get("input") or "",
+        sizes.get("ntasks-per-node", 0),
+        socket.gethostname(),
+        os.getcwd(),
     )
+    submission.wrapper = variables.command([], task, input=named.get("input") or "")
     with Client() as service:
         answer = expect(m.Submitted, service.request(m.Submit(submission=submission)))
         if "parsable" in named:
             print(answer.job, flush=True)
         elif "quiet" not in named:
             print(f"Submitted batch job {answer.job}", flush=True)
-        return exit_status(service.job(answer.job).wait()) if "wait" in named else 0
+        return _waited(service, answer.job) if "wait" in named else 0
+
+
+def _of_variables() -> Iterator[tuple[Translation, str]]:
+    """Yield what each variable of sbatch asks for, and the variable."""
+    for variable, name, value in SBATCH.of_variables(os.environ):
+        try:
+            yield translated([f"--{name}" + ("" if value is None else f"={value}")]), variable
+        except ValueError as error:
+            raise ReshapeError(f"{variable}: {error}") from None
+
+
+def _waited(service: Client, number: int) -> int:
+    """Wait for a job; return its exit code, of an array the highest one of its tasks."""
+    job = service.job(number).wait()
+    ended = ended_jobs(service, since=job.submitted_at, name=job.name)
+    tasks = [task for task in ended if task.label.startswith(f"{number}_")]
+    return max(map(exit_status, tasks or [job]))
 
 
 def _check_input(named: Mapping[str, str | None]) -> None:
@@ -155,6 +168,11 @@ def srun(words: Sequence[str]) -> int:
             for name, value in named.items()
             if name in ("ntasks", "nodes", "ntasks-per-node", "cpus-per-task")
         }
+        of_script = {
+            name: count(name, os.environ[name])
+            for name in ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS_PER_NODE")
+            if os.environ.get(name)
+        }
     except ValueError as error:
         raise ReshapeError(str(error)) from None
     if not argv:
@@ -164,11 +182,14 @@ def srun(words: Sequence[str]) -> int:
     for name in _NOT_OF_STEP if is_step else ():
         if name in named:
             raise ReshapeError(f"--{name} has no effect on a step: give it to sbatch")
-    per_task = sizes.get("cpus-per-task", int(os.environ.get("SLURM_CPUS_PER_TASK", "0")))
+    for _, name, value in SRUN.of_variables(os.environ):
+        if not is_step or name in _OF_STEP:
+            named.setdefault(name, value)
+    per_task = sizes.get("cpus-per-task", of_script.get("SLURM_CPUS_PER_TASK", 0))
     asks = "ntasks" in sizes or "ntasks-per-node" in sizes
-    processes = int(os.environ.get("SLURM_NTASKS", "1")) if is_step and not asks else tasks(sizes)
+    processes = of_script.get("SLURM_NTASKS", 1) if is_step and not asks else tasks(sizes)
     name = named.get("job-name") or Path(argv[0]).name
-    own = {each: value for each, value in named.items() if each in SBATCH.plain | SBATCH.valued}
+    own = {each: value for each, value in named.items() if SRUN.options[each].has_effect}
     words = [f"--{each}" + ("" if value is None else f"={value}") for each, value in own.items()]
     fields = fields_of(translated(words).words, "srun") | {"name": name}
     fields |= _environment(named.get("export"))
@@ -176,7 +197,11 @@ def srun(words: Sequence[str]) -> int:
     processors = processes * max(1, per_task)
     files = {stream: named.get(stream) or "" for stream in ("output", "error")}
     with _input(named.get("input") or "all") as read:
-        command = variables.command(argv, processes, per_task, name, **files | read)
+        per_node = sizes.get("ntasks-per-node", of_script.get("SLURM_NTASKS_PER_NODE", 0))
+        place = socket.gethostname(), os.getcwd()
+        task = variables.SlurmTask(processes, per_task, name, per_node, *place)
+        inherited = variables.of_script() if is_step else {}
+        command = variables.command(argv, task, inherited, **files | read)
         if is_step:
             own_fields = ("name", "cwd", "environment", "per_process")
             fields = {field: fields[field] for field in own_fields if field in fields}

@@ -12,7 +12,10 @@ import argparse
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from reshape.wire.identity import SLURM_VARIABLE
 from scheduler.client.scripts.step_input import open_input
@@ -22,52 +25,88 @@ _SAME = {
     "SLURM_JOB_ID": "RESHAPE_JOB",
     "SLURM_JOBID": "RESHAPE_JOB",
     "SLURM_STEP_ID": "RESHAPE_STEP",
+    "SLURM_STEPID": "RESHAPE_STEP",
     "SLURM_ARRAY_JOB_ID": "RESHAPE_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID": "RESHAPE_ARRAY_TASK_ID",
     "SLURM_ARRAY_TASK_COUNT": "RESHAPE_ARRAY_TASK_COUNT",
     "SLURM_ARRAY_TASK_MIN": "RESHAPE_ARRAY_TASK_MIN",
     "SLURM_ARRAY_TASK_MAX": "RESHAPE_ARRAY_TASK_MAX",
     "SLURM_ARRAY_TASK_STEP": "RESHAPE_ARRAY_TASK_STEP",
+    "SLURM_JOB_PARTITION": "RESHAPE_PARTITION",
+    "SLURM_RESTART_COUNT": "RESHAPE_REQUEUES",
 }
+#: Variables of a job that its script hands on to its steps.
+_OF_JOB = (
+    *("SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_END_TIME", "SLURM_JOB_NAME", "SLURM_JOB_START_TIME"),
+    *("SLURM_JOB_PARTITION", "SLURM_RESTART_COUNT", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST"),
+)
 #: With variables of Slurm, hydra would start its proxies by srun.
 _HYDRA = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 
 
-def slurm_variables(
-    environment: Mapping[str, str], tasks: int, cpus_per_task: int, name: str
-) -> dict[str, str]:
+class SlurmTask(NamedTuple):
+    """What a process of a job is started with.
+
+    Attributes
+    ----------
+    tasks : number of processes.
+    cpus_per_task, tasks_per_node : 0: not requested.
+    name : of the job.
+    submit_host, submit_dir : where the job was submitted.
+    """
+
+    tasks: int
+    cpus_per_task: int
+    name: str
+    tasks_per_node: int = 0
+    submit_host: str = ""
+    submit_dir: str = ""
+
+
+def slurm_variables(environment: Mapping[str, str], task: SlurmTask, now: float) -> dict[str, str]:
     """Variables that Slurm sets for a process of a job.
 
     Parameters
     ----------
     environment : with the variables of the service, and of hydra in a process of an mpiexec.
-    tasks : number of processes.
-    cpus_per_task : 0: not requested.
-    name : of the job.
+    now : Unix seconds; a job script starts now.
     """
     rank = int(environment.get("PMI_RANK", 0))
     local = int(environment.get("MPI_LOCALRANKID", rank))
     hosts = environment.get("RESHAPE_NODELIST") or socket.gethostname()
     nodes = hosts.count(",") + 1
+    position = _position(socket.gethostname(), hosts.split(","))
+    processors = environment.get("RESHAPE_PROCESSORS_OF_NODES") or str(task.tasks)
+    counts = [int(count) for count in processors.split(",")]
     variables = {slurm: environment[own] for slurm, own in _SAME.items() if own in environment}
     variables |= {
-        "SLURM_JOB_NAME": name,
-        "SLURM_NTASKS": str(tasks),
-        "SLURM_NPROCS": str(tasks),
+        "SLURM_JOB_NAME": task.name,
+        "SLURM_NTASKS": str(task.tasks),
+        "SLURM_NPROCS": str(task.tasks),
         "SLURM_JOB_NUM_NODES": str(nodes),
         "SLURM_NNODES": str(nodes),
         "SLURM_JOB_NODELIST": hosts,
         "SLURM_NODELIST": hosts,
-        "SLURM_NODEID": str(_position(socket.gethostname(), hosts.split(","))),
+        "SLURM_NODEID": str(position),
+        "SLURMD_NODENAME": hosts.split(",")[position],
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local),
-        "SLURM_SUBMIT_DIR": os.getcwd(),
+        "SLURM_TASK_PID": str(os.getpid()),
+        "SLURM_CPUS_ON_NODE": str(counts[position]),
+        "SLURM_JOB_CPUS_PER_NODE": _repeated(counts),
+        "SLURM_TASKS_PER_NODE": _repeated([n // max(1, task.cpus_per_task) for n in counts]),
+        "SLURM_JOB_START_TIME": str(int(now)),
+        "SLURM_JOB_END_TIME": str(int(now + float(environment.get("RESHAPE_WALLTIME_S", 0)))),
+        "SLURM_SUBMIT_HOST": task.submit_host or socket.gethostname(),
+        "SLURM_SUBMIT_DIR": task.submit_dir or os.getcwd(),
         "SLURM_CLUSTER_NAME": "reshape",
         SLURM_VARIABLE: "1",
     }
-    if cpus_per_task:
-        variables |= {"SLURM_CPUS_PER_TASK": str(cpus_per_task)}
-        variables |= {"OMP_NUM_THREADS": str(cpus_per_task)}
+    if task.cpus_per_task:
+        variables |= {"SLURM_CPUS_PER_TASK": str(task.cpus_per_task)}
+        variables |= {"OMP_NUM_THREADS": str(task.cpus_per_task)}
+    if task.tasks_per_node:
+        variables |= {"SLURM_NTASKS_PER_NODE": str(task.tasks_per_node)}
     return variables | _HYDRA
 
 
@@ -76,33 +115,53 @@ def _position(host: str, hosts: list[str]) -> int:
     return hosts.index(host) if host in hosts else 0
 
 
+def _repeated(counts: Sequence[int]) -> str:
+    """Write numbers for each node as Slurm does: ``4(x2),3``."""
+    runs = ((count, len([*same])) for count, same in groupby(counts))
+    return ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
+
+
+def of_script() -> dict[str, str]:
+    """Variables of the job of the script that has started this process, for its steps.
+
+    mpiexec starts programs without them.
+    """
+    return {name: os.environ[name] for name in _OF_JOB if name in os.environ}
+
+
 def command(
-    argv: Sequence[str], tasks: int, cpus_per_task: int, name: str, **files: str
+    argv: Sequence[str], task: SlurmTask, inherited: Mapping[str, str] | None = None, **files: str
 ) -> list[str]:
     """Return the command that runs a program with variables of Slurm.
 
     Parameters
     ----------
+    inherited : variables that replace those of the process.
     files : input, output and error of each process; "" or missing: those of this one. `source` is
         an input for `open_input`, and `reader` the only process that gets it.
     """
-    words = [sys.executable, "-P", "-m", __spec__.name, f"--tasks={tasks}"]
-    words += [f"--cpus-per-task={cpus_per_task}", f"--name={name}"]
-    words += [f"--{kind}={file}" for kind, file in files.items() if file]
+    words = [sys.executable, "-P", "-m", __spec__.name]
+    given = {**task._asdict(), **files}
+    words += [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value]
+    words += [f"--variable={name}={value}" for name, value in (inherited or {}).items()]
     return [*words, "--", *argv]
 
 
 def main(words: Sequence[str]) -> None:
     """Become a program with variables of Slurm."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tasks", type=int)
-    parser.add_argument("--cpus-per-task", type=int)
-    parser.add_argument("--name")
+    for number in ("tasks", "cpus-per-task", "tasks-per-node"):
+        parser.add_argument(f"--{number}", type=int, default=0)
+    for text in ("name", "submit-host", "submit-dir"):
+        parser.add_argument(f"--{text}", default="")
     for kind in ("input", "output", "error", "source", "reader"):
         parser.add_argument(f"--{kind}", default="")
+    parser.add_argument("--variable", action="append", default=[])
     parser.add_argument("argv", nargs="+")
     given = parser.parse_args(words)
-    variables = slurm_variables(os.environ, given.tasks, given.cpus_per_task, given.name)
+    task = SlurmTask(**{name: getattr(given, name) for name in SlurmTask._fields})
+    variables = slurm_variables(os.environ, task, time.time())
+    variables |= {name: value for name, _, value in (v.partition("=") for v in given.variable)}
     if given.source and given.reader in ("", variables["SLURM_PROCID"]):
         os.dup2(open_input(given.source), 0)
     if given.input:

@@ -37,7 +37,7 @@ from scheduler.model.requests.task_array import TaskArray
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
 from scheduler.policies.containment import Report
-from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
+from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.protocol.messages import Submission
 from scheduler.text.formats import format_time
 from scheduler.text.job_output import check_output_name
@@ -94,15 +94,15 @@ class Admission:
     def walltime_s(self, submission: Submission) -> float:
         """Walltime of a submission, in seconds.
 
-        One that requests none has the default of its partition, or else of its queue. One without
-        an end has the longest that both allow, and stays without an end if neither has a limit.
+        One that requests none has the default of its partition, or else of its queue. One for the
+        longest has the longest that both allow, which is infinity if neither has a limit.
         """
         queues, partitions = self._config.queues, self._config.partitions
         name = submission.queue
         queue = queues.get(name) if name else next(iter(queues.values()))
         own = partitions.get(submission.partition or next(iter(partitions), ""))
         longest_s = inf if own is None else own.max_walltime_s or inf
-        if submission.walltime_s == inf:
+        if submission.walltime_s == LONGEST_WALLTIME_S:
             return min(longest_s, inf if queue is None else queue.max_walltime_s or inf)
         if submission.walltime_s:
             return submission.walltime_s

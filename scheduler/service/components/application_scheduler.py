@@ -405,7 +405,6 @@ class ApplicationScheduler:
 
     def _describe(self, job: Job) -> m.JobInfo:
         launch = self._launches.get(job.id)
-        processors = self._core.held(job)
         info = describe(
             job,
             self._journal,
@@ -413,12 +412,14 @@ class ApplicationScheduler:
             self._clock(),
             reason=self._reason(job),
             ahead_s=self._clock.ahead_s,
-            nodes=list(self._core.machine.by_node(processors)),
+            nodes_of=self._core.machine.by_node,
             host=self._remap.startup.host_of(job),
             progress=self._remap.progress.get(job.id),
         )
         if self._core.steps_of(job.id):  # it holds what they have grown to, too
+            processors = self._core.held(job)
             info.processors, info.size = str(processors), len(processors)
+            info.nodes = ",".join(self._core.machine.by_node(processors))
         return info
 
     def _reason(self, job: Job) -> str:

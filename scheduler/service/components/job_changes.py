@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 
 from msgspec.structs import replace
 
@@ -22,6 +21,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.model.requests.signals import signal_number
 from scheduler.protocol import messages as m
+from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.service.record.array_tasks import positions
 from scheduler.service.record.clock import Clock
@@ -175,13 +175,14 @@ class JobChanges:
         given = message.changes.given
         if not given:
             raise ReshapeError("nothing is to be changed: give an option, such as --walltime")
+        submission = replace(self._jobs.submission_of(job.id), **given)
+        if submission.walltime_s == LONGEST_WALLTIME_S:
+            submission = self._jobs.received(submission, submission.user)
+            given = {**given, "walltime_s": submission.walltime_s}
         if job.state is not JobState.PENDING:
             self._check_running(job, given, is_administrator=is_administrator)
         if job.tasks_queued:
             raise ReshapeError(f"tasks of array {job.id} have begun: change each of them by itself")
-        submission = replace(self._jobs.submission_of(job.id), **given)
-        if submission.walltime_s == inf:
-            submission = self._jobs.received(submission, submission.user)
         # What has become of the conditions since the submission is not checked again, nor the
         # reservation of a job that is there already.
         checked = {"begin": given.get("begin"), "dependency": given.get("dependency", "")}

@@ -467,14 +467,22 @@ class JobStartup:
     ) -> dict[str, str]:
         """Return the environment of the processes of a group; their agent adds its paths."""
         launch, step = self._launches[job.id], job.spec.step_of
-        hosts = map(self._name_of_host, self.placements.hosts_of(job, group))
+        by_host = self.placements.processors_by_host(job, group)
+        counts: dict[str, int] = {}
+        for node, count in by_host.items():
+            name = self._name_of_host(node)
+            counts[name] = counts.get(name, 0) + count
         world = {
             "RESHAPE_SERVER": "" if self.placements.has_hosts else self._directory.endpoint,
             "RESHAPE_JOB": str(job.id if step is None else step.job),
             "RESHAPE_GROUP": str(group),
             "RESHAPE_TOKEN": launch.token,
             "RESHAPE_ROLE": role,
-            "RESHAPE_NODELIST": ",".join(dict.fromkeys(hosts)),
+            "RESHAPE_NODELIST": ",".join(counts),
+            "RESHAPE_PROCESSORS_OF_NODES": ",".join(map(str, counts.values())),
+            "RESHAPE_PARTITION": job.partition or job.spec.queue,
+            "RESHAPE_WALLTIME_S": f"{job.spec.walltime_s:g}",
+            "RESHAPE_REQUEUES": str(job.requeues),
         }
         if role == "first" and job.restarts:
             world["RESHAPE_ROLE"] = role = "restart"

@@ -63,9 +63,18 @@ class Placements:
 
     def hosts_of(self, job: Job, group: int) -> list[str]:
         """Return a node of each host on which a group has processors."""
+        return list(self.processors_by_host(job, group))
+
+    def processors_by_host(self, job: Job, group: int) -> dict[str, int]:
+        """Return how many processors a group has on each host, by a node of it."""
         if not self.has_hosts:
-            return [self.node_of(job, group)]
-        return self._first_nodes(list(self._core.machine.by_node(job.groups[group])))
+            return {self.node_of(job, group): len(job.groups[group])}
+        first_nodes: dict[str, str] = {}
+        counts: dict[str, int] = {}
+        for node, held in self._core.machine.by_node(job.groups[group]).items():
+            first = first_nodes.setdefault(self.host_of(node), node)
+            counts[first] = counts.get(first, 0) + len(held)
+        return counts
 
     def nodes_of(self, job: Job, group: int) -> list[str]:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""

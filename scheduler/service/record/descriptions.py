@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -68,7 +68,7 @@ def describe(
     *,
     reason: str,
     ahead_s: float = 0.0,
-    nodes: Sequence[str] = (),
+    nodes_of: Callable[[ProcSet], Iterable[str]] = lambda _: (),
     host: str = "",
     progress: ReportedProgress | None = None,
 ) -> m.JobInfo:
@@ -79,7 +79,7 @@ def describe(
     now : the service's clock, Unix seconds.
     reason : why it waits, is resized or ended.
     ahead_s : wall clock minus the service's clock, seconds; the times described are wall times.
-    nodes : names of the nodes of its processors.
+    nodes_of : names the nodes of processors. Those of an ended job are the nodes that it held last.
     host : that of its first group, "" if it has none.
     progress : as it reported it last.
     """
@@ -97,7 +97,7 @@ def describe(
         code=job.state.value,
         requested=job.spec.processors,
         processors=str(ProcSet.union(job.groups.values())),
-        nodes=",".join(nodes),
+        nodes=",".join(nodes_of(ProcSet.union(job.groups.values()) or _last_held(held))),
         reason=reason,
         sizes=list(job.sizes),
         resizes=resizes(job, events, orders, ahead_s),
@@ -121,6 +121,11 @@ def describe(
         failed_resizes=job.recorded_history.failures_text() if job.recorded_history else "",
     )
     return moved_info(info, ahead_s)
+
+
+def _last_held(held: Sequence[tuple[float, str]]) -> ProcSet:
+    """Return the last processors of an allocation over time."""
+    return next((ProcSet.parse(text) for _, text in reversed(held) if text), ProcSet())
 
 
 def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:

@@ -27,6 +27,7 @@ from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.protocol import messages as m
+from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 from scheduler.service.permissions import Sender
 from scheduler.text.formats import format_moment
 
@@ -166,6 +167,7 @@ def test_an_update_of_a_queued_job_is_checked_like_a_submission(desk: Desk, fold
     for changes, why in (
         ({}, "nothing is to be changed"),
         ({"walltime_s": 0.0}, "must be above 0"),
+        ({"walltime_s": LONGEST_WALLTIME_S}, "has to have an end"),
         ({"queue": "shrot"}, "there is no queue 'shrot'"),
         ({"queue": "short", "walltime_s": 600.0}, "walltimes of 00:02:00 at most"),
         ({"max_processors": 2, "processors": 3}, "--max 2 is below the 3"),
@@ -181,6 +183,8 @@ def test_an_update_of_a_queued_job_is_checked_like_a_submission(desk: Desk, fold
         assert (new.name, new.requested, new.max_processors) == ("second", 2, 4)
         assert (new.walltime_s, new.queue, new.priority) == (100, "short", 5)
         assert "JobHeldUser" in new.reason, "an update releases nothing"
+    assert ask(desk, update(job, walltime_s=LONGEST_WALLTIME_S)) == m.Done()
+    assert info(desk, job).walltime_s == 120, "the longest of its queue"
 
 
 @pytest.mark.parametrize(
@@ -191,6 +195,7 @@ def test_an_update_of_a_queued_job_is_checked_like_a_submission(desk: Desk, fold
         ({"dependency": "singleton"}, "its dependency can be changed only while it is queued"),
         ({"max_processors": 4}, "cannot become resizable"),
         ({"walltime_s": 61.0}, "only an administrator can raise its walltime"),
+        ({"walltime_s": LONGEST_WALLTIME_S}, "only an administrator can raise its walltime"),
     ],
 )
 def test_what_cannot_be_changed_of_a_running_job(

@@ -124,7 +124,7 @@ def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
         ({"processors": 9}, "asks for 9 processors, the machine has 8"),
         ({"processors": 0}, "at least 1 processor, got 0"),
         ({"processors": 4, "max_processors": 2}, "--max 2 is below the 4"),
-        ({"processors": 1, "walltime_s": -1.0}, "above 0 s, got -1"),
+        ({"processors": 1, "walltime_s": -2.0}, "above 0 s, got -2"),
     ],
 )
 def test_a_job_that_can_never_run_is_refused(service, submission, words):

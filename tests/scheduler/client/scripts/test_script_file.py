@@ -85,13 +85,31 @@ def test_options_of_slurm_in_both_forms() -> None:
     assert translated([*words, "--exclusive=user"]) == (
         [
             *("--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
-            *("--array", "0-9%2"),
+            *("--no-requeue", "--array", "0-9%2"),
             *("--dependency", "afterok:1?after:2"),
             *("--error", "%x.err", "--signal", "B:USR1@9"),
         ],
         {"exclusive": "--exclusive=user"},
         {"ntasks": 4},
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--time=0", ["--walltime", "UNLIMITED"]),
+        ("--time=-1", ["--walltime", "UNLIMITED"]),
+        ("-t 0-00:00:00", ["--walltime", "UNLIMITED"]),
+        ("-t infinite", ["--walltime", "infinite"]),
+        ("-t soon", ["--walltime", "soon"]),
+        ("--open-mode=a", ["--open-mode", "append"]),
+        ("--open-mode=truncate", ["--open-mode", "truncate"]),
+        ("--requeue --no-requeue", ["--requeue", "--no-requeue"]),
+        ("--tasks-per-node=2 --nice --propagate -k", []),
+    ],
+)
+def test_habits_of_slurm(given: str, words: list[str]) -> None:
+    assert translated(given.split()).words == words
 
 
 @pytest.mark.parametrize(

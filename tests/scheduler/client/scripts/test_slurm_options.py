@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from scheduler.client.scripts.slurm_options import Known
+from reshape.errors import ReshapeError
+from scheduler.client.scripts.known_options import Known
 from scheduler.client.slurm.programs import PROGRAMS, main
 
 #: Command -> what follows its odd options, and these.
@@ -21,18 +23,18 @@ ODD = {
     ),
     "squeue": (
         "",
-        "--foo --json --iterate=3 --steps --account=x --nodelist=n1 --yaml --user-x -z -s",
+        "--foo --json --iterate=3 --steps --account=x --licenses=a --yaml --user-x -z -s",
     ),
-    "sacct": ("", "--foo --json --long --accounts=x --nodes=n1 --units=M --whole --file=x -z -q"),
+    "sacct": ("", "--foo --json --long --accounts=x --nodes=n1 --reason=M --qos=a --file=x -z -q"),
     "sinfo": (
         "",
-        "--foo --json --states=idle --list-reasons --dead --responding --future -z -i -R",
+        "--foo --json --sort=N --list-reasons --reservation --Format=x --yaml -z -i -R",
     ),
     "scancel": (
         "1",
-        "--foo --interactive --account=x --qos=x --nodelist=n --wckey=x --ctld --reserve=x -i -w",
+        "--foo --interactive --account=x --qos=x --nodelist=n --wckey=x --cron --reserve=x -i -w",
     ),
-    "scontrol": ("", "ping-x reboot shutdown takeover create delete write token abort suspend"),
+    "scontrol": ("", "ping-x reboot shutdown takeover --json delete write token --fo suspend"),
     "salloc": ("", "-n --ntasks=2 --pty -N1 --time=3 bash --foo --x -J --exclusive"),
 }
 
@@ -55,12 +57,41 @@ def test_an_odd_option_is_named(
         assert told.err.startswith(f"{command}: error: ")
         named = option.partition("=")[0] if command != "salloc" else "salloc"
         assert named in told.err
-        assert "service" not in told.err or command == "salloc"
+        assert str(tmp_path) not in told.err, "nothing is asked of the service"
 
 
 def test_options_are_read_as_getopt_does() -> None:
-    known = Known.of("list", "noheader:n exact:X", "jobs:j sort:S state:s", json="write it")
-    assert known.parse(["-nXj", "1", "-j2", "--sta=R", "7", "--sort", "-p"]) == (
-        {"noheader": "", "exact": "", "jobs": "1,2", "state": "R", "sort": "-p"},
+    known = Known.of(
+        "list",
+        "noheader:n exact:X jobs=:j sort=:S users|user=:u nice?",
+        "all",
+        {"json:J": "write it"},
+    )
+    assert known.parse(["-nXj", "1", "-j2", "--use=R", "7", "--sort", "-p", "--all"], {}) == (
+        {"noheader": "", "exact": "", "jobs": "1,2", "users": "R", "sort": "-p", "all": ""},
         ["7"],
     )
+    assert known.parse(["--nice", "5", "--nice=3"], {}) == ({"nice": "3"}, ["5"])
+    for words, told in (
+        (["--json"], "--json is not there: write it"),
+        (["-nJ"], "--json (-J) is not there: write it"),
+        (["--exact=yes"], "--exact has no value, got 'yes'"),
+        (["--jobs"], "--jobs needs a value"),
+        (["--jbos=3"], "list has no option --jbos; did you mean jobs?"),
+    ):
+        with pytest.raises(ReshapeError, match=re.escape(told)):
+            known.parse(words, {})
+
+
+def test_variables_stand_for_options() -> None:
+    known = Known.of(
+        "list", "all format=:o long:l name=", "", {"json": "write it"},
+        "LIST_ALL LIST_FORMAT LIST_NAMES:name LIST_JSON",
+    )  # fmt: skip
+    environment = {"LIST_ALL": "1", "LIST_FORMAT": "%i", "LIST_NAMES": ""}
+    assert known.parse([], environment)[0] == {"all": "", "format": "%i"}
+    assert known.parse(["-o%j"], environment)[0] == {"all": "", "format": "%j"}
+    assert known.parse(["-l"], environment, ("format", "long"))[0] == {"all": "", "long": ""}
+    assert known.parse([], {"LIST_ALL": "false"})[0] == {}
+    with pytest.raises(ReshapeError, match="LIST_JSON: --json is not there: write it"):
+        known.parse([], {"LIST_JSON": "1"})

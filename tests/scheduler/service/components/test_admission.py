@@ -13,6 +13,7 @@ from reshape.topology import Topology
 from scheduler.config.partitions import PartitionConfig
 from scheduler.config.settings import NodeConfig, QueueConfig, ServeConfig
 from scheduler.model.events import JobSpec
+from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import Submission
 from scheduler.service.components.admission import Admission
 
@@ -141,9 +142,9 @@ PARTITIONED = msgspec.structs.replace(PARTITIONED, nodes=(*NODES, NodeConfig("c"
 @pytest.mark.parametrize(
     ("walltime_s", "partition", "resolved"),
     [
-        (inf, "short", 600),
-        (inf, "brief", 900),
-        (inf, "batch", inf),
+        (LONGEST_WALLTIME_S, "short", 600),
+        (LONGEST_WALLTIME_S, "brief", 900),
+        (LONGEST_WALLTIME_S, "batch", inf),
         (0.0, "short", 300),
         (0.0, "brief", 900),
         (0.0, "batch", 1800),
@@ -155,7 +156,7 @@ def test_the_walltime_of_a_submission(walltime_s: float, partition: str, resolve
     submission = Submission(["true"], 1, walltime_s, partition=partition)
     assert Admission(PARTITIONED).walltime_s(submission) == resolved
     limited = msgspec.structs.replace(PARTITIONED, queues={"q": QueueConfig(max_walltime_s=650)})
-    if walltime_s == inf:
+    if walltime_s == LONGEST_WALLTIME_S:
         assert Admission(limited).walltime_s(submission) == min(resolved, 650)
 
 

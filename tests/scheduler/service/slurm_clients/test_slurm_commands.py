@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from slurm_programs import SlurmPrograms
 
 from scheduler.client.slurm.programs import slurm_commands
+from scheduler.text.formats import format_moment
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=case --time=5 --mem=4GB --nodes=1 --ntasks-per-node=2 --wckey=x
@@ -252,6 +254,108 @@ def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
     assert programs.run("sinfo", "--version").startswith("slurm ")
 
 
+def test_waiting_for_an_array_returns_the_highest_code(programs: SlurmPrograms) -> None:
+    script = "#!/bin/sh\nexit $SLURM_ARRAY_TASK_ID\n"
+    programs.run("sbatch", "--wait", "--array=0,7,3", stdin=script, code=7)
+    programs.run("sbatch", "--array=0", stdin=script, SBATCH_WAIT="1")
+
+
+def test_variables_stand_for_options(programs: SlurmPrograms, shared_service: Any) -> None:
+    """The command line overrides them, and they override the lines of a script."""
+    script = "#!/bin/sh\n#SBATCH -J line -t 9 -n 3\ntrue\n"
+    given = {"SBATCH_JOB_NAME": "variable", "SBATCH_TIMELIMIT": "0-00:90", "SBATCH_ACCOUNT": "me"}
+    for words, name in (((), "variable"), (("-J", "words"), "words")):
+        job = int(programs.run("sbatch", "--parsable", "-H", *words, stdin=script, **given))
+        told = shared_service.job(job)
+        assert (told.name, told.walltime_s, told.requested) == (name, 5400, 3)
+        assert told.ignored == "--account=me"
+        assert (
+            programs.run("squeue", "-h", "-j", job, SQUEUE_FORMAT="%j %l") == f"{name} 01:30:00\n"
+        )
+        programs.run("scancel", job)
+    assert "SBATCH_TIMELIMIT: " in programs.run(
+        "sbatch", "-H", stdin=script, code=1, SBATCH_TIMELIMIT="x"
+    )
+
+
+def test_the_variables_of_a_job_and_its_steps(
+    programs: SlurmPrograms, shared_service: Any, tmp_path: Path
+) -> None:
+    names = (
+        *("CPUS_ON_NODE", "JOB_CPUS_PER_NODE", "TASKS_PER_NODE", "NTASKS_PER_NODE"),
+        *("JOB_PARTITION", "SUBMIT_DIR", "RESTART_COUNT"),
+    )
+    show = "echo " + " ".join(f"$SLURM_{name}" for name in names)
+    more = (
+        "echo $SLURM_SUBMIT_HOST $SLURMD_NODENAME; echo $SLURM_JOB_START_TIME $SLURM_JOB_END_TIME"
+    )
+    script = f"""#!/bin/sh
+#SBATCH -N1 --ntasks-per-node=2 -c 2 -t 10 --chdir={tmp_path}
+{show}
+{more}
+srun -n 1 sh -c '{show}; {more}'
+"""
+    job = int(programs.run("sbatch", "--parsable", stdin=script))
+    assert shared_service.wait(job).exit_code == 0
+    lines = (tmp_path / f"slurm-{job}.out").read_text().splitlines()
+    where = f"main {shared_service.work} 0"
+    assert lines[0] == f"4 4 2 2 {where}"
+    assert lines[3] == f"2 4 1 2 {where}", "of the step, and of its job"
+    assert lines[1] == lines[4] == f"{gethostname()} {gethostname()}"
+    begin, end = map(int, lines[2].split())
+    assert end - begin == 600
+    started_at = shared_service.job(job).started_at
+    assert started_at - 1 <= begin <= started_at + 60
+    assert lines[5] == lines[2]
+
+
+def test_ends_and_nodes(programs: SlurmPrograms, shared_service: Any) -> None:
+    """A running job ends at its walltime at the latest; an ended one names its nodes."""
+    job = int(programs.run("sbatch", "--parsable", "-t", "0-72:00", "--wrap", "sleep 60"))
+    shared_service.until(job, "RUNNING")
+    started_at = shared_service.job(job).started_at
+    end = format_moment(started_at + 3 * 86400)
+    assert programs.run("squeue", "-h", "-j", job, "-w", "local", "-o", "%e") == f"{end}\n"
+    assert programs.run("squeue", "-h", "-j", job, "--notme") == ""
+    assert f" EndTime={end}" in programs.run("scontrol", "show", "job", job)
+    told = programs.run("sacct", "-nPX", "-j", job, "-o", "end,nodelist")
+    assert told == "Unknown|local\n"
+    programs.run("scancel", job)
+    shared_service.wait(job)
+    fields = "state,nodelist,elapsedraw,timelimitraw"
+    for since in ("now-1days", "today", "00:00"):
+        told = programs.run("sacct", "-nPX", "-j", job, "-S", since, "-o", fields, "-N", "local")
+        assert re.fullmatch(r"CANCELLED\|local\|\d+\|4320\n", told)
+    assert programs.run("sacct", "-nPX", "-j", job, "-S", "tomorrow") == ""
+    assert programs.run("sacct", "-nPX", "-j", job, "-N", "n[1-9]") == ""
+
+
+def test_each_task_has_a_line(programs: SlurmPrograms) -> None:
+    job = int(programs.run("sbatch", "--parsable", "-H", "--array=1-5:2%2", "--wrap", "true"))
+    try:
+        assert programs.run("squeue", "-h", "-j", job, "-o", "%i") == f"{job}_[1-5:2%2]\n"
+        told = programs.run("squeue", "-hr", "-j", job, "-o", "%i %t")
+        assert told == "".join(f"{job}_{index} PD\n" for index in (1, 3, 5))
+    finally:
+        programs.run("scancel", job)
+
+
+def test_nodes_are_chosen_by_name_and_state(programs: SlurmPrograms) -> None:
+    for words, found in (
+        ("-n local,other", True),
+        ("-n n[1-3]", False),
+        ("-t idle,mixed,alloc", True),
+        ("-t down,drained", False),
+        ("-d", False),
+        ("-r", True),
+    ):
+        assert bool(programs.run("sinfo", "-hN", "-o", "%N", *words.split()).strip()) == found
+
+
+def test_the_help_of_a_command(programs: SlurmPrograms) -> None:
+    assert "  -J, --job-name=VALUE\n" in programs.run("sbatch", "--help")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -268,11 +372,16 @@ def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
         ("scontrol show partition none", "there is no partition 'none': known are main"),
         ("squeue -o %y", "squeue: error: the format has the letter %y"),
         ("sacct -o JobIdd", "sacct: error: the format has the field 'JobIdd'"),
-        ("sacct -S soon", "sacct: error: 'soon' is not a time"),
+        ("sacct -S soon", "sacct: error: 'soon' is not a moment"),
+        ("sbatch -t UNLIMITED --wrap true", "sbatch: error: the walltime has to have an end, as"),
+        ("sbatch -t 0 --wrap true", "sbatch: error: the walltime has to have an end, as neither"),
+        ("sacct -N n[", "sacct: error: 'n[' is not a list of hosts"),
+        ("sinfo -t odd", "sinfo: error: 'odd' is no state of a node: known are all, alloc"),
         ("scancel", "scancel: error: No job identification provided"),
         ("scancel 99999", "scancel: error: there is no job 99999"),
         ("scancel -s FOO 1", "scancel: error: --signal:"),
-        ("scontrol reboot", "scontrol: error: invalid keyword: 'reboot'"),
+        ("scontrol reboot", "scontrol: error: scontrol reboot is not there: nodes are not"),
+        ("scontrol rebot", "scontrol: error: invalid keyword: 'rebot'"),
         ("scontrol update JobId=1 Foo=2", "scontrol: error: update: 'foo' is not known"),
         ("scontrol update TimeLimit=2", "scontrol: error: update: 'JobId' is missing"),
         ("sinfo -o %y", "sinfo: error: the format has the letter %y"),
