@@ -1,13 +1,17 @@
-"""Times and moments as users write them: with a unit such as ``2h``, or in the notation of Slurm.
+"""Times and moments as users write and read them: with a unit such as ``2h``, or as in Slurm.
 
 In the notation of Slurm ``10`` and ``10:00`` are ten minutes, ``1-02:00:00`` is 26 hours. As there,
 a part may exceed its unit: ``0-72:00`` is three days.
+
+A text that one process makes and another one shows, such as the reason of a decision, has moments
+in UTC (`utc_moment`). They become local times where the text is shown (`in_local_time`), so that a
+user and a service in different time zones name the same hour.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 FORMS = (
     "a number with s, min, h or d such as 90s or 2h, or as in Slurm minutes, minutes:seconds,"
@@ -159,3 +163,24 @@ def _time_of_day(word: str) -> tuple[int, int, int] | None:
     if clock[4]:
         hour = hour % 12 + (12 if clock[4] == "p" else 0) if 1 <= hour <= 12 else 24
     return (hour, minute, second) if hour < 24 and minute < 60 and second < 60 else None
+
+
+_UTC_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+
+
+def utc_moment(at: float) -> str:
+    """Write a Unix time as ``2026-05-01T12:00:00Z``, for a text that is shown elsewhere."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def in_local_time(text: str) -> str:
+    """Write the moments in a text, those of `utc_moment`, as local dates and times of day."""
+    return _UTC_MOMENT.sub(_local, text)
+
+
+def _local(found: re.Match[str]) -> str:
+    try:
+        local = datetime.fromisoformat(found[0]).astimezone()
+    except (ValueError, OverflowError):  # no such date; the text of a user has it
+        return found[0]
+    return local.replace(tzinfo=None).isoformat(timespec="seconds")

@@ -22,6 +22,7 @@ import click
 from reshape.cli.options import refuse_empty
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
+from reshape.times import in_local_time
 from reshape.user_modules import check_found
 
 #: Similarity (of difflib) of words that differ by a slip of the fingers.
@@ -155,7 +156,7 @@ class LazyGroup(click.Group):
         except (click.NoSuchOption, click.NoSuchCommand) as error:
             raise click.UsageError(unknown_word(error), error.ctx) from None
         except ReshapeError as error:
-            click.echo(f"reshape: error: {error}", err=True)
+            click.echo(f"reshape: error: {in_local_time(str(error))}", err=True)
             ctx.exit(FAILED)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not _is_in_a_directory():

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from reshape.errors import ReshapeError, nearest
+from reshape.times import in_local_time
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
@@ -102,7 +103,7 @@ def _nodes(job: JobInfo) -> int:
 def _place(job: JobInfo) -> str:
     """Write the nodes of a job; of one that waits or has ended its reason, if there is one."""
     is_told = job.reason and (job.ended_at is not None or not job.nodes)
-    return f"({job.reason})" if is_told else job.nodes
+    return f"({in_local_time(job.reason)})" if is_told else job.nodes
 
 
 def _left_s(job: JobInfo, now: float) -> float:
@@ -211,7 +212,9 @@ FIELDS: dict[str, Field] = {
     ),
     "exitcode": Field("EXITCODE", lambda job, now: _exit_code(job), "", ("exit_code",)),
     "nodelist": Field("NODELIST", lambda job, now: job.nodes, "N", is_left=True),
-    "reason": Field("REASON", lambda job, now: job.reason, "r", is_left=True),
+    "reason": Field(
+        "REASON", lambda job, now: in_local_time(job.reason), "r", is_left=True
+    ),
     "place": Field(
         "NODELIST(REASON)",
         lambda job, now: _place(job),
@@ -219,7 +222,8 @@ FIELDS: dict[str, Field] = {
     ),
     "how": Field(
         "REASON",
-        lambda job, now: "; ".join(filter(None, (job.reason, job.failed_resizes))), is_left=True,
+        lambda job, now: in_local_time("; ".join(filter(None, (job.reason, job.failed_resizes)))),
+        is_left=True,
     ),
     "command": Field("COMMAND", lambda job, now: " ".join(job.argv), "o", is_left=True),
     "output": Field("OUTPUT", lambda job, now: job.output, "", ("stdout",), is_left=True),

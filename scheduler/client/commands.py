@@ -13,6 +13,7 @@ import msgspec
 
 from reshape.cli.options import example
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.times import in_local_time
 from scheduler.client import tables
 from scheduler.client.api.asking import (
     ask,
@@ -110,7 +111,7 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
     click.echo(tables.answer_text(info, answer.lines, listing.now))
     for line in answer.lines:
         after = f"{line.at - answer.lines[0].at:+9.3f} s"
-        click.echo(f"{format_moment(line.at)}  {after}  {plain(line.text)}")
+        click.echo(f"{format_moment(line.at)}  {after}  {plain(in_local_time(line.text))}")
     for text in [] if waiting is None else waiting_lines(waiting):
         click.echo(text)
     if told := tables.last_lines_text(info):
@@ -212,7 +213,7 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
         echo_json(jobs)
     for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
         if not as_json:
-            why = f" ({plain(job.reason)})" if job.reason else ""
+            why = f" ({plain(in_local_time(job.reason))})" if job.reason else ""
             name = actions.SiteJob(site, JobName(job.job))
             click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
             if told := tables.last_lines_text(job):

@@ -14,6 +14,7 @@ import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
+from reshape.times import in_local_time
 from reshape.topology import Topology
 from scheduler.client.api import operations
 from scheduler.client.api.asking import list_jobs
@@ -181,7 +182,7 @@ def waiting_lines(waiting: Waiting) -> list[str]:
         lines.append("no job is before it in the queue")
     start = waiting.forecast.start
     if start is None:
-        lines.append(f"no expected start: {waiting.reason}")
+        lines.append(f"no expected start: {in_local_time(waiting.reason)}")
     else:
         lines.append(f"expected start: {moment(start)}, in {duration(start - waiting.now)}")
     if waiting.start_quantiles is not None:

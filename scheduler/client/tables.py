@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from textwrap import indent
 
+from reshape.times import in_local_time
 from scheduler.client.columns import (
     amounts_text,
     progress_text,
@@ -90,7 +91,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Job": f"{job.job} {job.name}",
         **({"Step": job.label} if job.step_of else {}),
         "User": job.user,
-        "State": f"{job.state} {job.reason}".rstrip(),
+        "State": f"{job.state} {in_local_time(job.reason)}".rstrip(),
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
         **({"Partition": job.partition} if job.partition else {}),
         "Processors": f"{job.size} of {job.requested} requested{most}: {job.processors or '-'}",
@@ -111,7 +112,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
         "Restarts": f"{job.restarts}, requeued {counted(job.requeues, 'time')}",
         "Held": held_text(job),
-        "Resizes": "; ".join(filter(None, (resizes, job.failed_resizes))),
+        "Resizes": in_local_time("; ".join(filter(None, (resizes, job.failed_resizes)))),
         "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "-",
         "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
         "Command": " ".join(job.argv),
@@ -131,14 +132,14 @@ def answer_text(job: JobInfo, lines: Sequence[Story], now: float) -> str:
     ----------
     lines : its explanation.
     """
-    who = f"job {job.label or job.job}"
+    who, reason = f"job {job.label or job.job}", in_local_time(job.reason)
     if job.ended_at is not None:
         how = f"{job.state} {job.exit_code}:{job.signal} after {format_time(running_s(job, now))}"
-        return plain(f"{who} has ended: {how}" + (f": {job.reason}" if job.reason else ""))
+        return plain(f"{who} has ended: {how}" + (f": {reason}" if reason else ""))
     if job.started_at is None or not job.size:
-        return plain(f"{who} waits: {job.reason or job.state.lower()}")
+        return plain(f"{who} waits: {reason or job.state.lower()}")
     where = f"{who} is {job.state.lower()} on {counted(job.size, 'processor')} of {job.nodes}"
-    decided = [line.text for line in lines if line.rule]
+    decided = [in_local_time(line.text) for line in lines if line.rule]
     return plain(f"{where}: it {decided[-1]}" if decided else where)
 
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from reshape.times import utc_moment
 from scheduler.model.procset import ProcSet
-from scheduler.text.formats import format_moment
 
 Facts: TypeAlias = Mapping[str, int | float | str]
 #: Facts that are times of the driver's clock, s.
@@ -44,15 +44,24 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
         text = self.text.format(**self.facts)
         return _ONE.sub(r"1 \1", text) if "1 " in text else text
 
-    def dated(self, ahead_s: float) -> Reason:
-        """Return the reason with the moments that it names as dates and times of day.
+    def moments(self, ahead_s: float) -> dict[str, float]:
+        """Return the moments among the facts, in Unix seconds.
 
         Parameters
         ----------
         ahead_s : wall clock minus the clock of the facts, seconds.
         """
-        moments = {name: self.facts.get(name) for name in MOMENTS}
-        dates = {n: format_moment(at + ahead_s) for n, at in moments.items() if type(at) is float}
+        named = {name: self.facts.get(name) for name in MOMENTS}
+        return {name: at + ahead_s for name, at in named.items() if type(at) is float}
+
+    def dated(self, ahead_s: float) -> Reason:
+        """Return the reason with the moments that it names as texts; see `utc_moment`.
+
+        Parameters
+        ----------
+        ahead_s : as of `moments`.
+        """
+        dates = {name: utc_moment(at) for name, at in self.moments(ahead_s).items()}
         return msgspec.structs.replace(self, facts={**self.facts, **dates}) if dates else self
 
     def __str__(self) -> str:

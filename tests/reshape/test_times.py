@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from datetime import UTC, datetime
 
 import click
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.cli.options import Seconds
-from reshape.times import parse_duration, parse_moment, seconds_of
+from reshape.times import in_local_time, parse_duration, parse_moment, seconds_of, utc_moment
 from scheduler.text.formats import format_time
 
 
@@ -180,3 +181,20 @@ def test_moments_are_those_of_slurm(text: str, later: str, past: str | None) -> 
 def test_other_moments_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a moment: write now"):
         parse_moment(text, NOW.timestamp())
+
+
+@pytest.mark.parametrize(
+    ("zone", "local"),
+    [("UTC", "2026-11-27T14:30:00"), ("Asia/Kolkata", "2026-11-27T20:00:00")],
+)
+def test_moments_in_texts_become_local(zone: str, local: str) -> None:
+    at = datetime(2026, 11, 27, 14, 30, tzinfo=UTC).timestamp()
+    assert utc_moment(at) == "2026-11-27T14:30:00Z"
+    odd = "2026-13-40T99:00:00Z, 0001-01-01T00:00:00Z"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        text = in_local_time(f"from {utc_moment(at)} to {utc_moment(at)}; 2026-11-27T14:30:00")
+        assert in_local_time(odd).startswith("2026-13-40T99:00:00Z, 0001-01-01T0")
+    time.tzset()
+    assert text == f"from {local} to {local}; 2026-11-27T14:30:00"

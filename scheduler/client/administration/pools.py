@@ -11,6 +11,7 @@ import msgspec
 
 from reshape.cli.options import example
 from reshape.errors import ReshapeError, nearest
+from reshape.times import in_local_time
 from scheduler.client.api.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.pools.options import KEYS, check_pool_name, parse_pool_options
@@ -104,7 +105,7 @@ def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
             f"{sum(len(a.nodes) for a in info.allocations if a.state == 'running')}/"
             f"{info.max_nodes}",
             str(info.wanted),
-            info.reason,
+            in_local_time(info.reason),
         )
         for info in pools
     ]
@@ -128,7 +129,7 @@ def info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
         click.echo(_json(chosen))
         return
     if not parsable:
-        because = f": {chosen.reason}" if chosen.reason else ""
+        because = f": {in_local_time(chosen.reason)}" if chosen.reason else ""
         click.echo(f"pool {name} ({chosen.system}) is {chosen.state}{because}")
         click.echo(format_options(chosen.options))
         if chosen.arguments:
@@ -198,7 +199,7 @@ def pools_of(directory: Path) -> list[m.PoolInfo]:
 def paused_sentences(directory: Path) -> list[str]:
     """Say which pools do not submit, and why."""
     return [
-        f"pool {pool.name} is {pool.state}: {pool.reason}"
+        f"pool {pool.name} is {pool.state}: {in_local_time(pool.reason)}"
         for pool in pools_of(directory)
         if pool.state != "active"
     ]

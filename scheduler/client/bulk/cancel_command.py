@@ -12,6 +12,7 @@ import click
 
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import example
+from reshape.times import in_local_time
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from scheduler.client.api.asking import ask_all, cancel_jobs, list_jobs, tasks_of
@@ -228,5 +229,5 @@ def _act_at(
         live = set(matching(service))
         refused = {job: why for job, why in refused.items() if job in named or job in live}
     for message in refused.values():
-        click.echo(f"reshape: error: {message}", err=True)
+        click.echo(f"reshape: error: {in_local_time(message)}", err=True)
     return not refused

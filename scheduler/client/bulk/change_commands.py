@@ -11,6 +11,7 @@ import click
 
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import ANY_TEXT, WholeRange, example
+from reshape.times import in_local_time
 from scheduler.client.api.asking import ask, ask_all, number_of, tasks_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
@@ -113,7 +114,7 @@ def _change_all(
     for job, answer in zip(named, ask_all(directory, map(change, named)), strict=True):
         if isinstance(answer, m.Failure):
             refused = True
-            click.echo(f"reshape: error: {answer.message}", err=True)
+            click.echo(f"reshape: error: {in_local_time(answer.message)}", err=True)
         else:
             click.echo(f"{done} job {job}")
     if refused:

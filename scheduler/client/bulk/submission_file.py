@@ -17,6 +17,7 @@ import click
 
 from reshape.cli.lazy_group import unknown_word
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.times import in_local_time
 from reshape.wire.connection import is_access_file
 from scheduler.client.api.asking import ask_all
 from scheduler.client.submission import check_places
@@ -100,7 +101,7 @@ def submit_all(directory: Path, lines: Sequence[SubmissionLine]) -> list[int]:
     """
     checks = (m.CheckSubmission(submission=line.submission) for line in lines)
     faults = [
-        f"{line.where}: {answer.message}"
+        f"{line.where}: {in_local_time(answer.message)}"
         for line, answer in zip(lines, ask_all(directory, checks), strict=True)
         if isinstance(answer, m.Failure)
     ]
@@ -114,7 +115,7 @@ def submit_all(directory: Path, lines: Sequence[SubmissionLine]) -> list[int]:
             if isinstance(answer, m.Submitted):
                 jobs.append(answer.job)
             elif isinstance(answer, m.Failure):
-                faults.append(f"{line.where}: {answer.message}")
+                faults.append(f"{line.where}: {in_local_time(answer.message)}")
     except ServiceUnavailable as error:
         where = lines[len(jobs) + len(faults)].where
         raise ServiceUnavailable(

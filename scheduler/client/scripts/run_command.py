@@ -16,6 +16,7 @@ import click
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
+from reshape.times import in_local_time
 from reshape.wire.identity import Identity, identity_of_script
 from scheduler.client.options import per_process_option
 from scheduler.client.scripts.step_input import for_first, own_input
@@ -155,6 +156,8 @@ def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutpu
         session.close()
     look()
     if ended.state != "COMPLETED":
-        how = f"{ended.state} {ended.exit_code}:{ended.signal} ({plain(ended.reason)})"
+        how = (
+            f"{ended.state} {ended.exit_code}:{ended.signal} ({plain(in_local_time(ended.reason))})"
+        )
         click.echo(f"reshape: step {step.label}: {how}", err=True)
     return exit_status(ended)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reshape.errors import ReshapeError
+from reshape.times import in_local_time
 from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.columns import end_of
 from scheduler.client.scripts.slurm_manual import SCANCEL, SCONTROL, SCONTROL_REFUSED
@@ -143,7 +144,7 @@ def _job_text(job: JobInfo) -> str:
         (
             f"JobId={job.job} JobName={job.name}",
             f"   UserId={job.user} Priority={job.priority:g}",
-            f"   JobState={job.state} Reason={job.reason or 'None'}",
+            f"   JobState={job.state} Reason={in_local_time(job.reason) or 'None'}",
             f"   Requeue=1 Restarts={job.requeues} ExitCode={job.exit_code}:{job.signal}",
             f"   RunTime={format_time(run_s)} TimeLimit={format_time(job.walltime_s)}",
             f"   SubmitTime={format_moment(job.submitted_at)} StartTime={started} EndTime={ended}",

@@ -12,6 +12,7 @@ import click
 
 from reshape.cli.options import example
 from reshape.errors import ReshapeError
+from reshape.times import in_local_time
 from reshape.wire.connection import is_access_file
 from scheduler.client.options import service_option
 from scheduler.client.scripts.slurm_manual import MANUAL
@@ -86,7 +87,7 @@ def main(name: str, variable: str, service: str, words: Sequence[str]) -> int:
     try:
         return program(words) or 0
     except ReshapeError as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
+        print(f"{name}: error: {in_local_time(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from reshape.errors import ReshapeError, nearest
+from reshape.times import utc_moment
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, ReservationCancelled, ReservationRequested
 from scheduler.model.job import JobState
@@ -13,7 +14,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.explanations import because
 from scheduler.state.exclusions import Exclusion
-from scheduler.text.formats import format_moment, format_time
+from scheduler.text.formats import format_time
 
 #: Characters of the name of a reservation, at most.
 LONGEST_NAME = 64
@@ -51,7 +52,7 @@ class AdvanceReservations:
         now, ahead_s = self._clock(), self._clock.ahead_s
         start = now if request.start is None else request.start - ahead_s
         if start + request.duration_s <= now:
-            begin = format_moment(start + ahead_s)
+            begin = utc_moment(start + ahead_s)
             raise ReshapeError(
                 f"the reservation would end before now: its start is {begin}, its"
                 f" duration {format_time(request.duration_s)}"

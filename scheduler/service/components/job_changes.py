@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from reshape.errors import PermissionDenied, ReshapeError
+from reshape.times import utc_moment
 from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,
@@ -26,7 +27,7 @@ from scheduler.service.components.application_scheduler import ApplicationSchedu
 from scheduler.service.record.array_tasks import positions
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import submission_command
-from scheduler.text.formats import format_moment, format_time
+from scheduler.text.formats import format_time
 
 #: What may be changed of a job that holds processors.
 WHILE_RUNNING = ("walltime_s", "max_processors", "priority", "name")
@@ -264,9 +265,9 @@ class JobChanges:
             what = f"reservation {found.name}"
             advice += f", or cancel the reservation first (reshape reserve cancel {found.name})"
         raise ReshapeError(
-            f"job {job.id} would run until {format_moment(until + ahead_s)} on processors"
+            f"job {job.id} would run until {utc_moment(until + ahead_s)} on processors"
             f" {self._core.held(job) & found.processors}, which it has to leave at"
-            f" {format_moment(begin)} because of {what}: {advice}"
+            f" {utc_moment(begin)} because of {what}: {advice}"
         )
 
     def _conditions(

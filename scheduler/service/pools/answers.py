@@ -8,6 +8,7 @@ from math import inf, isfinite
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.times import utc_moment
 from scheduler.model.job import Job
 from scheduler.pools.options import check_pool_name, parse_pool_options
 from scheduler.pools.view import AllocationState
@@ -15,7 +16,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.record.clock import moved_time
-from scheduler.text.formats import counted, format_moment, format_time
+from scheduler.text.formats import counted, format_time
 from scheduler.text.plain import LONGEST_REASON, check_text
 
 
@@ -92,7 +93,7 @@ def state_of(pools: LivePools, live: LivePool) -> tuple[str, str]:
     if record.paused:
         return "paused", record.paused
     if pools.clock() < record.not_before and isfinite(record.not_before):
-        until = format_moment(record.not_before + pools.clock.ahead_s)
+        until = utc_moment(record.not_before + pools.clock.ahead_s)
         return "waiting", f"it submits again at {until}, after {fault}"
     return "active", fault
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from reshape.times import utc_moment
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -42,12 +43,12 @@ from scheduler.model.requests.tasks_to_come import tasks_at
 from scheduler.protocol import messages as m
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
-from scheduler.text.formats import format_moment, noun
+from scheduler.text.formats import noun
 from scheduler.text.plain import LONGEST_LABEL, plain
 
 
 def because(reason: Reason, ahead_s: float) -> str:
-    """Format a reason; moments that it names become dates and times of day.
+    """Format a reason; moments that it names are in UTC, as of `reshape.times.utc_moment`.
 
     Parameters
     ----------
@@ -59,14 +60,16 @@ def because(reason: Reason, ahead_s: float) -> str:
 def told(at: float, text: str, reason: Reason | None, ahead_s: float) -> m.Story:
     """Make a line of an explanation, with the rule and the facts of a reason.
 
+    Facts that are moments are Unix times.
+
     Parameters
     ----------
     ahead_s : as of `because`.
     """
     if reason is None:
         return m.Story(at=at, text=text)
-    dated = reason.dated(ahead_s)
-    return m.Story(at=at, text=text, rule=dated.rule, facts=dict(dated.facts))
+    facts = {**reason.facts, **reason.moments(ahead_s)}
+    return m.Story(at=at, text=text, rule=reason.rule, facts=facts)
 
 
 def explanation_lines(
@@ -219,7 +222,7 @@ def _request_text(spec: JobSpec, ahead_s: float) -> str:
     if (conditions := spec.conditions) is not None:
         text += ", held" if conditions.hold else ""
         if conditions.begin is not None:
-            text += f", not before {format_moment(conditions.begin + ahead_s)}"
+            text += f", not before {utc_moment(conditions.begin + ahead_s)}"
         if conditions.dependency is not None:
             text += f", dependency {conditions.dependency}"
     return text

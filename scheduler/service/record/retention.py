@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from reshape.times import utc_moment
 from scheduler.config.settings import JournalConfig
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_format import LAST_JOB, REMOVED
@@ -27,7 +28,6 @@ from scheduler.service.record.ended_jobs import (
     without_description,
 )
 from scheduler.service.record.journal import Journal
-from scheduler.text.formats import format_moment
 
 #: Seconds that one step may take.
 STEP_S = 0.006
@@ -217,7 +217,7 @@ def removed_lines(journal: JournalReader, number: int, ahead_s: float) -> list[m
     )
     lines = []
     for size, points, iteration_s, last_at in rows:
-        until = format_moment(last_at + ahead_s)
+        until = utc_moment(last_at + ahead_s)
         text = (
             f"{points} resize points on size {size} up to {until}, iterations of"
             f" {iteration_s / points:.3g} s on average: what was decided at each of them is not"

@@ -249,8 +249,8 @@ def test_the_explanation_says_what_a_job_waited_for(desk: Desk) -> None:
     answer = ask(desk, m.Explain(job=job))
     assert isinstance(answer, m.Explanation)
     texts = [line.text for line in answer.lines]
-    assert texts[0].endswith(", not before 2096-10-02T07:06:40, dependency afterany:1")
-    assert "is not eligible: it begins at 2096-10-02T07:06:40 [BeginTime]" in texts
+    assert texts[0].endswith(", not before 2096-10-02T07:06:40Z, dependency afterany:1")
+    assert "is not eligible: it begins at 2096-10-02T07:06:40Z [BeginTime]" in texts
     assert texts[-1].startswith("waits: 1 processor wanted")
 
 
