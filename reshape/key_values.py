@@ -1,4 +1,4 @@
-"""Texts of the form ``key=value`` in options, topologies, speedup models and trace headers."""
+"""Texts of users: ``key=value`` in options, topologies, speedup models and headers; numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from reshape.errors import nearest
 
 #: Digits of an amount, at most: files and messages hold 64 bits.
 LONGEST_AMOUNT = 18
+
+
+def whole_number(text: str, most: int = 10**LONGEST_AMOUNT - 1) -> int | None:
+    """Read a whole number >= 0 in ASCII digits; None if it is none, or larger than `most`.
+
+    The digits are counted first: Python refuses to convert thousands of them.
+    """
+    if not (text.isascii() and text.isdecimal()) or len(text) > 2 * LONGEST_AMOUNT:
+        return None
+    number = int(text)
+    return number if number <= most else None
 
 
 def key_value(item: str, known: Iterable[str] | None = None) -> tuple[str, str]:
@@ -59,7 +70,7 @@ def amounts(items: Iterable[str]) -> dict[str, int]:
     """
     values: dict[str, int] = {}
     for name, text in key_values(items).items():
-        if not text.isdecimal():
+        if not (text.isascii() and text.isdecimal()):
             raise ValueError(f"{name}={text}: {text!r} is not a whole number >= 0")
         if len(text) > LONGEST_AMOUNT:
             raise ValueError(f"{name}={text} is too large: at most {LONGEST_AMOUNT} digits")

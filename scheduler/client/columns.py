@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from reshape.errors import ReshapeError, nearest
+from reshape.key_values import whole_number
 from reshape.times import in_local_time
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
@@ -19,10 +20,12 @@ from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 
 #: A column in letters: width, after a point if it is aligned to the right, and letter.
-LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])")
+LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])", re.ASCII)
+#: Characters of a column, at most.
+MOST_WIDE = 4096
 #: A column by name. Its width follows ``:``, as of squeue, or ``%-``: the texts begin at the left.
 #: Where it follows ``%``, as of sacct, they end at the right.
-_NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*")
+_NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*", re.ASCII)
 
 
 class Field(NamedTuple):
@@ -323,6 +326,21 @@ class JobFormat(NamedTuple):
         return "".join(column.fit(plain(text)) + column.after for column, text in pairs)
 
 
+def width_of(text: str) -> int:
+    """Read the width of a column; 0 of "", which is as wide as needed.
+
+    Raises
+    ------
+    ReshapeError : it is too large.
+    """
+    width = whole_number(text or "0", MOST_WIDE)
+    if width is None:
+        raise ReshapeError(
+            f"the format has a column of {text[:20]} characters: at most {MOST_WIDE}"
+        )
+    return width
+
+
 def _in_letters(text: str) -> JobFormat:
     columns: list[Column] = []
     before, end = "", 0
@@ -340,7 +358,9 @@ def _in_letters(text: str) -> JobFormat:
         elif letter == "%":
             before += "%"
         else:
-            columns.append(Column(_BY_LETTER[letter], int(width or 0), is_left=not point))
+            columns.append(Column(_BY_LETTER[letter], width_of(width), is_left=not point))
+    if not columns:
+        raise ReshapeError(f"the format {text!r} has no field: known are {LETTERS}")
     columns[-1] = columns[-1]._replace(after=columns[-1].after + text[end:])
     return JobFormat(columns, before)
 
@@ -355,7 +375,7 @@ def _in_names(text: str) -> JobFormat:
             unknown = f"the format has the field {word!r}"
             raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
         is_left = field.is_left if match[2] is None else match[2] != "%"
-        columns.append(Column(field, int(match[3] or 0), is_left, name=match[1]))
+        columns.append(Column(field, width_of(match[3] or ""), is_left, name=match[1]))
     return JobFormat(columns)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reshape.errors import ConfigError
+from reshape.key_values import whole_number
 from scheduler.config.partitions import shares
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
@@ -108,7 +109,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     ConfigError : it has another form, or the port is not between 1 and 65535.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+    if not host or not whole_number(port, 65535):
         raise ConfigError(
             f"must be HOST:PORT with a port from 1 to 65535, such as 0.0.0.0:7077, got {text!r}",
             field="listen",

@@ -8,11 +8,14 @@ from collections.abc import Mapping
 import msgspec
 
 from reshape.errors import nearest
+from reshape.key_values import whole_number
 from reshape.times import parse_duration
 
 #: Characters of a pool's name: it is a part of the names of its nodes and of its batch jobs.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
-_NODES = re.compile(r"(?:(\d+)-)?(\d+)", re.ASCII)
+_NODES = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})", re.ASCII)
+#: Largest number of an option.
+MOST = 10**9
 _TIMES = ("time_limit", "idle_timeout", "hysteresis", "margin")
 _WHOLE = ("backlog", "processors", "allocation_nodes")
 #: What `parse` reads; each of `_TIMES` sets the field of its name and ``_s``.
@@ -138,10 +141,10 @@ def parse_pool_options(values: Mapping[str, str]) -> PoolOptions:
             if text not in _CHOICES:
                 raise ValueError(f"{name}: {text!r} is neither yes nor no")
             fields[name] = _CHOICES[text]
-        elif not text.isdecimal():
-            raise ValueError(f"{name}: {text!r} is not a whole number >= 0")
+        elif (number := whole_number(text, MOST)) is None:
+            raise ValueError(f"{name}: {text!r} is not a whole number from 0 to {MOST}")
         else:
-            fields[name] = int(text)
+            fields[name] = number
     for name, field in (("nodes", "max_nodes"), ("time_limit", "time_limit_s")):
         if field not in fields:
             raise ValueError(f"a pool needs {name}: give {name}=...")

@@ -12,6 +12,7 @@ import click
 
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import example
+from reshape.key_values import whole_number
 from reshape.times import in_local_time
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
@@ -81,11 +82,12 @@ class JobRanges(click.ParamType[list[JobRange]]):
         first, dash, last = text.partition("-")
         if not dash or "_" in text:
             return JobRange(site, JobText().convert(text, param, ctx), None)
-        if not (first.isdecimal() and last.isdecimal()):
+        begin, end = whole_number(first), whole_number(last)
+        if begin is None or end is None:
             self.fail(f"{text!r} is not a range of jobs such as 3-8", param, ctx)
-        if not 0 < int(first) <= int(last):
+        if not 0 < begin <= end:
             self.fail(f"the range {text!r} must ascend from 1 or more", param, ctx)
-        return JobRange(site, JobName(int(first)), int(last))
+        return JobRange(site, JobName(begin), end)
 
 
 @click.command()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reshape.errors import ReshapeError
+from reshape.key_values import whole_number
 from scheduler.client.scripts.run_command import run_as_step
 
 
@@ -77,7 +78,7 @@ def _value(option: str, left: list[str]) -> str:
 
 
 def _number(option: str, value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
+    if not whole_number(value):
         raise ReshapeError(f"mpiexec {option}: expected a number of processes >= 1, got {value!r}")
     return int(value)
 

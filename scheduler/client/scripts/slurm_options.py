@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from reshape.key_values import whole_number
 from reshape.times import parse_duration
 from scheduler.client.scripts.slurm_manual import SBATCH
 
@@ -31,8 +32,8 @@ _SAME = {
 _SIZES = ("ntasks", "nodes", "ntasks-per-node", "cpus-per-task")
 #: Options without a value -> option of submit.
 _FLAGS = {name: f"--{name}" for name in ("hold", "requeue", "no-requeue", "exclusive")}
-#: Digits of a number of tasks, nodes or processors.
-MOST_DIGITS = 9
+#: Largest number of tasks, nodes or processors.
+MOST = 10**9
 
 
 class Translation(NamedTuple):
@@ -96,9 +97,9 @@ def count(name: str, value: str) -> int:
     ValueError : it is none, or less than 1.
     """
     least = value.partition("-")[0] if name == "nodes" else value
-    if not (least.isascii() and least.isdecimal() and len(least) <= MOST_DIGITS and int(least)):
+    if not (number := whole_number(least, MOST)):
         raise ValueError(f"--{name}: expected a number >= 1, got {value[:40]!r}")
-    return int(least)
+    return number
 
 
 def tasks(sizes: Mapping[str, int]) -> int:

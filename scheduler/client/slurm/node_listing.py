@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client
-from scheduler.client.columns import LETTER
+from scheduler.client.columns import LETTER, width_of
 from scheduler.client.scripts.slurm_manual import SINFO
 from scheduler.client.slurm.host_lists import hosts
 from scheduler.protocol.messages import NodeInfo
@@ -116,7 +116,7 @@ def _filled(form: str, row: dict[str, str]) -> str:
         point, width, letter = match.groups()
         if letter not in row:
             raise ReshapeError(f"the format has the letter %{letter}: known are {' '.join(row)}")
-        size = int(width or 0)
+        size = width_of(width)
         cut = row[letter][: size or None]
         return cut.rjust(size) if point else cut.ljust(size)
 

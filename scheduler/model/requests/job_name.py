@@ -13,7 +13,7 @@ FORM = "17, 'last', a task 17_4, tasks 17_[3-7], or a step 17.0"
 LAST = 0
 #: Largest number of a job.
 LARGEST_NUMBER = 2**63 - 1
-_NAME = re.compile(r"(last|\d+)(?:_(?:(\d+)|\[([^]]+)\]))?(?:\.(\d+))?", re.ASCII)
+_NAME = re.compile(r"(last|\d{1,19})(?:_(?:(\d{1,19})|\[([^]]+)\]))?(?:\.(\d{1,19}))?", re.ASCII)
 #: What follows a mark that is not within brackets.
 _OUTSIDE = r"(?![^\[\]]*\])"
 

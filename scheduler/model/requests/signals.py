@@ -10,6 +10,8 @@ import signal
 
 import msgspec
 
+from reshape.key_values import whole_number
+
 FORM = "SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS, such as USR1@120"
 #: Seconds before the end of the walltime, if none are given, and at most.
 DEFAULT_S, MOST_S = 60, 65535
@@ -41,11 +43,12 @@ class EndSignal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         if colon and target != "B":
             raise ValueError(f"{target!r} in {text!r} is not B: write {FORM}")
         name, at, seconds = rest.partition("@")
-        if at and not (seconds.isascii() and seconds.isdecimal() and int(seconds) <= MOST_S):
+        before_s = whole_number(seconds, MOST_S) if at else DEFAULT_S
+        if before_s is None:
             raise ValueError(
                 f"{seconds!r} is no number of seconds from 0 to {MOST_S}: write {FORM}"
             )
-        return cls(signal_number(name), int(seconds) if at else DEFAULT_S, bool(colon))
+        return cls(signal_number(name), before_s, bool(colon))
 
     def __str__(self) -> str:
         """The signal as a user writes it."""
@@ -77,8 +80,8 @@ def signal_number(text: str) -> int:
     ValueError : there is no such signal.
     """
     try:
-        if text.isascii() and text.isdecimal():
-            return signal.Signals(int(text)).value
+        if (number := whole_number(text)) is not None:
+            return signal.Signals(number).value
         return signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"].value
     except (KeyError, ValueError):
         raise ValueError(f"{text!r} is no signal: write a name or a number, such as USR1") from None

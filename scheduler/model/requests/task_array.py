@@ -10,10 +10,12 @@ import re
 
 import msgspec
 
+from reshape.key_values import whole_number
+
 FORM = "0-9, 0-99:2 (step 2) or 1,5,7-8, and with %N at most N tasks at a time"
 #: Tasks of an array, and the largest index. A service may accept fewer tasks.
 MOST_TASKS, LARGEST = 1_000_000, 2**31 - 1
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
 
 
 class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -37,7 +39,7 @@ class TaskArray(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         ValueError : it is no array, has an index twice, or too many tasks.
         """
         indices, percent, most = text.partition("%")
-        if percent and not (most.isdecimal() and most.isascii() and 0 < int(most) <= LARGEST):
+        if percent and not whole_number(most, LARGEST):
             raise ValueError(f"{most!r} in {text!r} is no number of tasks >= 1: write {FORM}")
         ranges = []
         for part in indices.split(","):
