@@ -46,6 +46,7 @@ from scheduler.model.orders import (
 )
 from scheduler.service.assembly import Components
 from scheduler.service.components.pass_depth import PassDepth
+from scheduler.service.record import offline_cancellations
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +122,18 @@ class Driver:
         change = self._depth.initial_change(self._clock())
         if change is not None:
             self.events.append(change)
+
+    def cancel_as_requested(self) -> None:
+        """Cancel the jobs that a command has named while no service ran, before all else."""
+        now, jobs = self._clock(), self._core.jobs
+        asked = offline_cancellations.take(self._journal)
+        events: list[Event] = [
+            JobCancelled(now, number, why)
+            for number, why in asked.items()
+            if number in jobs and jobs[number].state not in FINAL
+        ]
+        if events:
+            self.decide(events)
 
     def register_nodes(self, names: list[str]) -> None:
         """Number the processors of new nodes in the configured order, before any agent reports.

@@ -147,6 +147,7 @@ class Service:
             reader=self.reader,
             forecaster=self.forecaster,
         )
+        self.driver.cancel_as_requested()
         self.driver.register_nodes([node.name for node in config.nodes])
         self.is_serving = self._stop = self._interrupted = False
         self._signals = 0  # received and not yet handled

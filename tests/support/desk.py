@@ -55,6 +55,7 @@ class Desk:
         )
         self.driver = Driver(self.components)
         self.handler = RequestHandler(self.components, self.driver, Counter())
+        self.driver.cancel_as_requested()
         self.driver.register_nodes([node.name for node in nodes])
 
     def ask(self, peer: bytes, message: m.Message, sender: Sender = OWNER) -> list[m.Message]:

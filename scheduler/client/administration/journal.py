@@ -1,4 +1,4 @@
-"""The commands `reshape journal`: show, check, copy, export, compact and prune a journal."""
+"""The commands `reshape journal`: show, check, copy, export, compact, prune, and cancel jobs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ directory_argument = click.argument(
 
 @click.group()
 def journal() -> None:
-    """Show, check, copy, export, compact and prune the journal of a service.
+    """Show, check, copy, export, compact and prune the journal of a service, and cancel its jobs.
 
-    DIR is the directory of the service. 'compact' and 'prune' need a service that has ended; a
-    running service removes by itself what its setting journal does not keep.
+    DIR is the directory of the service. 'cancel', 'compact' and 'prune' need a service that has
+    ended; a running service removes by itself what its setting journal does not keep.
     """
 
 
@@ -50,6 +50,8 @@ def info(directory: Path, as_json: bool) -> None:
     for name, value in facts.items():
         if name.endswith("_at"):
             value = "-" if value is None else format_moment(value)
+        if isinstance(value, dict):
+            value = ", ".join(f"{user} {count}" for user, count in value.items()) or 0
         click.echo(f"{name.replace('_', ' ') + ':':<26}{'-' if value is None else value}")
     table = Table(["TABLE", "ROWS"], [(name, str(count)) for name, count in rows.items()])
     click.echo(f"\n{render(table)}")
@@ -77,6 +79,11 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
             "format": reader.meta("format"),
             "bytes": sum(part.stat().st_size for part in directory.glob("journal.db*")),
             "free_bytes": page * free,
+            "jobs_not_ended": dict(
+                reader.rows(
+                    "SELECT user, count(*) FROM records WHERE ended_at IS NULL GROUP BY user"
+                )
+            ),
             "ended_jobs": first(f"SELECT count(*) {ended}"),
             "first_end_at": first_end,
             "last_end_at": last_end,
@@ -122,6 +129,28 @@ def prune(directory: Path, before: float) -> None:
             opened.commit()
             count += removed
     click.echo(f"{directory}: removed {counted(count, 'job')}")
+
+
+@journal.command()
+@click.option("--user", help="Cancel all jobs of this user that have not ended.")
+@directory_argument
+@click.argument("jobs", type=WholeRange(min=1), nargs=-1, metavar="[JOB]...")
+@example("reshape journal cancel ~/.reshape 17 18")
+def cancel(directory: Path, jobs: tuple[int, ...], user: str | None) -> None:
+    """Cancel jobs of a service that does not run, which ends them as soon as it starts.
+
+    A service that runs takes 'reshape cancel'.
+    """
+    from scheduler.node.directory import ServiceDirectory
+    from scheduler.service.record.offline_cancellations import request
+
+    if not jobs and user is None:
+        raise click.UsageError("no job is named: give numbers of jobs, or --user")
+    by = ServiceDirectory(directory).owner
+    with _alone(directory) as (opened, _):
+        asked = request(opened, jobs, user, f"cancelled by {by} while the service did not run")
+    text = f"{counted(len(asked), 'job')} will be cancelled when the service starts"
+    click.echo(f"{directory}: {text}: {', '.join(map(str, asked))}")
 
 
 @journal.command()

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from desk import Desk
+from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from scheduler.client.administration.journal import journal
 from scheduler.model.events import JobSpec
 from scheduler.protocol import messages as m
+from scheduler.service.permissions import owner
 
 
 def run(*arguments: object, code: int = 0) -> Result:
@@ -65,6 +67,36 @@ def test_export_prints_jobs_events_and_orders(directory: Path) -> None:
     assert [line["kind"] for line in lines if "event" in line].count("JobSubmitted") == 2
     spec = next(line["event"]["spec"] for line in lines if line.get("kind") == "JobSubmitted")
     assert set(spec) == set(JobSpec.__struct_fields__), "defaults are printed"
+
+
+def test_jobs_are_cancelled_while_no_service_runs(directory: Path) -> None:
+    desk = Desk(directory)
+    submission = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
+    for user in ("ann", "bob", "ann"):
+        desk.ask(b"x", m.Submit(submission=submission), owner(user))
+    following = replace(submission, dependency="afterany:2")
+    desk.ask(b"x", m.Submit(submission=following))
+    desk.components.journal.close()
+    assert "jobs not ended:           ann 2, bob 1, root 2" in run("info", directory).output
+
+    done = run("cancel", directory, 2, 7, code=1)
+    assert "job 7 has ended, or is not in the journal" in str(done.exception)
+    assert "user eve has no job" in str(run("cancel", "--user", "eve", directory, code=1).exception)
+    assert "no job is named" in run("cancel", directory, code=2).output
+    told = run("cancel", directory, 2).output
+    assert "1 job will be cancelled when the service starts: 2" in told
+    told = run("cancel", "--user", "ann", directory).output
+    assert "3 jobs will be cancelled when the service starts: 2, 3, 5" in told
+
+    for _ in range(2):  # they are cancelled once
+        desk = Desk(directory)
+        assert queued(desk) == [4, 6]
+        (answer,) = desk.ask(b"x", m.ListJobs(job=5))
+        assert isinstance(answer, m.JobListing)
+        assert answer.jobs[0].state == "CANCELLED"
+        assert answer.jobs[0].reason.endswith("while the service did not run")
+        assert "Dependency" not in desk.components.core.reason_pending(6).rule
+        desk.components.journal.close()
 
 
 def test_a_running_service_keeps_its_journal_to_itself(directory: Path) -> None:
