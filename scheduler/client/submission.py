@@ -14,6 +14,7 @@ from reshape.errors import ReshapeError
 from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
+from scheduler.launchers.inherited import own_limits, own_umask
 from scheduler.launchers.own_folders import folder_around, in_own_folder
 from scheduler.launchers.script_copy import interpreter_of
 from scheduler.model.requests.conditions import Dependency
@@ -44,6 +45,8 @@ def prepare(
 ) -> Submission:
     """Build a submission and check what concerns this host; the service checks the request.
 
+    The umask and the resource limits are those of this process.
+
     Parameters
     ----------
     argv : program and arguments.
@@ -61,8 +64,8 @@ def prepare(
 
     Raises
     ------
-    ReshapeError : the program, a text such as the dependency or the path of the output is invalid,
-        or there is no checkpoint to restart from.
+    ReshapeError : the program or a text such as the dependency is invalid, or there is no
+        checkpoint to restart from.
     """
     cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
@@ -80,13 +83,13 @@ def prepare(
         output=output,
         open_mode=open_mode or ("append" if output == OUTPUT else "truncate"),
         ignored=plain(ignored)[:LONGEST_REASON],
+        umask=own_umask(),
+        limits=own_limits(),
         **given | {"name": given.get("name") or plain_name(argv)},
     )
     _check_parts(submission)
     if walltime_s is not None and not (walltime_s > 0 or walltime_s == LONGEST_WALLTIME_S):
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
-    for path in filter(None, (output, submission.error)):
-        _check_output(cwd / path)
     _check_forms(submission)
     return submission
 
@@ -133,6 +136,17 @@ def _check_forms(submission: Submission) -> None:
         raise ReshapeError("--kill-on-invalid-dep needs --dependency")
 
 
+def check_outputs(submission: Submission) -> None:
+    """Check that this process can write the output files of a submission.
+
+    Raises
+    ------
+    ReshapeError : it cannot.
+    """
+    for path in filter(None, (submission.output, submission.error)):
+        _check_output(Path(submission.cwd) / path)
+
+
 def _check_output(path: Path) -> None:
     """Check that a file can be written.
 
@@ -151,16 +165,26 @@ def _check_output(path: Path) -> None:
 
 
 def check_places(submission: Submission, directory: Path) -> None:
-    """Refuse places in the folders of the service of a directory, wherever their names lead.
+    """Check outputs, and refuse places in the folders of a service, wherever their names lead.
+
+    The account of the service opens the outputs, so that they can be checked as that user alone.
+    Otherwise the job fails with the reason.
+
+    Parameters
+    ----------
+    directory : the directory of the service; nothing is checked for an access file.
 
     Raises
     ------
-    ReshapeError : the output, the working directory or the directory to restart from is there.
+    ReshapeError : an output cannot be written, or it, the working directory or the directory to
+        restart from is among the files of the service.
     """
     try:
-        memory = ServiceDirectory(directory).memory
-    except ReshapeError:  # there is no service
+        memory, owner = ServiceDirectory(directory).memory, directory.stat().st_uid
+    except (OSError, ReshapeError):  # there is no service, or it is on another host
         return
+    if owner == os.geteuid():
+        check_outputs(submission)
     own = [str(directory), str(memory)]
     paths = {
         "output": os.path.join(submission.cwd, submission.output),

@@ -45,6 +45,22 @@ class OutputFiles(NamedTuple):
 _OWN = OutputFiles()
 
 
+class Inherited(NamedTuple):
+    """What processes have from the one that submitted them; see `scheduler.launchers.inherited`.
+
+    Attributes
+    ----------
+    umask : None: that of this process.
+    limits : soft resource limits by name; the others are those of this process.
+    """
+
+    umask: int | None = None
+    limits: Mapping[str, int] = {}
+
+
+_NOTHING = Inherited()
+
+
 def rank_command(argv: Sequence[str]) -> list[str]:
     """Return the command by which hydra runs a program as a rank, bound and with a report."""
     return [sys.executable, "-I", "-S", _RANK, *argv]
@@ -146,6 +162,7 @@ class LocalLauncher:
         *,
         cwd: str = "",
         output: OutputFiles = _OWN,
+        inherited: Inherited = _NOTHING,
     ) -> MpiexecStart:
         """Start `size` processes of a program under one mpiexec.
 
@@ -157,13 +174,15 @@ class LocalLauncher:
         argv : program and arguments.
         cwd : working directory; that of this process if empty.
         output : files for standard output and error.
+        inherited : umask and limits of the processes.
 
         Raises
         ------
         OSError : no process can be started.
         """
         command = [_mpiexec(), "-launcher", "fork", "-n", str(size), *rank_command(argv)]
-        return self._start(clean_environment(environment), command, size, cwd, output)
+        variables = clean_environment(environment)
+        return self._start(variables, command, size, cwd, output, inherited)
 
     def start_script(
         self,
@@ -172,6 +191,7 @@ class LocalLauncher:
         *,
         cwd: str = "",
         output: OutputFiles = _OWN,
+        inherited: Inherited = _NOTHING,
         over_hosts: bool = False,
     ) -> MpiexecStart:
         """Start a program once, without an mpiexec, so that it may call mpiexec itself.
@@ -188,7 +208,7 @@ class LocalLauncher:
         if over_hosts:
             variables["PATH"] = os.pathsep.join([_OVER_HOSTS, variables.get("PATH", os.defpath)])
             variables["RESHAPE_PYTHON"] = sys.executable
-        return self._start(variables, list(argv), 1, cwd, output, is_program=True)
+        return self._start(variables, list(argv), 1, cwd, output, inherited, is_program=True)
 
     def start_spanning_mpiexec(
         self,
@@ -200,6 +220,7 @@ class LocalLauncher:
         *,
         cwd: str = "",
         output: OutputFiles = _OWN,
+        inherited: Inherited = _NOTHING,
     ) -> MpiexecStart:
         """Start the mpiexec of a group on several hosts, and the processes on this host, host 0.
 
@@ -222,7 +243,7 @@ class LocalLauncher:
         os.set_blocking(read, False)
         variables = clean_environment(environment)
         try:
-            start = self._start(variables, command, size, cwd, output, proxies=write)
+            start = self._start(variables, command, size, cwd, output, inherited, proxies=write)
         except BaseException:
             os.close(read)
             raise
@@ -232,7 +253,13 @@ class LocalLauncher:
         return start
 
     def start_proxy(
-        self, environment: Mapping[str, str], size: int, command: Sequence[str], *, cwd: str = ""
+        self,
+        environment: Mapping[str, str],
+        size: int,
+        command: Sequence[str],
+        *,
+        cwd: str = "",
+        inherited: Inherited = _NOTHING,
     ) -> MpiexecStart:
         """Start the proxy of a group whose mpiexec is on another host.
 
@@ -248,7 +275,7 @@ class LocalLauncher:
         OSError : no process can be started.
         """
         variables = clean_environment(os.environ) | dict(environment)
-        return self._start(variables, list(command), size, cwd, _OWN)
+        return self._start(variables, list(command), size, cwd, _OWN, inherited)
 
     def _start(
         self,
@@ -257,6 +284,7 @@ class LocalLauncher:
         size: int,
         cwd: str,
         output: OutputFiles,
+        inherited: Inherited,
         *,
         is_program: bool = False,
         proxies: int | None = None,
@@ -282,6 +310,8 @@ class LocalLauncher:
                 "output": output.path,
                 "error": output.error,
                 "truncate": output.truncate,
+                "umask": -1 if inherited.umask is None else inherited.umask,
+                "limits": dict(inherited.limits),
                 "inherited": ["", "RESHAPE_REPORT"] if proxies is None else spanning,
             }
             pid = self._starter.start(request, descriptors)

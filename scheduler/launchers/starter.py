@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         cwd, output : empty texts keep those of the starter.
         error : file for the standard error; "": that of the output.
         truncate : whether to empty the files; otherwise the output is appended to them.
+        umask : of the process and of the files; -1: that of this process, and mode 0644.
+        limits : soft resource limits by name (`inherited`).
         inherited : variables that get the numbers of the file descriptors which the command
             inherits, in their order; "" for a descriptor that it does not inherit.
         """
@@ -63,13 +65,16 @@ if TYPE_CHECKING:
         output: str
         error: str
         truncate: bool
+        umask: int
+        limits: dict[str, int]
         inherited: list[str]
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
-    from scheduler.launchers import own_folders, prctl, rank
+    from scheduler.launchers import inherited, own_folders, prctl, rank
 else:  # the package is not on the path of an isolated interpreter
     sys.path.append(os.path.dirname(__file__))
+    import inherited
     import own_folders
     import prctl
     import rank
@@ -161,6 +166,9 @@ def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
         if name:
             environment[name] = str(descriptor)
             os.set_inheritable(descriptor, True)
+    for lower in inherited.take_limits(request["limits"]):
+        if request["output"]:
+            os.write(2, f"reshape: {lower}\n".encode())
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
     try:
         if is_program:
@@ -208,6 +216,10 @@ def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
 def prepare(status: int, request: StartRequest) -> None:
     """Open the output of a request and enter its directory."""
     environment, cwd = request["environment"], request["cwd"]
+    mode = 0o644
+    if request["umask"] >= 0:
+        os.umask(request["umask"])
+        mode = 0o666
     own = environment.get(own_folders.VARIABLE, "").splitlines()
     action = ""
     try:
@@ -215,7 +227,7 @@ def prepare(status: int, request: StartRequest) -> None:
             if path:
                 action = f"cannot write the output {path}"
                 refuse_own(own_folders.folder_around(path, own))
-                descriptor = open_output(path, truncate=request["truncate"], own=own)
+                descriptor = open_output(path, mode, truncate=request["truncate"], own=own)
                 for number in numbers:
                     os.dup2(descriptor, number)
                 os.close(descriptor)
@@ -256,11 +268,12 @@ def refuse_own(folder: str) -> None:
         raise OSError(errno.EPERM, f"it is in {folder}, a folder of the service")
 
 
-def open_output(path: str, *, truncate: bool, own: list[str]) -> int:
+def open_output(path: str, mode: int, *, truncate: bool, own: list[str]) -> int:
     """Open a file to append to; return its descriptor.
 
     Parameters
     ----------
+    mode : of a new file, less the umask.
     truncate : whether to empty it first.
     own : folders of the service; a file that is in one of them under another name is refused.
 
@@ -273,7 +286,7 @@ def open_output(path: str, *, truncate: bool, own: list[str]) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY
     try:
         # Without O_NONBLOCK, opening a named pipe waits for a reader.
-        descriptor = os.open(path, flags | os.O_NONBLOCK, 0o644)
+        descriptor = os.open(path, flags | os.O_NONBLOCK, mode)
     except OSError as error:
         raise refused if error.errno == errno.ENXIO else error from None
     status = os.fstat(descriptor)

@@ -132,6 +132,7 @@ class StartGroup(MessageBase):
     text : contents of a script that the agent copies, for which `argv` has the name and arguments;
         "": it runs `argv`.
     wrapper : program and arguments that start a script, whose command follows; []: none.
+    umask, limits : of the processes, as of `Submission`.
     """
 
     job: int
@@ -151,6 +152,8 @@ class StartGroup(MessageBase):
     error: str = ""
     text: str = ""
     wrapper: list[str] = []
+    umask: int | None = None
+    limits: dict[str, int] = {}
 
 
 class StartProxy(MessageBase):
@@ -167,6 +170,8 @@ class StartProxy(MessageBase):
     cwd: str
     cpus: dict[int, list[int]] = {}
     own_folders: list[str] = []
+    umask: int | None = None
+    limits: dict[str, int] = {}
 
 
 class KillGroup(MessageBase):
@@ -271,6 +276,8 @@ class RunHook(MessageBase):
     output: str
     error: str = ""
     own_folders: list[str] = []
+    umask: int | None = None
+    limits: dict[str, int] = {}
 
 
 class SweepJob(MessageBase):

@@ -128,6 +128,8 @@ class StepRequests:
             output=step_output(submission.output, own.job, str(own)),
             error=step_output(submission.error, own.job, str(own)),
             open_mode=submission.open_mode,
+            umask=submission.umask,
+            limits=submission.limits,
             bind=self._jobs.submission_of(job.id).bind,
         )
 

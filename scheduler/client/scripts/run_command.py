@@ -22,7 +22,7 @@ from scheduler.client.options import per_process_option
 from scheduler.client.scripts.step_input import for_first, own_input
 from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.scripts.step_session import StepSession
-from scheduler.client.submission import prepare
+from scheduler.client.submission import check_outputs, prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
@@ -134,7 +134,9 @@ def run_as_step(
             argv = for_first(source, argv)
         own = [] if output else stack.enter_context(own_outputs(error=not error))
         files |= files_of(own) if own else {}
-        return _run(script, prepare(argv, count, **files | fields), own)
+        submission = prepare(argv, count, **files | fields)
+        check_outputs(submission)  # the service has started this process
+        return _run(script, submission, own)
 
 
 def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutput]) -> int:

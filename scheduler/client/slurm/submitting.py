@@ -25,7 +25,7 @@ from scheduler.client.scripts.step_input import own_input
 from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.slurm import variables
 from scheduler.client.slurm.listings import ended_jobs
-from scheduler.client.submission import prepare
+from scheduler.client.submission import check_places, prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
 from scheduler.protocol.answers import expect
@@ -78,6 +78,7 @@ def sbatch(words: Sequence[str]) -> int:
     )
     submission.wrapper = variables.command([], task, input=named.get("input") or "")
     with Client() as service:
+        check_places(submission, service.service)
         answer = expect(m.Submitted, service.request(m.Submit(submission=submission)))
         if "parsable" in named:
             print(answer.job, flush=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 
 from scheduler.launchers import own_folders
-from scheduler.launchers.local import LocalLauncher, OutputFiles
+from scheduler.launchers.local import Inherited, LocalLauncher, OutputFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
 from scheduler.protocol import messages as m
 
@@ -52,6 +52,7 @@ class Hooks:
                 ["/bin/sh", "-c", order.command],
                 cwd=order.cwd,
                 output=OutputFiles(order.output, order.error),
+                inherited=Inherited(order.umask, order.limits),
             )
         except (OSError, ValueError) as error:
             log.warning("hook of job=%d: cannot start: %s", order.job, error)

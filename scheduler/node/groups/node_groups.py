@@ -20,7 +20,7 @@ from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point, restart_point_bytes
 from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
-from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFiles
+from scheduler.launchers.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
 from scheduler.launchers.rank_reports import RankReports
 from scheduler.launchers.script_copy import command_of_copy
 from scheduler.node.directory import JobFolders
@@ -187,9 +187,11 @@ class NodeGroups:
         ----------
         marks : variables by which the agent recognises the processes, and for the launcher.
         """
-        launcher = self._launcher
+        launcher, inherited = self._launcher, Inherited(order.umask, order.limits)
         if isinstance(order, m.StartProxy):
-            return launcher.start_proxy(marks, order.size, order.command, cwd=order.cwd)
+            return launcher.start_proxy(
+                marks, order.size, order.command, cwd=order.cwd, inherited=inherited
+            )
         environment, cwd = order.environment | marks, order.cwd
         output = OutputFiles(order.output, order.error, order.truncate)
         if order.script:
@@ -198,11 +200,16 @@ class NodeGroups:
                 argv = command_of_copy(self._folders.shm(order.job), order.text, argv[1:])
             argv = [*order.wrapper, *argv]
             return launcher.start_script(
-                environment, argv, cwd=cwd, output=output, over_hosts=over_hosts
+                environment,
+                argv,
+                cwd=cwd,
+                output=output,
+                inherited=inherited,
+                over_hosts=over_hosts,
             )
         if not order.hosts:
             return launcher.start_mpiexec(
-                environment, order.size, order.argv, cwd=cwd, output=output
+                environment, order.size, order.argv, cwd=cwd, output=output, inherited=inherited
             )
         return launcher.start_spanning_mpiexec(
             environment,
@@ -212,6 +219,7 @@ class NodeGroups:
             order.argv,
             cwd=cwd,
             output=output,
+            inherited=inherited,
         )
 
     def refuse_start(self, job: int, number: int, end: GroupEnd) -> None:

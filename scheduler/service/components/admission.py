@@ -26,6 +26,7 @@ from scheduler.config.node_requests import (
 from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
+from scheduler.launchers.inherited import LIMITS, MOST_UMASK, UNLIMITED
 from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.launchers.script_copy import check_script
 from scheduler.model.events import JobSpec
@@ -433,6 +434,21 @@ def _check_text(submission: Submission) -> None:
         what = "program" if submission.cwd else "working directory"
         raise ReshapeError(f"the name of the {what} is empty: give it")
     check_arguments([*submission.wrapper, *submission.argv], submission.environment)
+    if submission.limits or submission.umask is not None:
+        _check_inherited(submission)
+
+
+def _check_inherited(submission: Submission) -> None:
+    """Refuse a umask, or a resource limit, that no process can have."""
+    umask = submission.umask
+    if umask is not None and not 0 <= umask <= MOST_UMASK:
+        raise ReshapeError(f"the umask must be from 0 to 0777, got {umask:#o}")
+    for name, value in submission.limits.items():
+        if name not in LIMITS:
+            known = ", ".join(LIMITS)
+            raise ReshapeError(f"there is no resource limit {plain(name)!r}: known are {known}")
+        if not UNLIMITED <= value < 1 << 63:
+            raise ReshapeError(f"the limit {name} must be >= 0, or -1 for none, got {value}")
 
 
 def check_job_script(submission: Submission) -> None:

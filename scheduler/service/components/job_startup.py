@@ -253,6 +253,8 @@ class JobStartup:
             cwd=launch.cwd,
             cpus=cpus.get(node, {}),
             own_folders=[str(self._directory.path)],
+            umask=launch.umask,
+            limits=launch.limits,
         )
         self._command(node, job.id, group, order)
 
@@ -320,6 +322,8 @@ class JobStartup:
             output=output_path(submission.output, job.id, submission, host),
             error=output_path(submission.error, job.id, submission, host),
             own_folders=[str(self._directory.path)],
+            umask=submission.umask,
+            limits=submission.limits,
         )
         self._command(node, job.id, -1, order)
         return True
@@ -429,6 +433,8 @@ class JobStartup:
             script=submission.script,
             text=submission.text,
             wrapper=submission.wrapper,
+            umask=submission.umask,
+            limits=submission.limits,
         )
         self._command(node, job.id, group, order)
 

@@ -13,7 +13,7 @@ from command_line import invoke
 from reshape.errors import ReshapeError
 from scheduler.client import tables
 from scheduler.client.columns import history_format, queue_format
-from scheduler.client.submission import job_environment, prepare
+from scheduler.client.submission import check_outputs, job_environment, prepare
 from scheduler.protocol.messages import JobInfo, ResizeInfo
 from scheduler.text.formats import format_moment
 
@@ -138,7 +138,7 @@ def test_a_submission_is_checked_before_it_is_sent(
     os.mkfifo(tmp_path / "pipe")
     options: dict[str, object] = {"walltime_s": 60.0, "cwd": tmp_path, **more}
     with pytest.raises(ReshapeError) as caught:
-        prepare(argv, processors, **options)  # type: ignore[arg-type]
+        check_outputs(prepare(argv, processors, **options))  # type: ignore[arg-type]
     assert says.format(cwd=tmp_path) in str(caught.value)
 
 

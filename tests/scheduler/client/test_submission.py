@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
-from scheduler.client.submission import prepare
+from scheduler.client.submission import check_outputs, prepare
 
 NOBODY = 65534
 
@@ -40,7 +40,8 @@ def refusal(output: str) -> str:
 
 def _refusal(output: str) -> str:
     try:
-        prepare(["true"], 1, walltime_s=60.0, output=output, environment={"PATH": "/bin"})
+        environment = {"PATH": "/bin"}
+        check_outputs(prepare(["true"], 1, output=output, environment=environment))
     except ReshapeError as error:
         return str(error)
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -10,14 +11,23 @@ from pathlib import Path
 import psutil
 from waiting import wait_until
 
-from scheduler.launchers.local import LocalLauncher, MpiexecStart, OutputFiles
+from scheduler.launchers.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
 
 
-def run(launcher: LocalLauncher, output: Path, *argv: str, **environment: str) -> MpiexecStart:
+def run(
+    launcher: LocalLauncher,
+    output: Path,
+    *argv: str,
+    inherited: Inherited = Inherited(),  # noqa: B008 - it cannot be changed
+    **environment: str,
+) -> MpiexecStart:
     """Start a program and wait for its end."""
-    environment = {"PATH": os.environ["PATH"], **environment}
     start = launcher.start_script(
-        environment, argv, cwd=str(output.parent), output=OutputFiles(str(output), truncate=True)
+        {"PATH": os.environ["PATH"], **environment},
+        argv,
+        cwd=str(output.parent),
+        output=OutputFiles(str(output), truncate=True),
+        inherited=inherited,
     )
     _, status = os.waitpid(start.pid, 0)
     wait_until(lambda: not start.is_pending)
@@ -121,3 +131,33 @@ def test_many_starts_leave_no_process_and_no_descriptor(
     assert process.children() == []
     launcher.close()
     os.waitpid(process.pid, 0)
+
+
+def test_a_program_has_the_umask_and_the_limits_of_its_submission(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    output, hard = tmp_path / "out", resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    limits = {"CORE": 0, "NOFILE": 123, "CPU": 1000, "STACK": resource.RLIM_INFINITY}
+    script = "umask; ulimit -Sc; ulimit -Sn; ulimit -Hn; ulimit -St; ulimit -Ss; touch file"
+    run(launcher, output, "sh", "-c", script, inherited=Inherited(0o027, limits))
+    assert output.read_text().split() == ["0027", "0", "123", str(hard), "1000", "unlimited"]
+    assert output.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_limit_above_that_of_the_host_is_reported_in_the_output(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    child = os.fork()
+    if not child:  # a host with a lower limit
+        try:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            own, asked = LocalLauncher(), Inherited(limits={"CORE": 4096})
+            run(own, output, "sh", "-c", "ulimit -Sc", inherited=asked)
+            own.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    expected = "reshape: the limit CORE is 0 here, and was 4096 at the submission\n0\n"
+    assert output.read_text() == expected

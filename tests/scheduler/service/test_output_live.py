@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ReshapeError
+from scheduler.client.submission import check_places, prepare
 from scheduler.protocol import messages as m
 
 
@@ -81,3 +84,33 @@ def test_the_standard_error_may_have_a_file_of_its_own(service: Any) -> None:
 def test_an_output_that_links_to_a_file_of_another_kind_is_not_emptied(service: Any) -> None:
     (service.work / "reshape-1.out").symlink_to("/dev/null")
     assert service.wait(service.submit(["echo", "x"])).state == "COMPLETED"
+
+
+def test_a_job_has_the_umask_and_the_limits_of_the_process_that_submits_it(service: Any) -> None:
+    program = "import os, resource as r; print(oct(os.umask(0)), r.getrlimit(r.RLIMIT_NOFILE)[0])"
+    submit = [sys.executable, "-m", "reshape", "submit", "--dir", str(service.directory)]
+    command = [*submit, "-n", "1", "--wait", "--hook-end", "umask > hook"]
+    command += ["--", sys.executable, "-c", program]
+    subprocess.run(
+        ["sh", "-c", 'umask 077; ulimit -Sn 234; exec "$@"', "sh", *command],
+        cwd=service.work,
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    assert service.output(1) == "0o77 234\n"
+    assert (service.work / "reshape-1.out").stat().st_mode & 0o777 == 0o600
+    hook = service.work / "hook"
+    wait_until(lambda: hook.exists() and hook.read_text() == "0077\n")
+    assert hook.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_output_is_checked_by_the_account_that_opens_it(service: Any, tmp_path: Path) -> None:
+    """A client on TCP may run as another user, on a host with other folders."""
+    elsewhere = str(tmp_path / "none" / "x.out")
+    submission = prepare(["true"], 1, walltime_s=60.0, output=elsewhere)
+    with pytest.raises(ReshapeError, match=r"the output's directory .*/none does not exist"):
+        check_places(submission, service.directory)
+    check_places(submission, service.directory / "access" / "ann.json")
+    job = service.wait(service.ask(m.Submit(submission=submission)).job)
+    assert f"cannot write the output {elsewhere}: No such file or directory" in job.reason
