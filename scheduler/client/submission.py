@@ -15,6 +15,7 @@ from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.inherited import own_limits, own_umask
+from scheduler.launchers.output_file import is_of_kernel
 from scheduler.launchers.own_folders import folder_around, in_own_folder
 from scheduler.launchers.script_copy import interpreter_of
 from scheduler.model.requests.conditions import Dependency
@@ -157,7 +158,8 @@ def _check_output(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise ReshapeError(f"the output's directory {folder} does not exist: create it first")
-    if path.exists() and not path.is_file() and str(path.resolve()) != os.devnull:
+    real = str(path.resolve())
+    if path.exists() and real != os.devnull and (not path.is_file() or is_of_kernel(real)):
         raise ReshapeError(f"the output {path} is not a regular file: choose another one")
     if not os.access(path if path.exists() else folder, os.W_OK):
         what = f"output {path}" if path.exists() else f"output's directory {folder}"

@@ -1,6 +1,6 @@
 """Whether a file is in a folder of a service, in which no job may write.
 
-`starter.py` imports this file without its package, so it imports nothing but `os` and `stat`.
+`output_file.py` imports this file without its package, so it imports nothing but `os` and `stat`.
 """
 
 from __future__ import annotations

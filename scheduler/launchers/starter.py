@@ -32,7 +32,6 @@ import gc
 import marshal
 import os
 import socket
-import stat
 import sys
 
 # Each start copies what is imported here, so there is little.
@@ -71,10 +70,11 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
-    from scheduler.launchers import inherited, own_folders, prctl, rank
+    from scheduler.launchers import inherited, output_file, own_folders, prctl, rank
 else:  # the package is not on the path of an isolated interpreter
     sys.path.append(os.path.dirname(__file__))
     import inherited
+    import output_file
     import own_folders
     import prctl
     import rank
@@ -226,19 +226,19 @@ def prepare(status: int, request: StartRequest) -> None:
         for path, numbers in ((request["output"], (1, 2)), (request["error"], (2,))):
             if path:
                 action = f"cannot write the output {path}"
-                refuse_own(own_folders.folder_around(path, own))
-                descriptor = open_output(path, mode, truncate=request["truncate"], own=own)
+                truncate = request["truncate"]
+                descriptor = open_for_appending(path, mode, truncate=truncate, own=own)
                 for number in numbers:
                     os.dup2(descriptor, number)
                 os.close(descriptor)
         action = f"cannot start in {cwd}"
         if cwd:
             os.chdir(cwd)
-            refuse_own(own_folders.folder_around(".", own))
+            output_file.refuse_own(own_folders.folder_around(".", own))
         restart_from = environment.get(RESTART_VARIABLE, "")
         action = f"cannot restart from {restart_from}"
         if restart_from:
-            refuse_own(own_folders.folder_around(restart_from, own))
+            output_file.refuse_own(own_folders.folder_around(restart_from, own))
     except (OSError, ValueError) as error:
         is_job = number_of(error) not in NO_ROOM
         fail(status, action, error, is_job=is_job)
@@ -262,41 +262,23 @@ def number_of(error: OSError | ValueError) -> int:
     return (isinstance(error, OSError) and error.errno) or errno.EINVAL
 
 
-def refuse_own(folder: str) -> None:
-    """Raise OSError if a folder is given, one of the service."""
-    if folder:
-        raise OSError(errno.EPERM, f"it is in {folder}, a folder of the service")
-
-
-def open_output(path: str, mode: int, *, truncate: bool, own: list[str]) -> int:
-    """Open a file to append to; return its descriptor.
+def open_for_appending(path: str, mode: int, *, truncate: bool, own: list[str]) -> int:
+    """Open an output file to append to; return its descriptor.
 
     Parameters
     ----------
     mode : of a new file, less the umask.
     truncate : whether to empty it first.
-    own : folders of the service; a file that is in one of them under another name is refused.
+    own : folders of the service.
 
     Raises
     ------
-    OSError : the file cannot be opened, is neither a regular file nor /dev/null, or is one of the
-        service.
+    OSError : see `output_file.open_output`.
     """
-    refused = OSError(errno.EINVAL, "not a regular file")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY
-    try:
-        # Without O_NONBLOCK, opening a named pipe waits for a reader.
-        descriptor = os.open(path, flags | os.O_NONBLOCK, mode)
-    except OSError as error:
-        raise refused if error.errno == errno.ENXIO else error from None
-    status = os.fstat(descriptor)
-    is_null = stat.S_ISCHR(status.st_mode) and status.st_rdev == os.stat(os.devnull).st_rdev
-    if not stat.S_ISREG(status.st_mode) and not is_null:
-        raise refused
-    refuse_own(own_folders.folder_with(descriptor, own))
-    if truncate and not is_null:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    descriptor = output_file.open_output(path, flags, mode, own)
+    if truncate and not output_file.is_null(os.fstat(descriptor)):
         os.ftruncate(descriptor, 0)
-    os.set_blocking(descriptor, True)
     return descriptor
 
 

@@ -189,6 +189,11 @@ class AccessKeys:
             return None
         return key
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether the list could be read the last time, so that a missing key was revoked."""
+        return not self._fault
+
     def fault_of(self, public_key: str) -> str:
         """Say why a key grants nothing."""
         key = self._granted.get(public_key)

@@ -15,16 +15,19 @@ from __future__ import annotations
 import logging
 import socket as sockets
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import zmq
 from zmq.utils import z85
 
-from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES
+from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
+from reshape.wire.messages import Failure
 from scheduler.config.checks import parse_listen
 from scheduler.node.access_keys import AccessKeys, ServerKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import BoundedLog
+from scheduler.protocol.messages import request_of
 from scheduler.service.gate.gate_link import BACKLOG, GateLink
 from scheduler.service.gate.gate_process import HANDSHAKE_S
 from scheduler.service.gate.reports import Refusals, Unread
@@ -237,6 +240,8 @@ class Connections:
             if granted is None:
                 fault = self._keys.fault_of(key)
                 self._refuse("key", "refused a message from %s: %s", address, fault)
+                if self._keys.is_readable:  # else the key may be granted again in a moment
+                    self._tell_refusal(identity, [frame.bytes for frame in frames[1:]])
             elif not identity.startswith(b"\0"):
                 fault = "its sender chose an identity"
                 self._refuse("message", "refused a message from %s: %s", address, fault)
@@ -249,6 +254,13 @@ class Connections:
                     is_remote=True,
                 )
                 return peer, [frame.bytes for frame in frames[1:]], sender
+
+    def _tell_refusal(self, identity: bytes, frames: list[bytes]) -> None:
+        """Answer a message over a connection whose key was granted when it was opened."""
+        assert self._remote is not None
+        why = "the key of the access file was revoked, or has expired: ask for a new file"
+        with suppress(zmq.ZMQError):  # the peer is gone, or reads no answers
+            _send(self._remote, identity, encode(Failure(id=request_of(frames), message=why)))
 
     def send(self, peer: bytes, frames: list[bytes]) -> None:
         """Send a message without waiting.

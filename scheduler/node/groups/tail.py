@@ -5,21 +5,21 @@ This file is executed as a script, in a process of its own:
     python -I -S tail.py FILE NOTE
 
 Nothing is appended if NOTE is empty. Nothing is done if FILE is not a regular file, or is one of
-the service (`own_folders`): the job may have replaced its output by a link.
+the service or of another user (`output_file`): the job may have replaced its output by a link.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from scheduler.launchers import own_folders
+    from scheduler.launchers import output_file, own_folders
 else:  # importing the package takes longer than all that is done here
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(here)), "launchers"))
+    import output_file
     import own_folders
 
 #: Bytes that are read, at most.
@@ -29,14 +29,10 @@ MOST_BYTES = 16 << 10
 def main() -> None:
     """Carry out the arguments."""
     path, note = sys.argv[1:]
-    # Without O_NONBLOCK, opening a named pipe waits for the other end.
-    flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(path, flags)
-    status = os.fstat(descriptor)
     own = os.environ.get(own_folders.VARIABLE, "").splitlines()
-    is_own = own_folders.folder_around(f"/proc/self/fd/{descriptor}", own)
-    is_own = is_own or own_folders.folder_with(descriptor, own)
-    if stat.S_ISREG(status.st_mode) and not is_own:
+    descriptor = output_file.open_output(path, os.O_RDWR | os.O_APPEND, 0, own)
+    status = os.fstat(descriptor)
+    if not output_file.is_null(status):
         begin = max(0, status.st_size - MOST_BYTES)
         text = os.pread(descriptor, MOST_BYTES, begin)
         if begin:  # the first line is cut

@@ -125,7 +125,7 @@ class SystemMonitor:
         if known is not None:
             replaced, served_before = known.name != name, known.served_before
             if replaced:
-                self._check_host(known, hello)
+                self._check_host(known, hello.node, hello.host)
         else:
             before = self._journal.agent_of(hello.node)
             replaced, served_before = before not in (None, name), before == name
@@ -160,12 +160,12 @@ class SystemMonitor:
             )
             self._send(agent, kill)
 
-    def _check_host(self, known: AgentState, hello: m.AgentHello) -> None:
+    def _check_host(self, known: AgentState, node: str, host: str) -> None:
         """Refuse an agent while that of another host serves its node."""
-        if known.host != hello.host and self._silent_s(known) < self._node_lost_s:
+        if known.host != host and self._silent_s(known) < self._node_lost_s:
             raise ReshapeError(
-                f"node {hello.node} is served by an agent on {known.host or 'this host'}, and"
-                f" not on {hello.host or 'this host'}: end one, or give each its own node"
+                f"node {node} is served by an agent on {known.host or 'this host'}, and"
+                f" not on {host or 'this host'}: end one, or give each its own node"
             )
 
     def _replaced(self, hello: m.AgentHello, now: float) -> NodeLost:
@@ -201,6 +201,8 @@ class SystemMonitor:
         ReshapeError : the agent is refused.
         """
         self._check_node(arrival.node, is_remote=True)
+        if (known := self.reports.agents.get(arrival.node)) is not None:
+            self._check_host(known, arrival.node, arrival.host)
         if arrival.release != reshape.__version__:
             raise ReshapeError(
                 f"the agent of {arrival.node} on {arrival.host} is of release {arrival.release},"

@@ -153,6 +153,10 @@ def test_agents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         assert "has the role job: an agent needs one of the role agent" in done.stderr
         done = started_agent(cluster, "--connect", agent, "--node", "n2")
         assert "an agent of n2 already runs on this host" in done.stderr
+        done = started_agent(cluster, "--connect", agent, "--node", "n1", "--background")
+        assert done.returncode == 1
+        assert "node n1 is served by an agent on n1, and not on n2: end one" in done.stderr
+        assert "serves tcp" not in done.stdout
         invoke("access", "revoke", "--dir", cluster.directory, "--user", cluster.place.owner)
         done = started_agent(cluster, "--connect", agent, "--node", "n2")
         assert "refuses the key of the access file" in done.stderr
