@@ -104,6 +104,9 @@ def _is_close(word: str, name: str) -> bool:
 FAILED = 1
 INTERRUPTED = 130  # exit code of a command that SIGINT has ended, as in shells: 128 + 2
 DISK_FULL = frozenset((errno.ENOSPC, errno.EFBIG, errno.EDQUOT))
+#: Errors of names that no file can have.
+BAD_NAMES = frozenset((errno.ENAMETOOLONG, errno.ELOOP))
+LONGEST_SHOWN = 80  # characters of a name in a message
 STDOUT = 1  # file descriptor
 _PACKAGES = ("redistribution", "scheduler", "simulator")  # that commands import
 
@@ -162,6 +165,11 @@ class LazyGroup(click.Group):
             if isinstance(error, FileNotFoundError) and not _is_in_a_directory():
                 why = "the current directory was deleted: change to another one"
                 click.echo(f"reshape: error: {why}", err=True)
+                ctx.exit(FAILED)
+            if error.errno in BAD_NAMES:
+                name = str(error.filename)
+                shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}..."
+                click.echo(f"reshape: error: {shown}: {error.strerror}", err=True)
                 ctx.exit(FAILED)
             if error.errno not in DISK_FULL:
                 raise

@@ -101,7 +101,7 @@ def read_private(path: Path, kind: type[_T]) -> _T:
         )
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ReshapeError(f"{path} is damaged: {error}") from None
 
 

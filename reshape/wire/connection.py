@@ -60,7 +60,7 @@ def endpoint_of(directory: str | Path) -> str:
         raise ServiceUnavailable(f"no scheduler service in {directory}: {fix}") from None
     except OSError as error:
         raise ReshapeError(f"cannot read {path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ServiceUnavailable(
             f"{path} is damaged ({error}): a service that runs there writes it again within a few"
             f" seconds; if none runs there, {fix}"

@@ -145,7 +145,10 @@ def check_outputs(submission: Submission) -> None:
     ReshapeError : it cannot.
     """
     for path in filter(None, (submission.output, submission.error)):
-        _check_output(Path(submission.cwd) / path)
+        try:
+            _check_output(Path(submission.cwd) / path)
+        except OSError as error:
+            raise ReshapeError(f"the output {path[:80]}: {error.strerror}") from None
 
 
 def _check_output(path: Path) -> None:

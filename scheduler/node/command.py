@@ -90,7 +90,7 @@ def _read_agent_access(name: str) -> AccessFile:
     if name == STANDARD_INPUT:
         try:
             access = msgspec.json.decode(sys.stdin.buffer.read(), type=AccessFile)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ReshapeError(f"the access file on standard input is damaged: {error}") from None
     else:
         access = read_access(Path(name).expanduser())

@@ -20,10 +20,10 @@ class NodeInfo(msgspec.Struct):
     ----------
     host : name of the host of its agent; empty: that of the service, or not known.
     allocated : processors that jobs hold.
-    state : idle, mix, alloc, drng, drain or down, as in sinfo.
+    state : idle, mix, alloc, drng, drain or down, as in sinfo; * follows if its agent is silent.
     launcher : how its agent is started: local, ssh, slurm, pool (by a batch job of a pool) or none.
     jobs : numbers of the jobs that hold processors of the node.
-    reason : why it drains, or why its agent could not be started.
+    reason : for how long its agent is silent, why it drains, or why it has no agent.
     drained_by : who lets it drain: "user NAME", "pool NAME" or "the service", which resumes it when
         its agent can start processes again; "": it does not drain, or that is not known.
     until : time at which it is given back, Unix time in seconds; None: it stays.

@@ -105,7 +105,7 @@ def _processors(nodes: Sequence[NodeInfo]) -> str:
     """Write the allocated, idle, other and all processors of nodes."""
     there = sum(node.processors for node in nodes)
     held = sum(node.allocated for node in nodes)
-    other = sum(n.processors - n.allocated for n in nodes if n.state not in _IN_USE)
+    other = sum(n.processors - n.allocated for n in nodes if n.state.rstrip("*") not in _IN_USE)
     return f"{held}/{there - held - other}/{other}/{there}"
 
 

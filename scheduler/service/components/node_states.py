@@ -3,6 +3,7 @@
 idle, mix, alloc    up; none, some or all of its processors are held by jobs
 drng, drain         it drains; jobs hold processors of it, or none any more
 down                its agent does not report
+with an asterisk    its agent is silent, and the node is not lost yet
 
 A node that fails to start several jobs drains. That ends as soon as its agent can start processes,
 which the service asks it to try again and again; a drain by an administrator ends by one.
@@ -32,6 +33,8 @@ from scheduler.text.plain import LONGEST_REASON, check_text
 log = logging.getLogger(__name__)
 
 
+#: Ends the state of a node whose agent is silent.
+SILENT = "*"
 #: Jobs that a node fails to start before it drains.
 MOST_UNSTARTED = 2
 #: Seconds for which a failed start counts, and a drain that it led to.
@@ -98,6 +101,10 @@ class NodeStates:
             state = "drng" if held else "drain"
         else:
             state = "alloc" if held >= count else "mix" if held else "idle"
+        if silent_s := self._monitor.silence_of(name):
+            state += SILENT
+            told = f"its agent has been silent for {silent_s:.0f} s"
+            why = f"{told}; {why}" if why else told
         return m.NodeInfo(
             name=name,
             host="" if agent is None else agent.host,

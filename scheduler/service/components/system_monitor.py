@@ -21,6 +21,7 @@ from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.components.agent_reports import (
+    SILENT_S,
     AgentReports,
     AgentState,
     HeldBackAgents,
@@ -301,6 +302,12 @@ class SystemMonitor:
     def launcher_of(self, node: str) -> str:
         """Return how the agent of a node is started: its launcher, or by a pool."""
         return "pool" if node in self.pool_nodes else self._nodes[node].launcher
+
+    def silence_of(self, node: str) -> float:
+        """Seconds for which an agent has missed its reports; 0: it reports, or there is none."""
+        agent = self.reports.agents.get(node)
+        silent_s = 0.0 if agent is None else self._silent_s(agent)
+        return silent_s if silent_s > SILENT_S + 2 * self._heartbeat_s else 0.0
 
     def fault_of(self, node: str) -> str:
         """Return why the agent of a node could not be started or ended; empty if not known."""

@@ -79,7 +79,8 @@ class Forecaster:
             if question.query.limit_s is not None:
                 limit_s = max(0.0, min(LIMIT_S, question.query.limit_s))
             known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
-            return expected_starts(state, horizon_s, limit_s, known)
+            starts = expected_starts(state, horizon_s, limit_s, known)
+            return [still_ahead(job, state.now) for job in starts]
         query = question.query
         _check_draws(query)
         if isinstance(question, QuoteQuestion) and (question.refusal or question.spec is None):
@@ -97,7 +98,8 @@ class Forecaster:
         if isinstance(question, WaitingQuestion):
             try:
                 ahead_s = noted_ahead_s(self._journal)
-                return waiting(state, question.query.job, outlook, ahead_s=ahead_s)
+                found = waiting(state, question.query.job, outlook, ahead_s=ahead_s)
+                return replace(found, forecast=still_ahead(found.forecast, state.now))
             except KeyError:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         assert question.spec is not None
@@ -122,6 +124,16 @@ class Forecaster:
                 self._trajectory = Trajectory(state, limit_s)
         kept = self._trajectory
         return kept if kept is not None and kept.holds_at(state.now) else None
+
+
+def still_ahead(job: JobForecast, now: float) -> JobForecast:
+    """Drop an expected start of a queued job that is not after the present time, s.
+
+    The job would run by then. It waits for jobs that should have ended, perhaps on nodes that are
+    silent, and nobody knows for how long.
+    """
+    is_past = job.start is not None and job.start <= now
+    return JobForecast(job.job, None, None) if is_past else job
 
 
 def expected_starts(

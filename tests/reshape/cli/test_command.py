@@ -229,3 +229,27 @@ def test_no_option_or_argument_takes_an_empty_text_except_where_it_has_a_meaning
 def test_an_empty_text_is_wrong_usage(words: list[str], tmp_path: Path) -> None:
     assert "is empty" in invoke(*words, code=2, cwd=tmp_path).stderr
     assert not [*tmp_path.iterdir()]
+
+
+LONG, DIGITS = "x" * 300, "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["queue", "--dir", LONG], 1, "File name too long"),
+        (["simulate", LONG], 1, "File name too long"),
+        (["doctor", "--dir", LONG], 1, "File name too long"),
+        (["slurm-commands", LONG], 1, "File name too long"),
+        (["queue", "--dir", "~no-such-user"], 2, "there is no user of '~no-such-user'"),
+        (["info", DIGITS], 2, "is too long"),
+        (["wait", f"1_{DIGITS}"], 2, "is too long"),
+        (["cancel", f"1-{DIGITS}"], 2, "is not a range of jobs"),
+        (["submit", "-n", "1", "--begin", f"now+{DIGITS}days", "true"], 2, "--begin"),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, list) else None,
+)
+def test_what_is_too_long_is_an_error_of_one_line(words: list[str], code: int, says: str) -> None:
+    done = invoke(*words, code=code)
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()[-1]) < 6000

@@ -128,6 +128,8 @@ def test_the_directory_may_come_from_the_environment(tmp_path: Path) -> None:
         (["echo", "a\0b"], 1, {}, "the argument 'a\\x00b' contains a null character"),
         (["true"], 1, {"environment": {"A": "b\0"}}, "variable A contains a null character"),
         (["true"], 1, {"environment": {"A=B": "c"}}, "variable 'A=B' has an invalid name"),
+        (["true"], 1, {"output": "x" * 300}, ": File name too long"),
+        (["true"], 1, {"output": "/proc/self/mem"}, "/proc/self/mem is not a regular file"),
         (["true"], 1, {"output": "pipe"}, "the output {cwd}/pipe is not a regular file"),
     ],
 )
