@@ -40,6 +40,7 @@ else:  # importing the package takes longer than all that is done here
 _OF_HOST = ["RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT"]
 _OF_HOST += ["RESHAPE_SHM", "RESHAPE_SERVER", "RESHAPE_OWN_FOLDERS"]
 _LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
+_LOST = b"\nreshape: output is missing here: there was no room for it\n"
 #: Seconds that the proxy may take to end after mpiexec.
 _PROXY_S = 5.0
 
@@ -98,14 +99,17 @@ def _start_proxy(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def _copy_output(mpiexec: subprocess.Popen[bytes]) -> None:
+    """Copy what mpiexec prints; while the disk is full, the job continues without its output."""
     assert mpiexec.stdout is not None
+    is_lost = False
     while data := mpiexec.stdout.read1(1 << 16):  # type: ignore[attr-defined]
-        view = memoryview(data)
+        view = memoryview(_LOST + data if is_lost else data)
         try:
             while view:
                 view = view[os.write(1, view) :]
-        except OSError:  # the disk is full: the job continues without its output
-            continue
+                is_lost = False
+        except OSError:
+            is_lost = True
 
 
 def _await(proxy: subprocess.Popen[bytes]) -> None:

@@ -95,10 +95,15 @@ def _chosen_nodes(nodes: Sequence[NodeInfo], given: Mapping[str, str]) -> list[N
         node
         for node in nodes
         if (names is None or node.name in names)
-        and node.state in wanted
-        and ("dead" not in given or node.state == "down")
-        and ("responding" not in given or node.state != "down")
+        and node.state.rstrip("*") in wanted
+        and ("dead" not in given or not _responds(node))
+        and ("responding" not in given or _responds(node))
     ]
+
+
+def _responds(node: NodeInfo) -> bool:
+    """Whether the agent of a node reports."""
+    return node.state != "down" and not node.state.endswith("*")
 
 
 def _processors(nodes: Sequence[NodeInfo]) -> str:

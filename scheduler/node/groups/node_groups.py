@@ -166,10 +166,11 @@ class NodeGroups:
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
-        output = (order.error or order.output) if isinstance(order, m.StartGroup) else ""
-        self._groups[key] = GroupProcesses(
-            *key, tree, cpus=order.cpus, output=output, own_folders=folders
-        )
+        group = GroupProcesses(*key, tree, cpus=order.cpus, own_folders=folders)
+        if isinstance(order, m.StartGroup):
+            group.output = order.error or order.output
+            group.other_output = order.output if order.error else ""
+        self._groups[key] = group
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
@@ -423,6 +424,8 @@ class NodeGroups:
         if (end.exit_code, end.signal) != (0, 0) and not self._has_read_output(group):
             return
         group.why = end.why if end.fault else group.why or end.why
+        if group.tail is not None and group.kill_at is None and group.tail.lack:
+            group.why = "; ".join(filter(None, (group.why, group.tail.lack)))
         if group.kill_at is not None and not (end.began or end.fault):
             end = msgspec.structs.replace(end, fault="order")
         group.end = end
@@ -451,7 +454,7 @@ class NodeGroups:
         if group.tail is None and group.output and start is not None and not any(start.failure):
             note = "" if group.kill_at is None else _note(group)
             try:
-                group.tail = OutputEnd(group.output, note, group.own_folders)
+                group.tail = OutputEnd(group.output, group.other_output, note, group.own_folders)
             except OSError as error:
                 log.warning("cannot read %s: %s", group.output, error.strerror)
         return group.output_end is not None

@@ -25,7 +25,8 @@ class OutputEnd:
     Parameters
     ----------
     path : the file.
-    note : line to append to it; "": none.
+    other : another file of the output; "": there is none.
+    note : line to append to `path`; "": none.
     own_folders : those of the service, one a line; a file in one of them is left alone.
 
     Raises
@@ -33,15 +34,16 @@ class OutputEnd:
     OSError : no process can be started.
     """
 
-    def __init__(self, path: str, note: str, own_folders: str) -> None:
+    def __init__(self, path: str, other: str, note: str, own_folders: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _SCRIPT, path, note],
+            [sys.executable, "-I", "-S", _SCRIPT, path, note, *filter(None, [other])],
             env={VARIABLE: own_folders},  # none that tells to which group a process belongs
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
         )
+        self._files = path, other
         assert self._process.stdout is not None
         self._pipe = self._process.stdout
         os.set_blocking(self._pipe.fileno(), False)
@@ -49,10 +51,20 @@ class OutputEnd:
         self._data = b""
 
     def text(self) -> str | None:
-        """Return the end of the output; None as long as the process runs."""
+        """Return the end of the output; None as long as the process runs.
+
+        Its last line says so if more could not be written.
+        """
         if not self._pipe.closed and not self._is_over():
             return None
-        return self._data.decode(errors="replace")
+        text = self._data.partition(b"\n")[2].decode(errors="replace")
+        return f"{text.rstrip()}\n{self.lack}\n" if self.lack else text
+
+    @property
+    def lack(self) -> str:
+        """Why the output is incomplete, once it was read; empty if it is not, as far as known."""
+        full = self._data.partition(b"\n")[0]
+        return f"no room for its output {self._files[int(full)]}" if full else ""
 
     def _is_over(self) -> bool:
         """Read what the process has written; whether that was all, or the time is over."""

@@ -241,6 +241,7 @@ class GroupProcesses:
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
     output : path of the file with its standard error, and mostly its output; "": none.
+    other_output : path of the file with its standard output, if that is another one.
     own_folders : folders of the service, one a line, in which its output must not be.
     order : the last signal that was ordered; None: there was none.
     signalled : serial of the last signal that it was sent.
@@ -256,6 +257,7 @@ class GroupProcesses:
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
     output: str = ""
+    other_output: str = ""
     own_folders: str = ""
     order: m.SignalGroup | None = None
     signalled: int = 0

@@ -2,7 +2,10 @@
 
 This file is executed as a script, in a process of its own:
 
-    python -I -S tail.py FILE NOTE
+    python -I -S tail.py FILE NOTE [OTHER]
+
+The first line that is written is the number, from 0, of the first one of FILE and OTHER whose file
+system has no room, and empty if both have.
 
 Nothing is appended if NOTE is empty. Nothing is done if FILE is not a regular file, or is one of
 the service or of another user (`output_file`): the job may have replaced its output by a link.
@@ -11,6 +14,7 @@ the service or of another user (`output_file`): the job may have replaced its ou
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -24,11 +28,15 @@ else:  # importing the package takes longer than all that is done here
 
 #: Bytes that are read, at most.
 MOST_BYTES = 16 << 10
+#: A file system has no room if fewer bytes are free; mpiexec writes as many at a time.
+LEAST_ROOM = 64 << 10
 
 
 def main() -> None:
     """Carry out the arguments."""
-    path, note = sys.argv[1:]
+    path, note, *others = sys.argv[1:]
+    full = [str(k) for k, file in enumerate((path, *others)) if lacks_room(file)]
+    os.write(1, "".join([*full[:1], "\n"]).encode())
     own = os.environ.get(own_folders.VARIABLE, "").splitlines()
     descriptor = output_file.open_output(path, os.O_RDWR | os.O_APPEND, 0, own)
     status = os.fstat(descriptor)
@@ -40,6 +48,18 @@ def main() -> None:
         os.write(1, text)  # the buffer of a pipe is larger
         if note:
             os.write(descriptor, f"{note}\n".encode())
+
+
+def lacks_room(path: str) -> bool:
+    """Whether a regular file can hardly grow."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        space = os.statvfs(path)
+    except OSError:
+        return False
+    free = space.f_bavail if os.geteuid() else space.f_bfree
+    return bool(space.f_blocks) and free * space.f_frsize < LEAST_ROOM
 
 
 if __name__ == "__main__":

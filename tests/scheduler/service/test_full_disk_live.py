@@ -1,4 +1,4 @@
-"""A full disk under the journal, and full shared memory: work goes on when there is room."""
+"""A full disk under the journal, full shared memory, and a full disk under outputs."""
 
 from __future__ import annotations
 
@@ -139,3 +139,35 @@ def test_a_node_whose_shared_memory_was_full_comes_back_by_itself(
     (small_memory / "filler").unlink()
     assert [served.wait(job).state for job in jobs] == ["COMPLETED", "COMPLETED"]
     assert drained() is None
+
+
+@pytest.fixture
+def small_output(served: Any) -> Iterator[Path]:
+    """A folder for outputs on a file system of 256 KiB."""
+    folder = served.work / "outputs"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("error", ["", "error"])
+def test_the_reason_of_a_job_whose_output_has_no_room_says_so(
+    served: Any, small_output: Path, error: str
+) -> None:
+    served.start("--processors", "1")
+    output = small_output / "out"
+    program = "while :; do echo result is 42; done"
+    names = {"output": str(output), "error": error and str(served.work / error)}
+    job = served.wait(served.submit(["sh", "-c", program], 1, **names))
+    lack = f"no room for its output {output}"
+    assert (job.state, job.exit_code) == ("FAILED", 255)
+    assert job.reason == f"group 1 ended with exit code 255:0, {lack}"
+    assert job.last_lines.splitlines()[-1] == lack
+    output.unlink()
+    failing = served.wait(served.submit(["sh", "-c", "echo no; exit 3"], 1, **names))
+    assert failing.reason == "group 1 ended with exit code 3:0" + ("" if error else ": no")

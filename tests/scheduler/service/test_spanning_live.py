@@ -178,6 +178,31 @@ def test_a_working_directory_that_a_host_lacks_is_named(tmp_path: Path) -> None:
         assert "n1: cannot start in /dev/shm/no: No such file or directory" in info.reason
 
 
+def test_a_job_on_hosts_goes_on_without_room_for_its_output(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    program = (
+        "yes lost | head -c 300000; touch printed-$PMI_RANK;"
+        " until test -e go; do sleep 0.05; done; echo end"
+    )
+    with Cluster(tmp_path, hosts=2, processors=1) as cluster:
+
+        def on_host(command: str) -> str:
+            words = cluster.hosts["n1"].command(["sh", "-c", command])
+            return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+        on_host(f"mount -t tmpfs -o size=256k none {small}; head -c 252k /dev/zero >{small}/filler")
+        output = {"cwd": str(tmp_path), "output": str(small / "out")}
+        job = cluster.submit(["sh", "-c", program], 2, **output)
+        cluster.until(lambda: all((tmp_path / f"printed-{rank}").exists() for rank in (0, 1)))
+        on_host(f"rm {small}/filler")
+        (tmp_path / "go").touch()
+        assert cluster.wait(job).state == "COMPLETED"
+        lines = on_host(f"cat {small}/out").splitlines()
+    assert "reshape: output is missing here: there was no room for it" in lines
+    assert lines[-2:] == ["end", "end"]
+
+
 def test_a_restarted_service_finds_groups_on_several_hosts(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2) as cluster:
         job = cluster.submit(WAITS, 4)
