@@ -35,6 +35,10 @@ _MAYBE_NON_FINITE = (
 )
 
 
+#: What msgspec raises for the bytes of others; deep nesting is a RecursionError.
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, MemoryError)
+
+
 def encode(message: MessageBase) -> list[bytes]:
     """Encode a message as two frames."""
     return [PROTOCOL, _encoder.encode(message)]
@@ -77,9 +81,10 @@ class MessageDecoder(Generic[M]):
             )
         try:
             message = self._decoder.decode(body)
-        except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
+            fault = _non_finite(msgspec.to_builtins(message)) if may_be_non_finite(body) else ""
+        except UNREADABLE as error:
             raise ProtocolError(f"malformed message: {error}") from None
-        if may_be_non_finite(body) and (fault := _non_finite(msgspec.to_builtins(message))):
+        if fault:
             raise ProtocolError(f"malformed message: {fault}")
         return message
 

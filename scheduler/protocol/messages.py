@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.wire.codec import PROTOCOL, MessageDecoder
+from reshape.wire.codec import PROTOCOL, UNREADABLE, MessageDecoder
 from reshape.wire.messages import *
 from scheduler.protocol.agent_messages import *
 from scheduler.protocol.change_messages import *
@@ -67,7 +67,7 @@ def request_of(frames: Sequence[bytes]) -> int:
     """Return the number of a request that cannot be decoded, 0 if it cannot be read."""
     try:
         return _header_decoder.decode(frames[1]).id
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+    except (*UNREADABLE, IndexError):
         return 0
 
 
@@ -77,6 +77,6 @@ def start_of(frames: Sequence[bytes]) -> tuple[int, int] | None:
         return None
     try:
         start = _start_decoder.decode(frames[1])
-    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return None
     return start.job, start.group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf, nan
 
 import msgspec
@@ -20,7 +21,7 @@ from reshape.wire.codec import (
 )
 from reshape.wire.messages import ResizeTimes
 from scheduler.protocol import messages as m
-from scheduler.protocol.messages import decode
+from scheduler.protocol.messages import decode, request_of, start_of
 
 QUESTION = m.AtResizePoint(
     id=7, job=1, token="t", epoch=2, size=4, registered_bytes=8, iteration=3, iteration_s=0.5
@@ -57,6 +58,8 @@ def test_an_application_accepts_no_message_of_commands() -> None:
 
 def check_decode(frames: list[bytes]) -> None:
     """Decode the frames; the only permitted error is ProtocolError."""
+    assert isinstance(request_of(frames), int)
+    start_of(frames)
     try:
         message = decode(frames)
     except ProtocolError:
@@ -143,3 +146,19 @@ def test_frames_that_are_too_large_are_refused_without_decoding() -> None:
 def test_frames_of_another_protocol_are_refused(frames: list[bytes], why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
         decode(frames)
+
+
+@pytest.mark.parametrize("depth", [10, 400, 990, 5000, 2_000_000])
+@pytest.mark.parametrize("level", [b"\x91", b"\x81\xa1a"], ids=["list", "mapping"])
+@pytest.mark.parametrize("innermost", [b"\x01", b"\xcb\x7f\xf0\0\0\0\0\0\0"], ids=["1", "inf"])
+def test_deep_nesting_is_refused_or_decoded(depth: int, level: bytes, innermost: bytes) -> None:
+    """Also in a field that is skipped, or that may hold any value."""
+    deep = level * depth + innermost
+    known = b"\x83\xa4type\xaeForecastResult\xa2id\x05\xa5found" + deep
+    unknown = b"\x83\xa4type\xa5Hello\xa2id\x05\xa1x" + deep
+    for body in (known, unknown, deep):
+        frames = [PROTOCOL, body]
+        with suppress(ProtocolError):
+            decode(frames)
+        assert request_of(frames) in (0, 5)
+        assert start_of(frames) is None
