@@ -23,6 +23,8 @@ from enum import Enum
 from math import inf
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from reshape.topology import SizeBounds, Topology
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.groups import leaving_groups
@@ -284,7 +286,12 @@ class Job:
         self.conditions, self.partition = spec.conditions, spec.partition
 
     def change_limits(self, spec: JobSpec) -> None:
-        """Take a request with other limits and labels; the rest of the record stays."""
+        """Take a request with other limits and labels; the rest of the record stays.
+
+        So does the array whose task the job is, which no user requests.
+        """
+        if spec.task_of != self.spec.task_of:
+            spec = replace(spec, task_of=self.spec.task_of)
         self.spec = spec
         self.is_plain = RequestFacts(spec).is_plain
         self.resizable = spec.resizable

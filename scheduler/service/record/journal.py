@@ -163,8 +163,6 @@ class Journal(JournalReader):
         try:
             if self._syncs != self._durable:
                 self._take_back()  # the setting cannot be changed within a transaction
-                self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
-                self._syncs = self._durable
             self._execute()
             self._db.execute(_META, (SEQUENCE, str(self._sequence + 1)))
             self._db.execute("COMMIT")
@@ -187,6 +185,9 @@ class Journal(JournalReader):
     def _execute(self) -> None:
         """Execute the pending statements in a transaction that stays open."""
         if not self._db.in_transaction:
+            if self._syncs != self._durable:
+                self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
+                self._syncs = self._durable
             self._db.execute("BEGIN")
         pending, self._pending = self._pending, []
         self._executed += pending

@@ -1,7 +1,7 @@
 """The large parts of the submissions whose jobs have not ended, each part once.
 
 A script may have 4 MiB, an environment and a command 6 MiB, and ten thousand jobs may have one of
-each. So the service keeps no part in memory: the journal has it in a table of its own, in the
+each. So the service keeps none of them in memory: the journal has it in a table of its own, in the
 transaction of the submission, and the submission has the digest of the part in its place. A part is
 read when a group of its job starts. Jobs with an equal part, the tasks of an array among them,
 share it. It is removed when the last of them has ended and left nothing.
@@ -17,6 +17,9 @@ import msgspec
 from scheduler.protocol.messages import Submission
 from scheduler.replay.kept_submission import KeptSubmission, digest
 from scheduler.service.record.journal import Journal
+
+#: Parts that are held in memory, and bytes of each, at most: jobs that start together share them.
+_RECENT, _SMALL = 16, 1 << 16
 
 _fields = attrgetter(*Submission.__struct_fields__)
 _environment = msgspec.json.Decoder(dict[str, str])
@@ -36,6 +39,7 @@ class KeptParts:
     def __init__(self, journal: Journal, submissions: Mapping[int, KeptSubmission]) -> None:
         self._journal = journal
         self._jobs: dict[str, set[int]] = {}
+        self._recent: dict[str, bytes] = {}  # the small parts that were read last
         for job, submission in submissions.items():
             self.add(job, submission)
         for name in journal.parts() - self._jobs.keys():
@@ -63,7 +67,10 @@ class KeptParts:
 
     def size(self, submission: KeptSubmission) -> int:
         """Return the bytes of the parts of a submission."""
-        return sum(map(self._journal.size_of_part, submission.parts))
+        return sum(
+            len(self._recent[name]) if name in self._recent else self._journal.size_of_part(name)
+            for name in submission.parts
+        )
 
     def environment(self, submission: KeptSubmission) -> dict[str, str]:
         """Return the environment of a job that has not ended, or has left something.
@@ -93,9 +100,16 @@ class KeptParts:
         return made
 
     def _part(self, name: str) -> bytes:
+        part = self._recent.get(name)
+        if part is not None:
+            return part
         part = self._journal.part(name)
         if part is None or digest(part) != name:
             raise LookupError(
                 "the journal does not have its script, environment or command any more"
             )
+        if len(part) <= _SMALL:
+            if len(self._recent) >= _RECENT:
+                self._recent.clear()
+            self._recent[name] = part
         return part
