@@ -52,7 +52,14 @@ TARGETS = (
     "joining group",
 )
 #: Faults that neither end nor stop a process of a job or an agent.
-HARMLESS = frozenset(("clock", "disk full", "slow journal", "messages", "second service", "damage"))
+HARMLESS = frozenset(
+    ("clock", "disk full", "slow journal", "messages", "second service", "damage", "slow state")
+) | {"update task", "hold task"}
+#: Tasks of the array of a round, two of them at a time.
+TASKS = 4
+#: Variables with the size in MiB of a value of `app.state`, and the seconds that restoring it takes
+#: where a group joins.
+STATE_VARIABLE, SLOW_VARIABLE = "CAMPAIGN_STATE_MIB", "CAMPAIGN_SLOW_S"
 
 
 class Fault(msgspec.Struct, omit_defaults=True):
@@ -61,13 +68,14 @@ class Fault(msgspec.Struct, omit_defaults=True):
     Attributes
     ----------
     kind : "kill", "stop", "term", "cancel", "clock", "disk full", "memory full", "slow journal",
-        "messages", "second service" or "damage".
+        "messages", "second service", "damage", "update task", "hold task", "cancel task" or
+        "slow state".
     target : process that is hit, one of `TARGETS`.
     at : seconds after the submissions; the beginning of a fault that lasts.
     lasts : duration in seconds of a stop or of a state such as a full disk.
     point : point at which the fault happens instead.
-    count : number of times that the point is reached before.
-    amount : seconds of a jump of the clock; probability that a message is affected.
+    count : number of times that the point is reached before; index of a task.
+    amount : seconds of a jump of the clock; probability that a message is affected; MiB of a state.
     """
 
     kind: str
@@ -94,12 +102,22 @@ class Fault(msgspec.Struct, omit_defaults=True):
 
 
 def draw(seed: int) -> list[Fault]:
-    """Return the faults of the round with this seed: one or two, rarely one of the reader, too."""
+    """Return the faults of the round with this seed: one or two, and rarely others beside them.
+
+    Those of each kind have numbers of their own, so that a seed keeps its faults when others come.
+    """
     numbers, others = random.Random(seed), random.Random(f"reader {seed}")
+    tasks, states = random.Random(f"task {seed}"), random.Random(f"state {seed}")
     faults = [_draw(numbers) for _ in range(numbers.choice((1, 1, 2)))]
     if others.random() < 0.05:
         kind, at = others.choice(("kill", "stop")), round(others.uniform(0.2, 7.0), 2)
         faults.append(Fault(kind, "reader", at=at, lasts=2.0))
+    if tasks.random() < 0.2:
+        kind, at = tasks.choice(("update task", "hold task", "cancel task")), tasks.uniform(0, 6)
+        faults.append(Fault(kind, at=round(at, 2), lasts=2.0, count=tasks.randrange(TASKS)))
+    if states.random() < 0.1:
+        mib, slow_s = states.choice((1.0, 32.0)), states.choice((0.0, 10.0))
+        faults.append(Fault("slow state", amount=mib, lasts=slow_s))
     return faults
 
 

@@ -5,7 +5,8 @@
 Its data are the numbers of the elements plus the number of iterations done. The last line that it
 writes to `result-JOB` in its working directory tells whether all of it was right; JOB is the number
 of a step itself. With CAMPAIGN_CHECKPOINT_EVERY in its environment it writes checkpoints with this
-number of iterations between two.
+number of iterations between two. CAMPAIGN_STATE_MIB and CAMPAIGN_SLOW_S say how large a value of
+`app.state` is, and how long it takes to restore where a group joins.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from faults import FOLDER_VARIABLE, RANK_POINTS, Round, own_number
+from faults import (
+    FOLDER_VARIABLE,
+    RANK_POINTS,
+    SLOW_VARIABLE,
+    STATE_VARIABLE,
+    Round,
+    own_number,
+)
 from mpi4py import MPI
 
 import reshape
@@ -41,6 +49,22 @@ def reach(name: str) -> None:
     group = int(os.environ["RESHAPE_GROUP"])
     before = group - 1 if sides[-1] == "joining" else None
     around.reach(f"{name} {sides[-1]}", server, job, before)
+
+
+class Large:
+    """A value of `app.state` of some MiB, whose restoration may outlast the deadline of a join."""
+
+    def __init__(self, mib: float) -> None:
+        self.data = np.arange(int(mib * 2**17))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if sides[-1] == "joining":
+            time.sleep(float(os.environ[SLOW_VARIABLE]))
+        self.__dict__ = state
+
+    def is_right(self) -> bool:
+        """Whether nothing of it has changed."""
+        return bool(np.array_equal(self.data, np.arange(len(self.data))))
 
 
 def with_point(module: Any, name: str) -> None:
@@ -74,12 +98,15 @@ with reshape.application() as app:
             rows, columns = array.layout.global_indices(app.comm.rank)
             array.local[...] = rows[:, None] * N + columns[None, :]
         app.state["sum"] = 0
+        if mib := float(os.environ.get(STATE_VARIABLE, "0")):
+            app.state["large"] = Large(mib)
     for step in app.iterations(iterations):
         time.sleep(seconds)
         A.local[...] += 1
         b.local[...] += 2
         app.state["sum"] += step
     right = app.state["sum"] == iterations * (iterations - 1) // 2
+    right = right and ("large" not in app.state or app.state["large"].is_right())
     for array, increment in ((A, 1), (b, 2)):
         rows, columns = array.layout.global_indices(app.comm.rank)
         expected = rows[:, None] * N + columns[None, :] + increment * iterations

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import psutil
-from faults import FOLDER_VARIABLE
+from faults import FOLDER_VARIABLE, TASKS
 from isolation import is_isolated
-from round_service import FINAL, PROCESSORS, TASKS, Service, submit
+from round_service import FINAL, PROCESSORS, Service, submit
 
 from reshape.errors import ReshapeError
 from scheduler.client import background
@@ -45,8 +45,12 @@ def check_jobs(
         kinds |= dict.fromkeys(range(number + 1, number + 1 + TASKS), "task")
     ended_early = {n for n in cancelled if kinds.get(n) == "array"}
     for number in kinds.keys() - found.keys():
-        if not is_damaged and not (kinds[number] == "task" and ended_early):
+        is_task = kinds[number] == "task"
+        if not is_damaged and not (is_task and (ended_early or number in cancelled)):
             outcome.lost.append(f"job {number} is not known any more")
+    for number, name in service.renamed.items():
+        if number in found and found[number].name != name and not is_damaged:
+            outcome.lost.append(f"the update of job {number}, whose name is {found[number].name}")
     for number, job in found.items():
         outcome.resizes += len(job.resizes)
         outcome.restarts += job.restarts + job.requeues
@@ -82,9 +86,8 @@ def check_left(service: Service, idle: dict[str, int], work: Path) -> None:
     outcome = service.outcome
     within_s = NEXT_S
     if any(fault.kind == "memory full" for fault in service.around.faults):
-        # Starts may have failed for lack of it; then the node drains until it is resumed, and
-        # nothing starts for a while on the processors that were free.
-        service.ask(m.ChangeNode(node="local", drains=False))
+        # A start may have failed for lack of it, so that nothing starts for a while on the
+        # processors that were free. If several have, the node drains until a probe passes.
         within_s += HOLD_S
     end = time.monotonic() + CLEAN_S
     while (left := remains(service)) and time.monotonic() < end:

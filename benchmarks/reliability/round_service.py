@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from faults import Round
+from faults import SLOW_VARIABLE, STATE_VARIABLE, TASKS, Round
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from scheduler.client.api.asking import ask
@@ -26,6 +26,9 @@ scenario: restless:Restless
 verify: true
 deadlines: {{start_s: 8, ready_s: 8, join_s: 6, exit_s: 4, node_lost_s: 6}}
 """
+NO_ANSWER = "no answer from the scheduler service"
+#: Parts of the errors of commands that a service has not answered.
+AWAY = (NO_ANSWER, "no scheduler service", "is gone", "is damaged")
 FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
@@ -64,6 +67,7 @@ class Service:
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self.endpoint = ""  # of the present start; the directory forgets it when the service ends
+        self.renamed: dict[int, str] = {}  # names that acknowledged updates have given to jobs
 
     def start(self, *options: str) -> None:
         """Start a process of the service."""
@@ -94,6 +98,18 @@ class Service:
                 self.outcome.notes.append(str(error))
             return None
 
+    def command(self, name: str, *words: str) -> str:
+        """Run a command of `reshape` for the service; return its error, empty if it succeeds."""
+        command = [sys.executable, "-m", "reshape", name, "--dir", str(self.place.path), *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        except subprocess.TimeoutExpired:
+            return NO_ANSWER
+        error = done.stderr.strip()[-200:] if done.returncode else ""
+        if error:
+            self.outcome.notes.append(f"{name} {' '.join(words)}: {error}")
+        return error
+
     def wait_up(self, within: float, *, first: bool = False) -> m.Info | None:
         """Wait until the service answers and its node is up."""
         end = time.monotonic() + within
@@ -114,8 +130,6 @@ class Service:
         return {job.job: job for job in answer.jobs} if isinstance(answer, m.JobListing) else None
 
 
-#: Tasks of the array of a round.
-TASKS = 2
 #: A step after another one, then two side by side, one of which resizes.
 SCRIPT = rf"""
 run="{sys.executable} -m reshape run"
@@ -134,14 +148,20 @@ def submit_all(service: Service, work: Path, seed: int) -> dict[int, str]:
     iterations = str(numbers.randint(40, 60))
     program = [sys.executable, str(HERE / "job.py"), iterations, "0.07"]
     plain = "sleep 4; echo verified True >> result-$RESHAPE_JOB"
+    task = plain.replace("4", "2")
     script = ["bash", "-c", SCRIPT, "script", str(numbers.randint(10, 25))]
     submissions: list[tuple[str, list[str], int, int | None, dict[str, Any]]] = [
         ("resizes", program, 2, 6, {}),
-        ("requeued", program, numbers.choice((1, 2)), 4, {"requeue": True}),
+        ("requeued", program.copy(), numbers.choice((1, 2)), 4, {"requeue": True}),
         ("plain", ["sh", "-c", plain], 1, None, {}),
         ("script", script, 2, None, {"script": True, "requeue": True}),
-        ("array", ["sh", "-c", plain], 1, None, {"array": f"0-{TASKS - 1}", "requeue": True}),
+        ("array", ["sh", "-c", task], 1, None, {"array": f"0-{TASKS - 1}%2", "requeue": True}),
     ]
+    for fault in service.around.faults:
+        if fault.kind == "slow state":
+            variables = {STATE_VARIABLE: str(fault.amount), SLOW_VARIABLE: str(fault.lasts)}
+            submissions[0][4]["environment"] = variables
+            program[2] = str(150)  # enough for several expansions
     done: dict[int, str] = {}
     for kind, argv, processors, most, more in submissions:
         number = submit(service, work, argv, processors, most, **more)
@@ -169,16 +189,18 @@ def submit(
 
     Parameters
     ----------
-    more : further fields of the submission.
+    more : further fields of the submission; `environment` has variables besides those of here.
     """
-    checkpoints = {"CAMPAIGN_CHECKPOINT_EVERY": "7"} if more.get("requeue") else {}
+    variables = more.pop("environment", {})
+    if more.get("requeue"):
+        variables |= {"CAMPAIGN_CHECKPOINT_EVERY": "7"}
     submission = m.Submission(
         argv=argv,
         processors=processors,
         max_processors=most,
         walltime_s=120.0,
         cwd=str(work),
-        environment=dict(os.environ) | checkpoints,
+        environment=dict(os.environ) | variables,
         **more,
     )
     answer = service.ask(m.Submit(submission=submission), 10.0)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 from faults import Fault, Round, strike
-from round_service import FINAL, Service
+from round_service import AWAY, FINAL, Service
 
 from scheduler.protocol import messages as m
 
@@ -39,9 +39,6 @@ def follow(service: Service, jobs: dict[int, str]) -> set[int]:
         continue_stopped(around)
         service.keep_up()
         found = service.jobs()
-        if not states and any("nodes that drain" in job.reason for job in (found or {}).values()):
-            # Jobs could not start for lack of memory: an operator resumes the node after that.
-            service.ask(m.ChangeNode(node="local", drains=False))
         pending = any(
             not fault.point
             and (not around.has_happened(number) or around.elapsed < fault.at + fault.lasts)
@@ -98,6 +95,43 @@ def begin(
             states.append(State(fault, lambda: check_second(service, first, other)))
         case "damage":
             damage(service, fault)
+        case "update task" | "hold task" | "cancel task":
+            for array in [number for number, kind in jobs.items() if kind == "array"]:
+                if (state := change_task(service, fault, array, cancelled)) is not None:
+                    states.append(state)
+
+
+def change_task(service: Service, fault: Fault, array: int, cancelled: set[int]) -> State | None:
+    """Update, hold or cancel a task of an array, which may not have come to the queue yet.
+
+    A command may fail, as the task may have ended, or the service be away.
+
+    Returns
+    -------
+    what releases the task; None if nothing does.
+    """
+    task, number = f"{array}_{fault.count}", array + 1 + fault.count
+    if fault.kind == "cancel task":
+        cancelled.add(number)
+        service.command("cancel", task)
+    elif fault.kind == "update task":
+        name = f"renamed-{task}"
+        if not service.command("update", task, "--name", name):
+            service.renamed[number] = name
+    else:
+        service.command("hold", task)
+        return State(fault, lambda: release(service, task))
+    return None
+
+
+def release(service: Service, task: str) -> None:
+    """Release a task; a refusal means that it does not wait any more, or was never held."""
+    for _ in range(20):
+        service.keep_up()
+        error = service.command("release", task)
+        if not any(words in error for words in AWAY):
+            return
+        time.sleep(0.5)
 
 
 def fill(folder: Path) -> Callable[[], Any]:
