@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.policies.api import Job, QueueOrder
+from scheduler.policies.api import JobView, QueueOrder
 
 
 class SmallestArea(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class SmallestArea(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_field
         if not self.patience_s > 0:
             raise ValueError(f"patience_s must be > 0, got {self.patience_s}")
 
-    def key(self, job: Job, now: float) -> tuple[bool, float, float]:
+    def key(self, job: JobView, now: float) -> tuple[bool, float, float]:
         """Sort key of a queued job at a time (s); the job with the smallest one is the first."""
         has_waited = now - job.queued_at >= self.patience_s
         area = 0.0 if has_waited else job.processors * job.estimate_s

@@ -172,6 +172,7 @@ class Job:
     warned : whether it has got the signal before the end of its walltime.
     is_lent : whether the processors of its first group belong to the job whose step it is.
     resizable : whether its request says so; decisions read it for every running job.
+    shown : what user-defined code sees of it; see `scheduler.model.job_view.shown`.
     """
 
     state: JobState
@@ -215,6 +216,7 @@ class Job:
     warned: bool = False
     is_lent: bool = False
     resizable: bool = False
+    shown: Any = None
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
 

@@ -1,14 +1,23 @@
-"""What policies see of a job: protocols whose members cannot be assigned and change nothing."""
+"""What policies see of a job: protocols whose members cannot be assigned and change nothing.
+
+Policies of this package get the job itself. User-defined code gets a `ReadOnlyJob`, which refuses
+what the protocols do not have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from functools import cache
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+import msgspec
 
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
-from scheduler.model.history import Moves
-from scheduler.model.job import JobState
+from scheduler.model.history import History, Moves
+from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
 
@@ -133,6 +142,10 @@ class JobView(Protocol):
         """Time of submission, s."""
 
     @property
+    def queued_at(self) -> float:
+        """Time at which it first entered the queue that it was in last, s."""
+
+    @property
     def started_at(self) -> float | None:
         """Time of the start, s."""
 
@@ -155,3 +168,144 @@ class JobView(Protocol):
     @property
     def history(self) -> HistoryView:
         """Performance history."""
+
+
+class _ReadOnly:
+    """Part of the scheduler state as user-defined code sees it."""
+
+    __slots__ = ("_own",)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change what the core decides on."""
+        raise AttributeError(f"a policy cannot change {name!r} of {self!r}: it only reads jobs")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+
+def _reads(cls: type, names: str) -> None:
+    """Give a class properties that read the attributes of what it shows."""
+    for name in names.split():
+        setattr(
+            cls, name, property(attrgetter(f"_own.{name}"), doc=f"See `{name}` of the original.")
+        )
+
+
+class ReadOnlyHistory(_ReadOnly):
+    """Performance history of a job, as a `HistoryView`."""
+
+    __slots__ = ()
+    _own: History
+
+    def __init__(self, history: History) -> None:
+        object.__setattr__(self, "_own", history)
+
+    def __repr__(self) -> str:
+        """Name it."""
+        return "the history of a job"
+
+    @property
+    def visits(self) -> Sequence[int]:
+        """The latest configurations in the order visited."""
+        return tuple(self._own.visits)
+
+    @property
+    def visited(self) -> Mapping[int, int]:
+        """Size that it ran on -> place of the latest visit."""
+        return MappingProxyType(self._own.visited)
+
+    @property
+    def failures(self) -> Mapping[int, int]:
+        """Size -> `points` when a resize to it last failed."""
+        return MappingProxyType(self._own.failures)
+
+
+_reads(ReadOnlyHistory, "start points settled next_point_at sweet_spot data_bytes measured")
+_reads(ReadOnlyHistory, "performance time_s expanded_from contractions comparable_s benefited")
+_reads(ReadOnlyHistory, "expand_potential predict_s predict_pause_s failures_text")
+
+
+class ReadOnlyJob(_ReadOnly):
+    """A job, as a `JobView` with the further fields of `scheduler.model.job.Job`."""
+
+    __slots__ = ("_specs",)
+    _own: Job
+    _specs: tuple[JobSpec | None, JobSpec]  # the request, and what is shown of it
+
+    def __init__(self, job: Job) -> None:
+        object.__setattr__(self, "_own", job)
+        object.__setattr__(self, "_specs", (None, job.spec))
+
+    def __repr__(self) -> str:
+        """Name it."""
+        return f"job {self._own.id}"
+
+    @property
+    def spec(self) -> JobSpec:
+        """What the user requests."""
+        spec = self._own.spec
+        if self._specs[0] is not spec:
+            resources, shared = MappingProxyType(spec.resources), MappingProxyType(spec.shared)
+            read_only = msgspec.structs.replace(spec, resources=resources, shared=shared)
+            object.__setattr__(self, "_specs", (spec, read_only))
+        return self._specs[1]
+
+    @property
+    def groups(self) -> Mapping[int, ProcSet]:
+        """Group number -> processors, oldest first."""
+        return MappingProxyType(self._own.groups)
+
+    @property
+    def own_groups(self) -> Mapping[int, ProcSet]:
+        """Groups that may leave the job."""
+        return MappingProxyType(self._own.own_groups)
+
+    @property
+    def history(self) -> HistoryView:
+        """Performance history."""
+        return cast("HistoryView", ReadOnlyHistory(self._own.history))
+
+    @property
+    def recorded_history(self) -> HistoryView | None:
+        """Performance history, if the job has one yet."""
+        return None if self._own.recorded_history is None else self.history
+
+
+_reads(ReadOnlyJob, "id is_plain processors estimate_s demand state topology resizable size sizes")
+_reads(ReadOnlyJob, "submitted_at queued_at redirected_at started_at ended_at walltime_s smaller")
+_reads(ReadOnlyJob, "expected_end estimated_end ends_by_progress progress bounds least most")
+_reads(ReadOnlyJob, "resize resizes restarts committed paused_s most_moved_bytes backfilled")
+_reads(ReadOnlyJob, "first_estimate_s misses requeues requeued_why stalled failed_starts")
+_reads(ReadOnlyJob, "checkpoint cause why exit_code signal partition conditions is_lent")
+_reads(ReadOnlyJob, "first_group next_group queue_position requeue_asked tasks_queued tasks_failed")
+_reads(ReadOnlyJob, "sent warned")
+
+
+def shown(job: Job) -> Any:
+    """Return what user-defined code sees of a job, the same object each time."""
+    if job.shown is None:
+        job.shown = ReadOnlyJob(job)
+    return job.shown
+
+
+def original(job: JobView) -> Job:
+    """Return the job that policies see.
+
+    Raises
+    ------
+    TypeError : it is no job.
+    """
+    if isinstance(job, ReadOnlyJob):
+        return job._own
+    if not isinstance(job, Job):
+        raise TypeError(f"{job!r} is no job")
+    return job
+
+
+def is_ours(policy: object) -> bool:
+    """Whether a policy belongs to this package, so that it may get the jobs themselves."""
+    return _is_of_package(type(policy).__module__)
+
+
+@cache
+def _is_of_package(module: str) -> bool:
+    return module.partition(".")[0] == __name__.partition(".")[0]

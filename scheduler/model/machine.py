@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from reshape.errors import ReshapeError
 from scheduler.model.intervals import count
 from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
@@ -22,6 +23,8 @@ from scheduler.model.selection import Selection
 from scheduler.model.sharing import SharedCapacity
 from scheduler.model.space import NONE, Space, nodes_of_size
 
+#: What an allocation violates that is not covered by free processors.
+CONSERVED: Final = "an error of ReSHAPE, or of a policy that changes what it may only read"
 _SOME: Final[dict[int, ProcSet]] = {}
 
 
@@ -402,6 +405,11 @@ class Machine:
         """
         if self.counted:
             self.free_count -= processors
+            if self.free_count < 0:
+                raise ReshapeError(
+                    f"{processors} processors are to be allocated, and"
+                    f" {self.free_count + processors} are free: {CONSERVED}"
+                )
             return some(processors)
         space = self.space
         if avoiding.intervals:

@@ -103,7 +103,8 @@ class Partition:
         self._passes = Passes(self.state, scenario, self._alarms, predicts=predictor is not None)
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
-        self.resizes = Resizes(scenario, self.state, self.view, on_policy_error)
+        shown = View(self.state, scenario.retry_after, prioritised, read_only=True)
+        self.resizes = Resizes(scenario, self.state, self.view, shown, on_policy_error)
         self.queueing = Queueing(self.state, self._alarms, self._passes, awaited)
         self._machine = MachineEvents(
             self.state, self._alarms, self.resizes, self._passes, self.queueing

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from reshape.errors import ReshapeError
 from scheduler.model.job import START, Job, JobState
+from scheduler.model.machine import CONSERVED
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
@@ -95,7 +97,14 @@ class Passes(Starter):
     ) -> bool:
         """Start a job if the selection accepts processors; return whether it did."""
         state = self._state
-        processors = job.processors if size is None else size
+        processors = size
+        if processors is None:
+            processors = job.processors
+            if processors != job.spec.processors:
+                raise ReshapeError(
+                    f"job {job.id} would start on {processors} processors, and requests"
+                    f" {job.spec.processors}: {CONSERVED}"
+                )
         chosen = state.machine.allocate(state.selection, processors, avoiding)
         if chosen is None:
             return False

@@ -12,6 +12,7 @@ from reshape.topology import SizeBounds, Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
+from scheduler.model.job_view import is_ours, shown
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
     AnswerRequest,
@@ -51,7 +52,7 @@ class Resizes:
     ----------
     scenario : rules by which the partition decides.
     state : scheduler state.
-    view : what policies see of it.
+    view, shown_view : what policies of this package and user-defined ones see of it.
     on_policy_error : called when a resizing policy raises an exception; the job then continues
         with the sentence that it returns as the reason. None lets the exception propagate. A driver
         that gives it handles the event again with that sentence as its `failed`.
@@ -66,10 +67,11 @@ class Resizes:
         scenario: Scenario,
         state: SchedulerState,
         view: View,
+        shown_view: View,
         on_policy_error: PolicyErrorHandler | None,
     ) -> None:
         self.scenario = scenario
-        self._state, self._view = state, view
+        self._state, self._view, self._shown_view = state, view, shown_view
         self._on_policy_error = on_policy_error
 
     def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
@@ -115,7 +117,11 @@ class Resizes:
         ------
         TypeError, ValueError : the decision is invalid, whatever the job and the machine do next.
         """
-        decision: object = policy.decide(job, self._view)
+        decision: object
+        if is_ours(policy):
+            decision = policy.decide(job, self._view)
+        else:
+            decision = policy.decide(shown(job), self._shown_view)
         if not isinstance(decision, (Grow, Shrink, Stay)):
             raise TypeError(f"it returned {decision!r}, which is neither Grow nor Shrink nor Stay")
         _check(decision)

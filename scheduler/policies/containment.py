@@ -1,7 +1,8 @@
 """Containment: an error in a user-defined policy does not end the program that runs it.
 
 `contained` replaces every policy of a scenario that does not belong to this package by a wrapper
-around it. The wrapper checks each result. If the policy raises an exception or returns an invalid
+around it. The wrapper gives the policy jobs that it can only read, and copies of what else it could
+change, and checks each result. If the policy raises an exception or returns an invalid
 result, the wrapper reports the error and uses a fallback instead:
 
 ==================  ================================================================================
@@ -31,6 +32,7 @@ import msgspec
 from scheduler.model.events import ResizePoint
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job
+from scheduler.model.job_view import is_ours, shown
 from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
@@ -102,18 +104,14 @@ def contained(scenario: Scenario, report: Report) -> Scenario:
         scheduling=None if scheduling is None else ContainedScheduling(scheduling, report),
         order=_order(scenario.order, report),
         backfill_order=None if backfill_order is None else _order(backfill_order, report),
-        estimates=estimates if _is_ours(estimates) else ContainedEstimates(estimates, report),
-        selection=selection if _is_ours(selection) else ContainedSelection(selection, report),
+        estimates=estimates if is_ours(estimates) else ContainedEstimates(estimates, report),
+        selection=selection if is_ours(selection) else ContainedSelection(selection, report),
         queues=queues,
     )
 
 
-def _is_ours(policy: object) -> bool:
-    return type(policy).__module__.partition(".")[0] == __name__.partition(".")[0]
-
-
 def _order(order: QueueOrder, report: Report) -> QueueOrder:
-    if _is_ours(order):
+    if is_ours(order):
         return order
     kind = ContainedPriority if isinstance(order, Prioritised) else ContainedOrder
     return kind(order, report)
@@ -143,7 +141,7 @@ class ContainedOrder(QueueOrder):
     def key(self, job: Job, now: float) -> tuple[int, Any]:
         """Pair of 0 and the key of the user's order, or of 1 and the time of arrival (s)."""
         try:
-            key = self._order.key(job, now)
+            key = self._order.key(shown(job), now)
             shape = _shape(key)
             if self._shape is None:
                 self._shape = shape
@@ -161,7 +159,7 @@ class ContainedPriority(ContainedOrder):
     def priority(self, job: Job, now: float) -> float:
         """Priority of a queued job; larger is more urgent."""
         try:
-            priority = float(self._order.priority(job, now))
+            priority = float(self._order.priority(shown(job), now))
             if not isfinite(priority):
                 raise ValueError(f"the priority must be a finite number, got {priority}")
         except Exception as error:
@@ -216,7 +214,7 @@ class ContainedSelection(Selection):
     def fits(self, space: Space, processors: int) -> bool:
         """Whether `select` would find an acceptable choice."""
         try:
-            return self._selection.fits(space, processors)
+            return self._selection.fits(space.copy(), processors)
         except Exception as error:
             own = type(self._selection).fits is not Selection.fits
             self._note("fits" if own else "select", processors, error)
@@ -225,7 +223,7 @@ class ContainedSelection(Selection):
     def keep(self, then: Space, now: Space, processors: int) -> ProcSet:
         """Processors that must stay free for a job that starts later; see `Selection`."""
         try:
-            kept: object = self._selection.keep(then, now, processors)
+            kept: object = self._selection.keep(then.copy(), now.copy(), processors)
             if not isinstance(kept, ProcSet):
                 raise TypeError(f"it returned {kept!r}, which is not a ProcSet")
             return kept & now.free
@@ -239,7 +237,7 @@ class ContainedSelection(Selection):
     ) -> tuple[int, ...] | None:
         """Groups of a job that leave; the newest ones if the user's selection fails."""
         try:
-            return self._selection.leaving(space, groups, processors, others)
+            return self._selection.leaving(space.copy(), dict(groups), processors, others)
         except Exception as error:
             self._report("selection", self._selection, "leaving", error)
         return leaving_groups(groups, processors)
@@ -251,7 +249,7 @@ class ContainedSelection(Selection):
         ------
         TypeError, ValueError : the result is not a set of this many free processors.
         """
-        chosen: object = self._selection.select(space, processors)
+        chosen: object = self._selection.select(space.copy(), processors)
         if chosen is None:
             if self.anywhere:
                 raise ValueError(f"it declares `anywhere`, but refused {processors} processors")
@@ -334,14 +332,14 @@ class ContainedPredictor(Predictor):
 
     def _notify(self, method: str, job: Job) -> None:
         try:
-            getattr(self._predictor, method, _ignore)(job)
+            getattr(self._predictor, method, _ignore)(shown(job))
         except Exception as error:
             self._report("estimates", self._predictor, method, error)
 
     def predict(self, job: Job) -> float:
         """Run time to expect of a job that is being submitted, seconds."""
         try:
-            return _checked(self._predictor.predict(job))
+            return _checked(self._predictor.predict(shown(job)))
         except Exception as error:
             self._report("estimates", self._predictor, "predict", error)
         return job.spec.walltime_s
@@ -349,7 +347,7 @@ class ContainedPredictor(Predictor):
     def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
         """Quantiles of the run time to expect, seconds; None if there are none."""
         try:
-            values = getattr(self._predictor, "quantiles", _ignore)(job, probabilities)
+            values = getattr(self._predictor, "quantiles", _ignore)(shown(job), probabilities)
             return None if values is None else [_checked(value) for value in values]
         except Exception as error:
             self._report("estimates", self._predictor, "quantiles", error)
@@ -358,7 +356,7 @@ class ContainedPredictor(Predictor):
     def progressed(self, job: Job, point: ResizePoint) -> float | None:
         """Run time to expect of a job at a resize point, seconds; None: as before."""
         try:
-            predicted_s = getattr(self._predictor, "progressed", _ignore)(job, point)
+            predicted_s = getattr(self._predictor, "progressed", _ignore)(shown(job), point)
             return None if predicted_s is None else _checked(predicted_s)
         except Exception as error:
             self._report("estimates", self._predictor, "progressed", error)
@@ -371,7 +369,7 @@ class ContainedPredictor(Predictor):
         managers return.
         """
         try:
-            predicted_s = _checked(self._predictor.missed(job))
+            predicted_s = _checked(self._predictor.missed(shown(job)))
             if not predicted_s > job.estimate_s:
                 raise ValueError(
                     f"a prediction must exceed the missed one, {job.estimate_s} s,"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from reshape.topology import Topology
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job, JobState
-from scheduler.model.job_view import JobView
+from scheduler.model.job_view import JobView, original, shown
 from scheduler.model.priority import Prioritised
 from scheduler.model.resources import processors_of
 from scheduler.state.earliest_place import EarliestPlace
@@ -34,10 +34,15 @@ class Reservation(NamedTuple):
 
 
 class QueuedJobs:
-    """Queued jobs in queue order, as a read-only sequence."""
+    """Queued jobs in queue order, as a read-only sequence.
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    Parameters
+    ----------
+    read_only : whether the jobs are for user-defined code.
+    """
+
+    def __init__(self, queue: Queue, *, read_only: bool = False) -> None:
+        self._queue, self._read_only = queue, read_only
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -45,11 +50,13 @@ class QueuedJobs:
 
     def __iter__(self) -> Iterator[JobView]:
         """Iterate over the jobs."""
-        return self._queue.in_order()
+        in_order = self._queue.in_order()
+        return map(shown, in_order) if self._read_only else in_order
 
     def __getitem__(self, index: int) -> JobView:
         """Job at a position of the queue."""
-        return list(self._queue)[index]
+        job = list(self._queue)[index]
+        return shown(job) if self._read_only else job
 
 
 class MachineNow:
@@ -89,19 +96,25 @@ class View(MachineNow):
     state : scheduler state.
     retry_after : resize points of a job before a resize that failed is tried again.
     prioritised : the queue order, if it gives priorities.
+    read_only : whether it is for user-defined code, which gets each job as a `ReadOnlyJob`.
     """
 
     def __init__(
-        self, state: SchedulerState, retry_after: int, prioritised: Prioritised | None
+        self,
+        state: SchedulerState,
+        retry_after: int,
+        prioritised: Prioritised | None,
+        *,
+        read_only: bool = False,
     ) -> None:
         super().__init__(state)
+        self._read_only = read_only
         self._retry_after = retry_after
         self._prioritised = prioritised
 
     def free_for(self, job: JobView) -> int:
         """Free processors that a job may hold; see `kept_from` of the state."""
-        assert isinstance(job, Job)
-        machine = self._state.machine
+        job, machine = original(job), self._state.machine
         if not self._state.excluding and job.spec.nodes is None:
             return machine.free_count
         return machine.free_count - (machine.free & self._state.kept_from(job)).count()
@@ -111,7 +124,7 @@ class View(MachineNow):
         state = self._state
         if not state.multi_resource:
             return True
-        assert isinstance(job, Job)
+        job = original(job)
         return state.free + state.quantity(job.processors) >= job.demand
 
     def helps(self, head: JobView, job: JobView, to: int) -> bool:
@@ -122,11 +135,9 @@ class View(MachineNow):
         state = self._state
         if not state.excluding:
             return True
-        assert isinstance(head, Job)
-        assert isinstance(job, Job)
-        groups = leaving_groups(job.own_groups, job.size - to)
-        kept = state.kept_from(head)
-        return any(bool(job.groups[group] - kept) for group in groups or ())
+        own, kept = original(job), state.kept_from(original(head))
+        groups = leaving_groups(own.own_groups, own.size - to)
+        return any(bool(own.groups[group] - kept) for group in groups or ())
 
     @property
     def freeing(self) -> int:
@@ -136,18 +147,20 @@ class View(MachineNow):
     @property
     def queue(self) -> QueuedJobs:
         """Queued jobs in queue order."""
-        return QueuedJobs(self._state.queue)
+        return QueuedJobs(self._state.queue, read_only=self._read_only)
 
     @property
     def head(self) -> JobView | None:
         """First queued job that the machine could run if every node was up and idle."""
-        return self._state.head
+        head = self._state.head
+        return shown(head) if self._read_only and head is not None else head
 
     @property
     def resizable(self) -> Iterator[JobView]:
         """Running jobs that may be resized now: they are resizable and no resize is under way."""
         running = self._state.resizable.values()
-        return (job for job in running if job.state is JobState.RUNNING)
+        found = (job for job in running if job.state is JobState.RUNNING)
+        return map(shown, found) if self._read_only else found
 
     @property
     def has_priorities(self) -> bool:
@@ -198,7 +211,7 @@ class View(MachineNow):
 
         For a queued job it is the user-assigned priority if the queue order gives none.
         """
-        assert isinstance(job, Job)
+        job = original(job)
         if job.state is not JobState.PENDING:
             return running_priority(job, self.now)
         order = self._prioritised
@@ -206,7 +219,7 @@ class View(MachineNow):
 
     def next_larger(self, job: JobView) -> int | None:
         """Next valid size above the present one; None without one or if it failed recently."""
-        assert isinstance(job, Job)
+        job = original(job)
         if not job.resizable or job.topology is None or topology_fault(job):
             return None
         size = larger_size(job.topology, job.size, job.processors, job.most)
@@ -222,7 +235,7 @@ class View(MachineNow):
         One to this size failed fewer than `retry_after` resize points ago, or several in its
         direction failed in succession, so that there is a pause, or no other one is tried.
         """
-        assert isinstance(job, Job)
+        job = original(job)
         failures = job.history.failures_towards(size)
         if failures.given_up or self._state.now < failures.retry_at:
             return True

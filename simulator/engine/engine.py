@@ -9,7 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from reshape.errors import ReshapeError
 from scheduler.model.events import Event
+from scheduler.model.machine import CONSERVED
 from scheduler.model.orders import Refuse, Reserve
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.driven import Recording
@@ -25,6 +27,9 @@ from simulator.engine.sharing import Sharing
 from simulator.results.metrics import Sizes
 from simulator.results.schedule import Schedule
 from simulator.traces.trace_jobs import TraceJobs
+
+#: Relative rounding error of a sum of processor-seconds, at most.
+ROUNDING = 1e-9
 
 
 class Engine:
@@ -136,6 +141,26 @@ class Engine:
             computed = _computed(schedule, self._shared.times)
             schedule = msgspec.structs.replace(schedule, computed=computed)
         return schedule
+
+
+def check_conservation(schedule: Schedule) -> None:
+    """Check that the jobs together held no more than the machine has, which keeps its size.
+
+    Raises
+    ------
+    ReshapeError : they did.
+    """
+    ran = schedule.ran
+    if not ran.any():
+        return
+    began = float(schedule.started[ran].min())
+    began = min([began, *(start for _, start, _ in schedule.redirected)])
+    there_s = schedule.processors * (float(schedule.ended[ran].max()) - began)
+    if schedule.all_held_s > there_s * (1 + ROUNDING):
+        raise ReshapeError(
+            f"the jobs held {schedule.all_held_s:g} processor-seconds while the"
+            f" {schedule.processors} processors of the machine have {there_s:g}: {CONSERVED}"
+        )
 
 
 def schedule_of(loop: EventLoop, jobs: TraceJobs) -> Schedule:

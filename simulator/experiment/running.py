@@ -19,7 +19,7 @@ from scheduler.model.orders import Order
 from scheduler.policies.scenarios import predicts
 from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
-from simulator.engine.engine import Engine
+from simulator.engine.engine import Engine, check_conservation
 from simulator.engine.policy_failures import simulated_core
 from simulator.experiment.jobs import Jobs
 from simulator.experiment.progress import SimulationProgress
@@ -131,6 +131,7 @@ def _on_machine(
     )
     with no_collection(), progress:
         schedule = engine.run()
+    check_conservation(schedule)
     advance = granted(engine.answers)
     del engine  # its lists have the size of the results
     measured = _measured(settings, schedule, source, core, loss)

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from scheduler.model.job import COMPLETED, Job
+from scheduler.model.job_view import is_ours, shown
 from scheduler.policies.assignment.interface import (
     AskedSite,
     Assignment,
@@ -97,9 +98,9 @@ class Dispatcher:
         """Run time to expect of a job that is being submitted, on CPU factor 1, s."""
         if self._predictor is None:
             return job.spec.walltime_s
-        self._predictor.submitted(job)
+        self._predictor.submitted(shown(job))
         self._running[job.id] = job, 1.0
-        return max(1.0, self._predictor.predict(job))
+        return max(1.0, self._predictor.predict(shown(job)))
 
     def choose(self, request: SiteRequest, sites: Sequence[S], now: float) -> list[S]:
         """Sites to which a job is submitted, of those that can run it; there is at least one.
@@ -117,6 +118,8 @@ class Dispatcher:
             answering = [self._old_answers(site, now) for site in asked]
         elif rules.waits == "history":
             answering = [self._past_waits(site) for site in asked]
+        if not is_ours(self._assignment):
+            answering = [ShownSite(site) for site in answering]
         choice: Choice = self._assignment.assign(request, answering)
         chosen = list(choice) if isinstance(choice, Sequence) else [choice]
         by_name = {site.name: site for site in asked}
@@ -139,7 +142,7 @@ class Dispatcher:
         assert ended_job.started_at is not None
         ended_job.ended_at = ended_job.started_at + (at - ended_job.started_at) / cpu_factor
         ended_job.state = COMPLETED
-        self._predictor.ended(ended_job)
+        self._predictor.ended(shown(ended_job))
 
     def _drawn(self, request: SiteRequest, sites: list[S], count: int) -> list[S]:
         """Draw this many of the sites; they keep their order."""
@@ -160,6 +163,63 @@ class Dispatcher:
         if past_waits is None:
             past_waits = self._history[site.name] = PastWaits(site)
         return past_waits
+
+
+class ShownSite:
+    """A site as a user-defined task assignment policy sees it: it asks, and changes nothing."""
+
+    __slots__ = ("_site",)
+
+    def __init__(self, site: AskedSite) -> None:
+        self._site = site
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+        return self._site.name
+
+    @property
+    def processors(self) -> int:
+        """Number of processors."""
+        return self._site.processors
+
+    @property
+    def cpu_factor(self) -> float:
+        """Factor of all run times on the site."""
+        return self._site.cpu_factor
+
+    @property
+    def price(self) -> float:
+        """Cost of a processor for an hour."""
+        return self._site.price
+
+    def submitted(self) -> int:
+        """Number of jobs that were submitted to the site so far."""
+        return self._site.submitted()
+
+    def queued(self) -> int:
+        """Number of queued jobs."""
+        return self._site.queued()
+
+    def free(self) -> int:
+        """Number of free processors."""
+        return self._site.free()
+
+    def work_left(self) -> float:
+        """Work of the queued jobs, processor-seconds."""
+        return self._site.work_left()
+
+    def load(self) -> float:
+        """Load of the site."""
+        return self._site.load()
+
+    def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
+        """Wait that the site quotes for a job, s."""
+        return self._site.wait_s(request, at_most_s)
+
+    def turnaround_s(self, request: SiteRequest) -> float:
+        """Time to the end that the site quotes for a job, s."""
+        return self._site.turnaround_s(request)
 
 
 class PastWaits:

@@ -11,13 +11,15 @@ the reservation table of `scheduler.policies.backfill.table_pass`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.model.job_view import JobView
+from scheduler.model.job_view import JobView, ReadOnlyJob, original, shown
 from scheduler.model.orders import Reason
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
@@ -80,23 +82,26 @@ class CurrentPass(MachineNow):
     ----------
     queue : jobs that are queued at the begin of the pass and that the machine could run, in queue
         order; only the first ones if the depth of passes is limited.
-    reserved : job number -> start that is reserved for it, s.
     """
 
     def __init__(self, state: SchedulerState, room: Room, name: str) -> None:
         super().__init__(state)
         self._room, self._name = room, name
         examined = state.queue if state.window is None else state.window
-        queue: list[JobView] = [job for job in examined if state.can_run(job)]
-        self.queue = queue
-        self.reserved: dict[int, float] = {}
-        state.examined += len(queue)
+        self.queue: list[JobView] = [shown(job) for job in examined if state.can_run(job)]
+        self._reserved: dict[int, float] = {}
+        state.examined += len(self.queue)
         room.begin()
+
+    @property
+    def reserved(self) -> Mapping[int, float]:
+        """Job number -> start that is reserved for it, s."""
+        return MappingProxyType(self._reserved)
 
     @property
     def running(self) -> list[JobView]:
         """Jobs that hold processors: `size` of them, until `estimated_end`."""
-        return list(self._state.live.values())
+        return [shown(job) for job in self._state.live.values()]
 
     def earliest(self, job: JobView) -> float:
         """Earliest start of a queued job that delays neither running jobs nor reservations.
@@ -143,23 +148,24 @@ class CurrentPass(MachineNow):
         own = self._queued(job)
         at = self._room.keep(own)
         if at < inf:
-            self.reserved[own.id] = at
+            self._reserved[own.id] = at
         return at
 
     def start_in_order(self) -> None:
         """Start jobs in queue order while they fit (FCFS), without any reservation."""
-        self.reserved.clear()
+        self._reserved.clear()
         self._room.begin()
         for job in self.queue:
             if job.id in self._state.queue.jobs and not self.start(job):
                 return
 
     def _queued(self, job: JobView) -> Job:
-        if not isinstance(job, Job) or self._state.queue.jobs.get(job.id) is not job:
+        own = original(job) if isinstance(job, Job | ReadOnlyJob) else None
+        if own is None or self._state.queue.jobs.get(own.id) is not own:
             raise ValueError(f"{job!r} is not a queued job of this pass")
-        if job.id in self.reserved:
-            raise ValueError(f"job {job.id} has a reservation; a pass starts or reserves once")
-        return job
+        if own.id in self._reserved:
+            raise ValueError(f"job {own.id} has a reservation; a pass starts or reserves once")
+        return own
 
     def _fits(self, job: Job) -> Reason:
         state = self._state

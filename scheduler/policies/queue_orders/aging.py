@@ -14,6 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from scheduler.model.job import Job
+from scheduler.model.job_view import original
 from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.policies.queue_orders.compiled_keys import aging_keys, aging_priority
 from scheduler.text.used_fields import Needs
@@ -78,7 +79,7 @@ class Aging(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def priority(self, job: Job, now: float) -> float:
         """Aging priority of a queued job."""
-        return aging_priority(job, now, *self._weights)
+        return aging_priority(original(job), now, *self._weights)
 
     @property
     def _weights(self) -> tuple[float, float, float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, nan
 from typing import Any, ClassVar
 
@@ -19,14 +19,18 @@ from scheduler.model.events import (
     ResizePoint,
     Wakeup,
 )
+from scheduler.model.job import Job
+from scheduler.model.job_view import shown
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Order, Start
+from scheduler.model.orders import Order, Reason, Start
 from scheduler.model.priority import QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
 from scheduler.policies.containment import contained, description
 from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.queue_orders.basic import Lxwf
+from scheduler.policies.resizing.interface import Stay
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.predictions.predictor import Predictor
@@ -340,3 +344,170 @@ def test_progress_and_quantiles_of_a_predictor_that_fails() -> None:
     assert [each.split(" failed in ")[1].split()[0] for each in errors.sentences] == [
         "progressed", "quantiles",
     ]  # fmt: skip
+
+
+class Changing(QueueOrder, msgspec.Struct, frozen=True):
+    """Queue order that tries to change what a job requests, in a way that `how` names."""
+
+    how: str
+    ages: ClassVar[bool] = False
+
+    def key(self, job: Any, now: float) -> float:
+        change(job, self.how)
+        return 0.0
+
+
+class ChangingResizes(msgspec.Struct, frozen=True):
+    """Resizing policy that does the same with a job of the view."""
+
+    how: str
+    which: str = "own"
+
+    def decide(self, job: Any, view: Any) -> Any:
+        shown = {
+            "own": lambda: job,
+            "head": lambda: view.head,
+            "queue": lambda: next(iter(view.queue)),
+            "first": lambda: view.queue[0],
+            "resizable": lambda: next(iter(view.resizable)),
+        }
+        change(shown[self.which](), self.how)
+        return Stay(Reason("changed"))
+
+
+class ChangingPasses(msgspec.Struct, frozen=True):
+    """Scheduling pass that does the same."""
+
+    how: str
+
+    def schedule(self, current: Any) -> None:
+        change(current.queue[0], self.how)
+
+
+class ChangingPredictor(Predictor):
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def predict(self, job: Any) -> float:
+        change(job, self.how)
+        return 1.0
+
+
+class ChangingEstimates(msgspec.Struct, frozen=True):
+    """Source of estimates that does the same."""
+
+    how: str
+
+    def predictor(self) -> Predictor:
+        return ChangingPredictor(self.how)
+
+
+def change(job: Any, how: str) -> None:
+    """Change a job."""
+    if how == "set":
+        job.processors = 1
+    elif how == "delete":
+        del job.estimate_s
+    elif how == "groups":
+        job.groups[1] = ProcSet()
+    elif how == "spec":
+        job.spec.processors = 1
+    elif how == "resources":
+        job.spec.resources["gpu"] = 0
+    elif how == "history":
+        job.history.sweet_spot = 1
+    elif how == "failures":
+        job.history.failures[4] = 0
+    elif how == "measured":
+        job.history.record(0.1, 1.0)
+
+
+HOWS = ["set", "delete", "groups", "spec", "resources", "history", "failures", "measured"]
+RESIZABLE = JobSpec(2, 100.0, 8, resources={"gpu": 1})
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    "rules",
+    [
+        lambda how: Scenario("x", order=Changing(how)),
+        lambda how: Scenario("x", backfill_order=Changing(how)),
+        lambda how: Scenario("x", scheduling=ChangingPasses(how)),
+        lambda how: Scenario("x", estimates=ChangingEstimates(how)),
+        lambda how: Scenario("x", resizing=ChangingResizes(how)),
+        lambda how: Scenario("x", resizing=ChangingResizes(how, "head")),
+        lambda how: Scenario("x", resizing=ChangingResizes(how, "queue")),
+        lambda how: Scenario("x", resizing=ChangingResizes(how, "first")),
+        lambda how: Scenario("x", resizing=ChangingResizes(how, "resizable")),
+    ],
+    ids=["order", "backfill", "pass", "predictor", "own", "head", "queue", "first", "resizable"],
+)
+def test_a_policy_cannot_change_a_job(rules: Callable[[str], Scenario], how: str) -> None:
+    errors = Errors()
+
+    def resizing_error(point: ResizePoint, policy: object, error: Exception) -> str:
+        return errors("resizing", policy, "decide", error)
+
+    def lives(scenario: Scenario) -> tuple[list[Any], Core]:
+        core = Core(
+            scenario,
+            Machine([("n", 5)], resources={"gpu": 4}),
+            report_error=errors,
+            on_policy_error=resizing_error,
+        )
+        for number in (1, 2, 3):
+            core.handle([JobSubmitted(float(number), number, RESIZABLE)])
+        core.handle([JobSubmitted(3.5, 4, JobSpec(1, 100.0))])  # behind job 3
+        core.handle([JobStarted(4.0, 1), JobStarted(4.0, 2)])
+        core.handle([ResizePoint(5.0, 1, 1, 1.0)])
+        jobs = [
+            (job.processors, job.estimate_s, job.groups, job.spec, job.history.sweet_spot)
+            for job in list(core.jobs.values())[:3]  # a fallback may let job 4 wait
+        ]
+        return jobs, core
+
+    jobs, core = lives(rules(how))
+    assert errors.sentences, "the policy is told"
+    assert jobs == lives(Scenario("x", resizing=ChangingResizes("not")))[0]
+    assert core.jobs[1].history.points == 1
+    assert core.jobs[1].history.failures == {}
+
+
+class Taking(Selection, msgspec.Struct, frozen=True):
+    """Processor selection that takes the processors itself, which the core does."""
+
+    def select(self, space: Any, processors: int) -> Any:
+        chosen = space.free.first(processors)
+        space.take(chosen)
+        return chosen
+
+    def leaving(self, space: Any, groups: Any, processors: int, others: Any = NONE) -> Any:
+        groups.clear()
+        return None
+
+
+def test_a_selection_changes_only_a_copy() -> None:
+    core = Core(Scenario("x", selection=Taking()), Machine([("n", 4)]), report_error=Errors())
+    for number in (1, 2):
+        core.handle([JobSubmitted(float(number), number, JobSpec(1, 10.0))])
+    assert core.machine.free == ProcSet.parse("2-3")
+    assert core.machine.free_count == 2
+
+
+def test_what_a_policy_sees_of_a_job_is_one_object_that_reads_as_the_job() -> None:
+    job = Job(7, RESIZABLE, 1.0)
+    seen = shown(job)
+    assert shown(job) is seen
+    assert repr(seen) == "job 7"
+    names = {name for name in dir(Job) if not name.startswith("_")}
+    methods = {"become", "change_limits", "change_request", "copy", "redirect", "requeue"}
+    methods |= {"start_on", "shown"}
+    job.started_at = 2.0
+    job.history.configured(2, 2.0)
+    for name in sorted(names - methods):
+        assert getattr(seen, name, None) == getattr(job, name) or name.endswith("history"), name
+    assert seen.spec == job.spec
+    job.size = 2
+    assert seen.size == 2
+    assert Aging().key(seen, 5.0) == Aging().key(job, 5.0)
+    assert Lxwf().key(seen, 5.0) == Lxwf().key(job, 5.0)

@@ -30,6 +30,7 @@ from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.resizing.prio_scenarios import FcfsPr, PbaPr
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
+from scheduler.service.record.policy_errors import PolicyErrors
 
 MY_POLICY = '''
 import msgspec
@@ -237,12 +238,12 @@ def test_a_policy_in_one_file(my_policy: str) -> None:
 
 
 def test_an_invalid_decision_is_reported_and_the_job_keeps_its_size(my_policy: str) -> None:
-    core = Core(scenario("my_policy:Mute"), Machine([("n", 8)]))
+    core = Core(scenario("my_policy:Mute"), Machine([("n", 8)]), on_policy_error=PolicyErrors())
     core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])
     core.handle([JobStarted(1, 1)])
     (order,) = core.handle([Point(2, 1, 1, 1.0)])
     assert isinstance(order, Continue)
-    assert "the policy gave None, which is neither Grow nor Shrink nor Stay" in str(order.reason)
+    assert "it returned None, which is neither Grow nor Shrink nor Stay" in str(order.reason)
 
 
 @pytest.mark.usefixtures("registered")
@@ -263,7 +264,7 @@ def test_policies_of_an_installed_package() -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_the_original_group_leaves_if_the_policy_says_so() -> None:
-    core = Core(scenario("swap"), Machine([("n", 8)]))
+    core = Core(scenario("swap"), Machine([("n", 8)]), on_policy_error=PolicyErrors())
     core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6, Topology("arbitrary", step=2)))])
     core.handle([JobStarted(1, 1)])
     (expand,) = core.handle([Point(2, 1, 1, 1.0)])
@@ -271,7 +272,7 @@ def test_the_original_group_leaves_if_the_policy_says_so() -> None:
     core.handle([ResizeDone(3, 1, 1)])
     (refused,) = core.handle([Point(4, 1, 2, 1.0)])
     assert isinstance(refused, Continue), "2 of 2+4 cannot stay if the original 2 leave"
-    assert "cannot be carried out (shrink to 2 by groups (1,))" in str(refused.reason)
+    assert "groups (1,) do not have the 4 processors that leave" in str(refused.reason)
 
     core = Core(scenario("swap", {"resizing.size": 4}), Machine([("n", 8)]))
     core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])

@@ -21,6 +21,7 @@ from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec
+from scheduler.model.job_view import original
 from scheduler.policies.api import Decision, Grow, Job, JobView, QueueOrder, Reason, Stay, View
 from scheduler.policies.queue_orders.basic import Sjf
 from scheduler.policies.scenario import Scenario
@@ -29,7 +30,7 @@ from scheduler.pools.options import parse_pool_options
 from scheduler.text.located import Located
 from simulator import Experiment, Jobs, Simulation, simulate
 from simulator.engine.costs import Contiguity
-from simulator.engine.engine import Engine
+from simulator.engine.engine import Engine, check_conservation
 from simulator.engine.jobs import SimJob
 from simulator.engine.sharing import Sharing
 from simulator.many_centres.centres_file import described_centres
@@ -375,6 +376,38 @@ def test_a_resizing_policy_that_returns_no_valid_decision_ends_a_simulation(
     jobs = Jobs(COLUMNS).with_resizable()
     with pytest.raises(ReshapeError, match=rf"Returning failed in decide with {said}.*:\d+\)"):
         simulate(jobs, processors=16, scenario=Scenario("own", resizing=Returning(decision)))
+
+
+class Cheating(QueueOrder, msgspec.Struct, frozen=True):
+    """A queue order that changes the jobs themselves, by what no policy should use."""
+
+    field: str
+    reads_only: bool = False
+    ages = False
+
+    def key(self, job: JobView, now: float) -> float:
+        """Let a job look as if it needed one processor."""
+        setattr(job if self.reads_only else original(job), self.field, 1)
+        return 0.0
+
+
+@pytest.mark.parametrize("field", ["processors", "demand"])
+def test_a_simulation_ends_if_more_is_allocated_than_there_is(field: str) -> None:
+    said = "policy that changes what it may only read"
+    with pytest.raises(ReshapeError, match=said):
+        simulate(Jobs(COLUMNS), processors=16, scenario="conservative", queue_order=Cheating(field))
+    with pytest.raises(ReshapeError, match=f"AttributeError: a policy cannot change '{field}' of"):
+        simulate(Jobs(COLUMNS), processors=16, queue_order=Cheating(field, reads_only=True))
+
+
+def test_jobs_that_held_more_than_the_machine_has_are_an_error() -> None:
+    jobs = normalise(swf.read(SMALL), 16)[0]
+    count = len(jobs.submitted)
+    begun, ended = np.zeros(count), np.ones(count)
+    schedule = Schedule(jobs, int(jobs.processors.sum()), begun, ended, jobs.cut)
+    check_conservation(schedule)
+    with pytest.raises(ReshapeError, match=r"the jobs held .* processor-seconds while the"):
+        check_conservation(msgspec.structs.replace(schedule, processors=schedule.processors - 1))
 
 
 def test_a_policy_that_raises_gives_its_error_and_place() -> None:
