@@ -51,7 +51,7 @@ def reshape_command(*arguments: str) -> str:
 def compare(ranks: list[int], points: int) -> None:
     """Run the job on each number of ranks, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
-        place = ("--dir", folder)
+        place = ("--dir", f"{folder}/service")
         size = str(max(ranks))
         reshape_command("serve", *place, "--processors", size, "--scenario", "easy", "--background")
         try:
