@@ -14,6 +14,7 @@ from reshape.data.job_context import JobContext
 from reshape.data.spares import Spares
 from reshape.data.stale import explain_stale
 from reshape.errors import ReshapeError
+from reshape.files.positions import AT, PLACE, Slot
 from reshape.reports import Reports
 from reshape.resizing.registry import Registry
 from reshape.topology import Topology
@@ -159,6 +160,7 @@ class Application(Reports):
                 "a submitted program may have one block 'with reshape.application()', not two"
             )
         Application._submitted = True
+        job.slot = Slot.claim(who.folder, who.group)
         self._link, self._role, job.pace = Link(who), who.role, Pace.of()
         self._is_fresh_start = self._role == "first"
         if self._role == "join" or len(who.groups) > 1:
@@ -385,12 +387,14 @@ class Application(Reports):
                 f"loop {loop + 1} of app.iterations() begins after loop {job.loop + 1} was made"
             )
         self._iterates = True
+        job.slot.enter(loop, job.iteration, job.comm.rank)
         try:
             if is_next and job.total:
                 self._resize_point(job)
             yield from self._iterate(job)
         finally:
             self._iterates = False
+            job.slot.leave()
 
     def _resize_point(self, job: JobContext) -> None:
         if self._link is not None:
@@ -399,11 +403,15 @@ class Application(Reports):
             resize_point(job, self._link)
 
     def _iterate(self, job: JobContext) -> Iterator[int]:
+        words = job.slot.words
         while job.iteration < job.total:
-            began = time.perf_counter()
+            began = time.monotonic()
+            words[PLACE] = job.iteration
             yield job.iteration
             job.iteration += 1
-            job.pace.passed(time.perf_counter() - began)
+            ended = time.monotonic()
+            words[PLACE], words[AT] = job.iteration - 0.5, ended
+            job.pace.passed(ended - began)
             if self._checkpointing is not None:
                 facts = self._checkpointing.end_of_iteration(job)
                 if facts:

@@ -17,6 +17,7 @@ from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.data.size_request import SizeRequest
 from reshape.data.spares import Spares
 from reshape.errors import ReshapeError
+from reshape.files.positions import Slot
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeOutcome
 from reshape.wire.pace import Pace
@@ -59,6 +60,7 @@ class JobContext:
     warns_of_kept : whether the next resize point warns of communicators that variables keep.
     pace : decides at which resize points the job asks the service.
     checkpointed_at : monotonic time of the last checkpoint; at first that of the first iteration.
+    slot : where this rank notes its loop and iteration.
     """
 
     comm: MPI.Intracomm
@@ -86,6 +88,7 @@ class JobContext:
     warns_of_kept: bool = False
     pace: Pace = field(default_factory=Pace)
     checkpointed_at: float = 0.0
+    slot: Slot = field(default_factory=Slot)
 
     @property
     def signature(self) -> tuple[Declaration, ...]:

@@ -383,6 +383,10 @@ def adopt(
     """
     job.groups = tuple(groups[rank] for rank in ranks)
     job.comm = reordered(comm, ranks)
+    if job.comm == MPI.COMM_NULL:
+        job.slot.free()
+    else:
+        job.slot.enter(job.loop, job.iteration, job.comm.rank)
 
 
 def release(job: JobContext, previous: Sequence[Segment], outcome: ResizeOutcome) -> None:

@@ -19,6 +19,7 @@ import psutil
 import zmq
 from paths import SUPPORT
 
+from reshape.files.positions import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
 from scheduler.node.groups import mpi_memory
@@ -218,7 +219,8 @@ class Driver:
     @property
     def segments(self) -> list[str]:
         """Names of the files in the shared memory of the job on all hosts."""
-        return sorted(path.name for folder in self.folders for path in folder.iterdir())
+        files = (path.name for folder in self.folders for path in folder.iterdir())
+        return sorted(name for name in files if name != POSITIONS_FILE)
 
     # ------------------------------------------------------------ messages
 

@@ -13,6 +13,7 @@ from paths import SUPPORT
 from resizable import sparse
 
 from reshape.data.segments import SPARE
+from reshape.files.positions import Position, read_positions
 from reshape.topology import Topology
 from reshape.wire.link import ANSWER_LIMIT_S
 from scheduler.protocol import messages as m
@@ -83,6 +84,39 @@ def test_a_job_moves_from_one_host_to_another(tmp_path: Path) -> None:
         assert sizes(driver.finish()) == [2, 5, 7, 5, 2]
         assert driver.facts == {"verified": True, "size": 2}
         assert driver.segments == []
+
+
+def test_each_rank_notes_where_it_is(tmp_path: Path) -> None:
+    """Also ranks that have joined; those that have left are not there any more."""
+
+    def places(size: int) -> set[tuple[int, int]]:
+        """Groups and iterations, while all ranks are at a resize point."""
+        assert driver.latest is not None
+        before = driver.latest.iteration
+        driver.serve(lambda: driver.latest.iteration > before)
+        positions: list[Position] = []
+
+        def has_arrived() -> bool:  # the others come to the resize point after rank 0
+            positions[:] = read_positions(driver.shm)
+            return {p.at_point for p in positions} == {True}
+
+        driver.serve(has_arrived, still=True)
+        assert [p.rank for p in positions] == list(range(size))
+        assert {p.loop for p in positions} == {0}
+        assert {p.iteration for p in positions} == {driver.latest.iteration - 1}
+        return {(p.group, p.pid) for p in positions}
+
+    with job(tmp_path) as driver:
+        first = driver.start(2, "first")
+        driver.serve(lambda: driver.latest is not None)
+        assert {pid for _, pid in places(2)} == set(first.processes())
+        second = driver.ready(1)
+        assert {group for group, _ in places(2)} == {0}  # those that wait are not in the job
+        assert driver.join(second).ok
+        assert {group for group, _ in places(3)} == {0, 1}
+        assert driver.contract(0).ok
+        assert places(1) == {(1, second.processes()[0])}
+        driver.finish()
 
 
 def test_an_interior_group_leaves_and_another_joins(tmp_path: Path) -> None:

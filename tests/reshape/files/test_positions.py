@@ -1,0 +1,140 @@
+"""Slots of ranks: taken by one process each, used again, and read by others."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reshape.files.positions import (
+    AT,
+    MOST_SLOTS,
+    PLACE,
+    POSITIONS_FILE,
+    WORDS,
+    Position,
+    Slot,
+    read_positions,
+)
+from reshape.files.private_folder import make_private
+
+#: A process that takes a slot as the rank of its argument, and keeps it until its input ends.
+RANK = """
+import sys
+from pathlib import Path
+from reshape.files.positions import Slot
+slot = Slot.claim(Path(sys.argv[1]), 1)
+slot.enter(0, 7, int(sys.argv[2]))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_private(tmp_path / "job")
+    return tmp_path / "job"
+
+
+def start(folder: Path, rank: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, str(folder), str(rank)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def begun(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    process.stdout.readline()
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    process.communicate("")
+    assert process.returncode == 0
+
+
+def test_processes_that_start_together_have_slots_of_their_own(folder: Path) -> None:
+    processes = [start(folder, rank) for rank in range(4)]
+    for process in processes:
+        begun(process)
+    positions = read_positions(folder)
+    assert [(p.pid, p.rank, p.loop, p.iteration) for p in positions] == [
+        (process.pid, rank, 0, 7) for rank, process in enumerate(processes)
+    ]
+    ended(processes[2])
+    assert [p.rank for p in read_positions(folder)] == [0, 1, 3]
+    processes[2] = start(folder, 5)
+    begun(processes[2])
+    assert [p.rank for p in read_positions(folder)] == [0, 1, 3, 5]
+    words = struct.unpack("32d", (folder / POSITIONS_FILE).read_bytes()[: 32 * 8])
+    assert sorted(words[::8]) == sorted(process.pid for process in processes)
+    for process in processes:
+        ended(process)
+
+
+def test_a_rank_is_in_an_iteration_at_the_point_after_it_or_behind_the_loop(folder: Path) -> None:
+    def place() -> Position:
+        [position] = read_positions(folder)
+        assert (position.pid, position.group, position.rank) == (os.getpid(), 3, 1)
+        return position
+
+    slot = Slot.claim(folder, 3)
+    assert read_positions(folder) == []  # it has not joined yet
+    slot.enter(2, 5, 1)
+    assert place()[3:6] == (2, 5, False)
+    assert 0 <= place().idle_s < 60
+    slot.words[PLACE], slot.words[AT] = 5.5, 0.0
+    assert place()[3:6] == (2, 5, True)
+    assert place().idle_s > 0
+    slot.leave()
+    assert place()[3:6] == (2, -1, False)
+    slot.free()
+    assert read_positions(folder) == []
+    slot.enter(0, 0, 0)  # in private memory now
+    assert read_positions(folder) == []
+
+
+@pytest.mark.parametrize("case", ["no folder", "a link", "full"])
+def test_without_a_slot_a_rank_computes_all_the_same(
+    folder: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if case == "no folder":
+        folder = folder / POSITIONS_FILE / "job"
+        folder.parent.touch()
+    elif case == "a link":
+        (folder / POSITIONS_FILE).symlink_to("/dev/null")
+    else:
+        words = struct.pack(f"{WORDS}d", os.getpid(), *[0.0] * (WORDS - 1))
+        (folder / POSITIONS_FILE).write_bytes(words * MOST_SLOTS)
+        (folder / POSITIONS_FILE).chmod(0o600)
+    slot = Slot.claim(folder, 1)
+    slot.enter(0, 0, 0)
+    slot.leave()
+    slot.free()
+    if case != "full":
+        assert read_positions(folder) == []
+
+
+@examples(100)
+@given(
+    st.binary(max_size=200)
+    | st.lists(st.floats() | st.just(float(os.getpid())), max_size=40).map(
+        lambda words: struct.pack(f"{len(words)}d", *words)
+    )
+)
+def test_whatever_the_file_holds_is_read(tmp_path_factory: pytest.TempPathFactory, data) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path_factory.getbasetemp() / "any"
+    make_private(folder)
+    (folder / POSITIONS_FILE).write_bytes(data)
+    (folder / POSITIONS_FILE).chmod(0o600)
+    for position in read_positions(folder):
+        assert min(position.rank, position.loop, position.idle_s) >= 0
