@@ -103,6 +103,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Binding": binding_text(job),
         "Sizes": sizes_text(job),
         "Iteration": _iteration_text(job),
+        **({"Late": job.late} if job.late else {}),
         "Submitted": format_moment(job.submitted_at),
         "Started": format_moment(job.started_at) if job.started_at else "-",
         "Ended": format_moment(job.ended_at) if job.ended_at else "-",
@@ -139,6 +140,8 @@ def answer_text(job: JobInfo, lines: Sequence[Story], now: float) -> str:
     if job.started_at is None or not job.size:
         return plain(f"{who} waits: {reason or job.state.lower()}")
     where = f"{who} is {job.state.lower()} on {counted(job.size, 'processor')} of {job.nodes}"
+    if job.late:
+        return plain(f"{where}: {job.late}")
     decided = [in_local_time(line.text) for line in lines if line.rule]
     return plain(f"{where}: it {decided[-1]}" if decided else where)
 

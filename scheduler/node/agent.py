@@ -212,6 +212,7 @@ class Agent:
             cores=self._cores,
             probe=groups.probe.serial,
             probe_failure=groups.probe.why,
+            positions=groups.positions(),
         )
         try:
             self._socket.send_multipart(encode(hello), zmq.NOBLOCK)
@@ -251,6 +252,8 @@ class Agent:
                 groups.kill(message)
             case m.SignalGroup():
                 groups.signal(message)
+            case m.LocateRanks():
+                groups.locate(message.job)
             case m.ForgetGroups():
                 groups.forget(message.job, message.groups)
             case m.ReportEnd():

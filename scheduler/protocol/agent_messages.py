@@ -49,6 +49,25 @@ class GroupStatus(msgspec.Struct):
     signalled: int = 0
 
 
+class RanksAt(msgspec.Struct):
+    """Ranks of a job on a node that are at the same place of its program.
+
+    Attributes
+    ----------
+    loop : number of the loop, from 0.
+    iteration : number of the iteration of the loop; -1: they have left the loop.
+    at_point : whether they have finished it, and are at the resize point after it.
+    ranks : first and last rank of each interval.
+    idle_s : time since the last of them has come to a resize point or left the loop, seconds.
+    """
+
+    loop: int
+    iteration: int
+    at_point: bool
+    ranks: list[tuple[int, int]]
+    idle_s: float
+
+
 class AgentHello(MessageBase):
     """The state of a node, sent at every change and once a second as a heartbeat.
 
@@ -68,6 +87,7 @@ class AgentHello(MessageBase):
     cores : CPUs of the host that the agent may use, by core.
     probe : number of the last `ProbeNode` that was carried out; 0: none.
     probe_failure : why the node cannot start groups, as that has found; empty if it can.
+    positions : where the ranks are of the jobs that LocateRanks has named in the last minute.
     """
 
     node: str
@@ -85,6 +105,7 @@ class AgentHello(MessageBase):
     cores: list[list[int]] = []
     probe: int = 0
     probe_failure: str = ""
+    positions: dict[int, list[RanksAt]] = {}
 
 
 class AgentArrival(MessageBase):
@@ -199,6 +220,12 @@ class SignalGroup(MessageBase):
     to_script: bool = False
 
 
+class LocateRanks(MessageBase):
+    """The job is late: report where its ranks on the node are, for a minute."""
+
+    job: int
+
+
 class ForgetGroups(MessageBase):
     """The service has recorded the end of these groups; reports need not name them any more."""
 
@@ -298,6 +325,7 @@ AgentMessage: TypeAlias = (
     | StartProxy
     | KillGroup
     | SignalGroup
+    | LocateRanks
     | ForgetGroups
     | ReportEnd
     | WatchJoin

@@ -316,6 +316,8 @@ class JobInfo(msgspec.Struct):
     step_of : number of the job whose script has started it as a step; 0: it is no step.
     steps : index and job number of each step; only in the answer to a question for one job.
     on_nodes : features of its nodes, and whether it gets them whole; "": any part of any node.
+    late : since when it had no resize point, if that is unusual, and where its ranks are; only in
+        the answer to a question for one job.
     """
 
     job: int
@@ -371,6 +373,7 @@ class JobInfo(msgspec.Struct):
     pending_tasks: str = ""
     held_tasks: str = ""
     held_by_admin: str = ""
+    late: str = ""
 
 
 class JobListing(MessageBase, tag="Jobs"):

@@ -5,9 +5,9 @@
 
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
-    to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, ForgetGroups,
-                              ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook, SweepJob,
-                              AgentStop
+    to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, LocateRanks,
+                              ForgetGroups, ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook,
+                              SweepJob, AgentStop
     from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
                               Cancel, CancelJobs, HoldJob, RequeueJob, SignalJob,
                               UpdateJob, ReadArray, ListJobs, Explain, Wait,

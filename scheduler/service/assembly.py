@@ -26,6 +26,7 @@ from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import RestartPorts, Transactions
+from scheduler.service.late_jobs import LateJobs
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
 from scheduler.service.record.clock import Clock, noted_anchor
@@ -74,6 +75,7 @@ class Components:
     reservations: AdvanceReservations
     pools: LivePools
     allocation: ServiceAllocation
+    late_jobs: LateJobs
 
 
 def assemble(
@@ -153,4 +155,5 @@ def _assemble(
         AdvanceReservations(core, clock),
         pools,
         ServiceAllocation(core, monitor, slurm_job(), Slurm),
+        LateJobs(monitor, startup, clock),
     )

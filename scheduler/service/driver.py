@@ -98,6 +98,7 @@ class Driver:
         self._remap, self._ends = components.remap, components.ends
         self._nodes, self._pools = components.nodes, components.pools
         self._allocation = components.allocation
+        self._late_jobs = components.late_jobs
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self._policy_errors = components.policy_errors
@@ -278,7 +279,7 @@ class Driver:
             agent may be judged.
         """
         self.changed_jobs |= self._unsettled
-        self.changed_jobs.update(self._next_to_recheck())
+        self._recheck_next()
         self._follow_wall_clock()
         now = self._clock()
         self._follow_removals()
@@ -348,12 +349,15 @@ class Driver:
             self._ends.forget(number)
         self._settled.clear()
 
-    def _next_to_recheck(self) -> list[int]:
-        """Return the next share of all jobs, so that an undetected difference is found in time."""
+    def _recheck_next(self) -> None:
+        """Look at the next share of all jobs: for undetected differences, and for late ones."""
         if not self._recheck:
             known = self._reports.known_jobs() | self._core.live.keys()
             self._recheck = sorted(known, reverse=True)
             self._recheck_share = 1 + len(self._recheck) // RECHECK_TICKS
         share = self._recheck[-self._recheck_share :]
         del self._recheck[-self._recheck_share :]
-        return share
+        self.changed_jobs.update(share)
+        for number in share:
+            if (job := self._core.live.get(number)) is not None:
+                self._late_jobs.examine(job)

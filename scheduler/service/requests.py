@@ -312,6 +312,7 @@ class RequestHandler:
             case m.ListJobs(job=int(number)):
                 info = apps.info_with_ranks(apps.job(number))
                 info.steps = self._components.steps.numbers(number)
+                info.late = self._late_text(number)
                 return m.JobListing(now=self._components.clock.wall(), jobs=[info])
             case m.Explain():
                 known = apps.job(message.job)
@@ -425,7 +426,7 @@ class RequestHandler:
     def _present(self, number: int) -> list[m.Story]:
         """Return what an explanation of a job says of the present: why it waits, what drains."""
         lines = self._applications.pending_reason(number)
-        texts = [self._components.nodes.why_of_job(number)]
+        texts = [self._components.nodes.why_of_job(number), self._late_text(number)]
         job = self._core.jobs.get(number)
         is_first = job is not None and self._core.partition_of(job) is self._core.partitions[0]
         if job is not None and job.state is JobState.PENDING and is_first:  # that of pools
@@ -433,6 +434,11 @@ class RequestHandler:
         now = self._components.clock.wall()
         lines += [m.Story(at=now, text=text) for text in texts if text]
         return lines
+
+    def _late_text(self, number: int) -> str:
+        """Say since when a job that computes had no resize point, if that is unusual."""
+        job = self._core.live.get(number)
+        return "" if job is None else self._components.late_jobs.text(job)
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""

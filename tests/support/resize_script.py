@@ -15,13 +15,15 @@ of the script::
     @TIME agent NODE                      it reports the state of its node (as the lines below do)
     @TIME agent NODE runs GROUP | ended GROUP [exit=N] [signal=N] | forgot GROUP | swept
     @TIME agent NODE restart-point | no-restart-point
+    @TIME agent NODE ranks RANKS at PLACE [loop=N]   N: in iteration N; N.5: after it; -1: left it
     @TIME agent NODE replaced             its groups have ended with the agent before it
     @TIME job hello [n=N]
-    @TIME job point ITERATION seconds=S [epoch=N] [bytes=N] [min=N] [max=N]
+    @TIME job point ITERATION seconds=S [epoch=N] [bytes=N] [min=N] [max=N] [all=N]
     @TIME job port PORT serial=N | port PORT group=N
     @TIME job committed SERIAL | rolled-back SERIAL [WORD ...]
     @TIME job fault GROUP WORD ...        the program of a group ends with this error
     @TIME group GROUP ready [n=N]
+    @TIME info                            what the description of the job says of a late one
     @TIME tick                            deadlines are checked, commands without effect repeated
     @TIME restart                         the service ends, and another one recovers the journal
 
@@ -53,6 +55,7 @@ from reshape.topology import SizeBounds
 from reshape.wire.codec import encode
 from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig
 from scheduler.model.events import ResizePoint, Wakeup
+from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.assembly import Components, assemble
@@ -69,8 +72,9 @@ HIDDEN |= {"own_folders"}
 NAMES = {
     "submit": {"n", "max", "walltime"},
     "agent ended": {"exit", "signal"},
+    "agent ranks": {"loop"},
     "job hello": {"n"},
-    "job point": {"seconds", "epoch", "bytes", "min", "max"},
+    "job point": {"seconds", "epoch", "bytes", "min", "max", "all"},
     "job port": {"serial", "group"},
     "group ready": {"n"},
 }
@@ -140,6 +144,7 @@ class AgentReport:
     groups: dict[int, m.GroupStatus] = field(default_factory=dict)
     has_restart_point: bool = False
     has_folder: bool = False
+    positions: list[m.RanksAt] = field(default_factory=list)
     incarnation: str = ""
 
 
@@ -206,6 +211,8 @@ class Script:
             return "user", m.Submit(submission=submission)
         if what == "cancel":
             return "user", m.Cancel(job=JOB)
+        if what == "info":
+            return "user", m.ListJobs(job=JOB)
         raise ValueError(f"unknown word {what!r} in {line!r}")
 
     def _agent_report(self, line: str, node: str, word: str = "", *rest: str) -> m.AgentHello:
@@ -233,6 +240,11 @@ class Script:
                 report.has_folder = bool(report.groups)
                 report.groups.clear()
                 report.incarnation = f"another at {self._now:g}"
+            case ["ranks", ranks, "at", place]:
+                iteration, loop = int(float(place)), int(values.get("loop", 0))
+                spans = list(ProcSet.parse(ranks).intervals)
+                at_point = place.endswith(".5")
+                report.positions.append(m.RanksAt(loop, iteration, at_point, spans, idle_s=100.0))
             case ["restart-point" | "no-restart-point"]:
                 report.has_restart_point = word == "restart-point"
             case _:
@@ -245,6 +257,7 @@ class Script:
             restart_points=[JOB] if report.has_restart_point else [],
             folders=[JOB] if report.groups or report.has_folder else [],
             incarnation=report.incarnation,
+            positions={JOB: report.positions} if report.positions else {},
         )
 
     def _program_message(self, line: str, what: str, rest: list[str]) -> tuple[str, m.Message]:
@@ -272,6 +285,7 @@ class Script:
                     registered_bytes=int(values.get("bytes", 0)),
                     iteration=int(iteration),
                     iteration_s=float(values["seconds"]),
+                    iterations=int(values.get("all", 0)),
                     requests=SizeBounds(int(values.get("min", 0)), int(values.get("max", 0)))
                     if values.keys() & {"min", "max"}
                     else None,
@@ -326,6 +340,8 @@ class Script:
 
 def shown(record: msgspec.Struct) -> str:
     """Name an event or a message and its fields that differ from the default."""
+    if isinstance(record, m.JobListing):
+        return f"late: {record.jobs[0].late or 'no'}"
     parts = [type(record).__name__]
     for each in msgspec.structs.fields(record):
         value: Any = getattr(record, each.name)

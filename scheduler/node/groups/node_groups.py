@@ -38,6 +38,7 @@ from scheduler.node.groups.processes import (
     GroupProcesses,
     ProcessTree,
 )
+from scheduler.node.groups.rank_positions import RankPositions
 from scheduler.node.groups.signalling import signal_programs
 from scheduler.node.groups.stand_ins import StandIns
 from scheduler.protocol import messages as m
@@ -90,6 +91,7 @@ class NodeGroups:
         self._stand_ins = StandIns(self._launcher, self._mark, self._mpi_files, stand_in_s)
         self._memory_use = MemoryUse()
         self.probe = Probe(self._launcher, folders, self._mark)
+        self._positions = RankPositions(folders.shm)
 
     # ------------------------------------------------------------------ reports
 
@@ -105,6 +107,17 @@ class NodeGroups:
         """Measure the memory of all living groups; return the largest so far of each job, MiB."""
         self._memory_use.sample((g.job, g.tree) for g in self._groups.values() if not g.gone)
         return self._memory_use.report()
+
+    def positions(self) -> dict[int, list[m.RanksAt]]:
+        """Return where the ranks are of the jobs that the service has asked about."""
+        return self._positions.report(
+            {key for key, group in self._groups.items() if not group.gone}
+        )
+
+    def locate(self, job: int) -> None:
+        """Let the next reports say where the ranks of a job are."""
+        self._positions.ask(job)
+        self.changed = True
 
     @property
     def is_busy(self) -> bool:

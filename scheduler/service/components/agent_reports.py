@@ -44,6 +44,7 @@ class AgentState:
     served_before: bool = False
     probe: int = 0
     probe_failure: str = ""
+    positions: dict[int, list[m.RanksAt]] = field(default_factory=dict)
 
 
 class AgentReports:
@@ -100,6 +101,7 @@ class AgentReports:
             served_before,
             hello.probe,
             hello.probe_failure,
+            hello.positions,
         )
         if hello.max_memory_mib != before.max_memory_mib:
             self._note_memory(before.max_memory_mib, hello.max_memory_mib)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from job_infos import ended
 
 from scheduler.client.columns import queue_format
-from scheduler.client.tables import job_text
+from scheduler.client.tables import answer_text, job_text
+from scheduler.protocol import messages as m
 
 
 def test_arguments_and_facts_cannot_control_the_terminal() -> None:
@@ -27,3 +28,13 @@ def test_the_progress_of_jobs_has_a_column_if_one_is_known() -> None:
     column = table.headings.index("DONE")
     assert [row[column] for row in table.rows] == ["-", "77%"]
     assert "7 of 9, 77%, the last took 0.500 s" in job_text(known, 3000.0)
+
+
+def test_a_late_job_is_described_and_explained_by_it() -> None:
+    line = m.Story(at=3.0, text="expands to 4", rule="EASY")
+    job = ended(3, 0.0, 1.0, 2.0, state="RUNNING", size=2, nodes="n1", ended_at=None)
+    assert "Late:" not in job_text(job, 3000.0)
+    assert answer_text(job, [line], 9.0).endswith("of n1: it expands to 4")
+    job.late = "no resize point for 00:12:34"
+    assert "Late:       no resize point for 00:12:34" in job_text(job, 3000.0)
+    assert answer_text(job, [line], 9.0).endswith("of n1: no resize point for 00:12:34")

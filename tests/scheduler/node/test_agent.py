@@ -17,9 +17,11 @@ from agent_driver import AgentDriver, is_running
 from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
+from reshape.files.positions import Position
 from reshape.files.restart_file import RESTART_FILE
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
 from scheduler.node.groups.mpi_memory import mapped_by
+from scheduler.node.groups.rank_positions import MOST_INTERVALS, MOST_PLACES, ranks_at
 from scheduler.protocol import messages as m
 
 DAEMON = """
@@ -404,6 +406,47 @@ def test_an_order_that_waited_while_the_agent_was_stopped_is_dropped(driver):
     driver.until(has_started)
     driver.ended(2)
     assert not (driver.work / "ran").exists()
+
+
+#: Two ranks, of which one has left the loop, and a third one of another group that has ended.
+RANKS = """
+import os, pathlib, time
+from reshape.files.positions import AT, PLACE, Slot
+for rank, group in ((0, 1), (1, 1), (2, 9)):
+    slot = Slot.claim(pathlib.Path(os.environ["RESHAPE_SHM"]), group)
+    slot.enter(0, 17, rank)
+    if rank == 1:
+        slot.leave()
+pathlib.Path("up").touch()
+time.sleep(1000)
+"""
+
+
+def test_reports_say_where_the_ranks_of_a_job_are_when_the_service_asks(driver):
+    driver.start_agent()
+    for job in (1, 2):
+        driver.start(job, sys.executable, "-c", RANKS)
+    wait_for(driver, (driver.work / "up").exists)
+    driver.send(m.LocateRanks(job=3))  # which does not run here
+    driver.send(m.LocateRanks(job=1))
+    hello = driver.until(lambda hello: bool(hello.positions.get(1)))
+    assert hello.positions.keys() == {1}
+    places = [(at.loop, at.iteration, at.at_point, at.ranks) for at in hello.positions[1]]
+    assert places == [(0, -1, False, [(1, 1)]), (0, 17, False, [(0, 0)])]
+    driver.send(m.KillGroup(job=1, group=1, grace_s=0.0))
+    driver.ended(1)
+    assert driver.until(lambda _: True).positions == {}
+
+
+def test_a_report_of_positions_is_bounded():
+    """The places of the fewest ranks are told."""
+    crowd = [Position(1, 1, 2 * rank, 0, 50, True, 1.0) for rank in range(100)]
+    lone = [Position(1, 1, 2 * rank + 1, 0, rank, False, 2.0) for rank in range(20)]
+    told = ranks_at(crowd + lone)
+    assert [(at.iteration, at.ranks) for at in told] == [
+        (rank, [(2 * rank + 1, 2 * rank + 1)]) for rank in range(MOST_PLACES)
+    ]
+    assert len(ranks_at(crowd)[0].ranks) == MOST_INTERVALS
 
 
 def test_a_later_order_may_end_a_group_sooner_and_not_later(driver):
