@@ -151,9 +151,22 @@ def test_an_mpiexec_that_cannot_be_run_is_detected(tmp_path: Path) -> None:
     assert (code, statuses(diagnosis)["library"]) == (1, "fault")
 
 
-@pytest.mark.parametrize("limit", ["0.05", "0.15", "0.25"])
-def test_an_interrupted_check_leaves_no_process(limit: str) -> None:
-    doctor("--limit", limit)  # asserts it for any diagnosis
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exec {mpiexec} -n 2 sleep 600",
+        "trap '' TERM; {mpiexec} -n 2 sleep 600",
+        "setsid sleep 600 & {mpiexec} -n 2 setsid sleep 600",
+    ],
+)
+def test_an_interrupted_check_leaves_no_process(tmp_path: Path, script: str) -> None:
+    """Its ranks run on, also if they ignore SIGTERM or left the session."""
+    told = f"touch {tmp_path}/started; {script.format(mpiexec=mpiexec_path())}"
+    mpiexec = program(tmp_path / "mpiexec", f"#!/bin/sh\n{told}\n")
+    _, diagnosis = doctor("--mpiexec", mpiexec, "--limit", "1")  # it asserts that none remains
+    assert (tmp_path / "started").exists()
+    results = [check["result"] for check in diagnosis["checks"]]
+    assert [result for result in results if "not finished after 1 s" in result], results
 
 
 def test_an_interrupted_check_leaves_no_shared_memory(tmp_path: Path) -> None:
