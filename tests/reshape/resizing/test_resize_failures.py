@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from driver import Driver, Group
 from paths import SUPPORT
@@ -14,7 +14,10 @@ from reshape.files.restart_file import RESTART_FILE
 from scheduler.protocol import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"
-SETTLE_S = 0.1  # time in which the remaining processes could wrongly end the resize
+#: Processor seconds, and waits, of a process that would have ended the resize meanwhile.
+SETTLED_S, SETTLED_WAITS = 0.1, 50
+#: Looks at a process that spends nothing.
+IDLE = 5
 
 
 def job(folder: Path, **environment: str) -> Driver:
@@ -24,6 +27,39 @@ def job(folder: Path, **environment: str) -> Driver:
 def await_failure(driver: Driver, group: Group, still: bool = True) -> None:
     driver.serve(lambda: group.process.poll() is not None, still=still)
     assert group.process.returncode != 0
+
+
+def settle(driver: Driver) -> None:
+    """Let each remaining process run on for as long as it would need to end the resize wrongly.
+
+    One that spends nothing in several looks is blocked, until the driver or a process answers.
+    """
+    alive = (group for group in driver.groups.values() if group.process.poll() is None)
+    ranks = [psutil.Process(pid) for group in alive for pid in group.processes()]
+    begins = last = [spent(rank) for rank in ranks]
+    idle = [0] * len(ranks)
+
+    def is_settled() -> bool:
+        nonlocal last
+        now = [spent(rank) for rank in ranks]
+        for i, (before, present) in enumerate(zip(last, now, strict=True)):
+            idle[i] = idle[i] + 1 if before == present else 0
+        last = now
+        return all(
+            end[0] - begin[0] >= SETTLED_S or end[1] - begin[1] >= SETTLED_WAITS or looks >= IDLE
+            for begin, end, looks in zip(begins, now, idle, strict=True)
+        )
+
+    driver.serve(is_settled, still=True)
+
+
+def spent(rank: psutil.Process) -> tuple[float, float]:
+    """Processor seconds of a process, and how often it has waited; endless if it has ended."""
+    try:
+        times, switches = rank.cpu_times(), rank.num_ctx_switches()
+    except psutil.Error:
+        return float("inf"), float("inf")
+    return times.user + times.system, switches.voluntary
 
 
 def restart(driver: Driver, size: int, **environment: str) -> Group:
@@ -62,7 +98,7 @@ def test_a_joining_group_dies_before_it_connects(tmp_path: Path, size: int) -> N
             serial = driver.order_join(group)
             driver.send_to(group, m.Connect(port=driver.ports[-1].port))
             await_failure(driver, group)
-            time.sleep(SETTLE_S)
+            settle(driver)
             assert RESTART_FILE in driver.segments
             driver.cancel(driver.ports[-1].port)
             report = driver.await_report(serial)
@@ -118,7 +154,7 @@ def test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path: Path, victim:
         iteration = driver.latest.iteration
         driver.send_to(group, m.Connect(port=driver.ports[-1].port))
         await_failure(driver, driver.groups[int(victim[0])])
-        time.sleep(SETTLE_S)
+        settle(driver)
         again = restart(driver, 2)
         driver.serve(lambda: driver.latest is not None and driver.latest.iteration > iteration)
         assert driver.latest.iteration == iteration + 1  # no result is lost
@@ -141,7 +177,7 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         driver.decide = lambda _: m.Leave(serial=2, groups=[0])
         await_failure(driver, driver.groups[int(victim[0])], still=False)
         driver.decide = lambda _: m.Proceed()
-        time.sleep(SETTLE_S)
+        settle(driver)
         (tmp_path / "kill").unlink()
         again = restart(driver, 3)
         driver.serve(lambda: driver.latest is not None and driver.latest.size == 3)
@@ -204,7 +240,7 @@ def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, vict
         driver.order_join(group)
         driver.send_to(group, m.Connect(port=driver.ports[-1].port))
         await_failure(driver, driver.groups[int(victim[0])])
-        time.sleep(SETTLE_S)
+        settle(driver)
         assert driver.segments.count(RESTART_FILE) == 1
         (tmp_path / "kill").unlink()
         elsewhere = driver.start(4, "restart", HOSTS="1 1 3 1")
@@ -259,7 +295,7 @@ def test_after_the_commit_there_is_no_restart_point(tmp_path: Path) -> None:
         driver.order_join(group)
         driver.send_to(group, m.Connect(port=driver.ports[-1].port))
         await_failure(driver, group)
-        time.sleep(SETTLE_S)
+        settle(driver)
         assert RESTART_FILE not in driver.segments
         driver.kill(driver.groups[0])
         again = driver.start(2, "restart")
