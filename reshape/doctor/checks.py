@@ -23,6 +23,7 @@ from redistribution.copies import kernel
 from reshape.data.mapped_files import HUGE_PAGE, new_memory
 from reshape.doctor.launcher import Launcher
 from reshape.errors import ReshapeError
+from reshape.files import cgroup
 from reshape.user_modules import hiding
 
 _SHARED = Path("/dev/shm")
@@ -92,6 +93,17 @@ def check_files() -> Check:
         return Check("open files", "ok", result, "enough for hundreds of jobs per node")
     meaning = "a service with many jobs may run out"
     return Check("open files", "note", result, meaning, f"ulimit -n {_SCARCE_FILES}")
+
+
+def check_cgroup() -> Check:
+    """Check whether an agent that is started like this process can hold a job together."""
+    fault = cgroup.probe()
+    if not fault:
+        meaning = "all processes of a job are ended with it"
+        return Check("control groups", "ok", "can be made", meaning)
+    meaning = "a process with a session of its own and no environment may outlive its job"
+    fix = "start the service in a control group of its account (systemd-run --user -p Delegate=yes)"
+    return Check("control groups", "note", fault, meaning, fix)
 
 
 def check_copy_kernel() -> Check:

@@ -49,6 +49,7 @@ CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
     "names": ("", lambda _: checks.check_names()),
     "cores": ("", lambda _: checks.check_cores()),
     "open files": ("", lambda _: checks.check_files()),
+    "control groups": ("", lambda _: checks.check_cgroup()),
     "shared memory": ("", lambda _: checks.check_shared_memory()),
     "pages": ("", lambda _: checks.check_pages()),
     "copy kernel": ("", lambda _: checks.check_copy_kernel()),

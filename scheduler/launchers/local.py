@@ -46,16 +46,18 @@ _OWN = OutputFiles()
 
 
 class Inherited(NamedTuple):
-    """What processes have from the one that submitted them; see `scheduler.launchers.inherited`.
+    """What processes inherit besides the environment; see `scheduler.launchers.inherited`.
 
     Attributes
     ----------
     umask : None: that of this process.
     limits : soft resource limits by name; the others are those of this process.
+    cgroup : folder of their control group (`reshape.files.cgroup`); "": that of this process.
     """
 
     umask: int | None = None
     limits: Mapping[str, int] = {}
+    cgroup: str = ""
 
 
 _NOTHING = Inherited()
@@ -312,6 +314,7 @@ class LocalLauncher:
                 "truncate": output.truncate,
                 "umask": -1 if inherited.umask is None else inherited.umask,
                 "limits": dict(inherited.limits),
+                "cgroup": inherited.cgroup,
                 "inherited": ["", "RESHAPE_REPORT"] if proxies is None else spanning,
             }
             pid = self._starter.start(request, descriptors)

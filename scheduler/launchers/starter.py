@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         truncate : whether to empty the files; otherwise the output is appended to them.
         umask : of the process and of the files; -1: that of this process, and mode 0644.
         limits : soft resource limits by name (`inherited`).
+        cgroup : folder of the control group of the process; "": that of the starter.
         inherited : variables that get the numbers of the file descriptors which the command
             inherits, in their order; "" for a descriptor that it does not inherit.
         """
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         truncate: bool
         umask: int
         limits: dict[str, int]
+        cgroup: str
         inherited: list[str]
 else:
     import _signal as signal
@@ -140,8 +142,8 @@ def _fork_again(
 ) -> NoReturn:
     code = errno.EAGAIN
     try:
-        between = os.getpid()
-        if os.fork():
+        between, wanted = os.getpid(), marshal.loads(request)
+        if fork(wanted["cgroup"]):
             os._exit(0)
         while (parent := os.getppid()) == between:
             os.sched_yield()
@@ -150,11 +152,21 @@ def _fork_again(
             os.setsid()
             _answer(connection, os.getpid())
             connection.close()
-            start(marshal.loads(request), descriptors)
+            start(wanted, descriptors)
     except OSError as error:
         code = error.errno or code
     finally:
         os._exit(code)
+
+
+def fork(cgroup: str) -> int:
+    """Fork this process, if possible into a control group; return as `os.fork` does."""
+    if cgroup:
+        try:
+            return prctl.fork_into(cgroup)
+        except OSError:  # the processes are found by their environments
+            pass
+    return os.fork()
 
 
 def start(request: StartRequest, descriptors: list[int]) -> NoReturn:

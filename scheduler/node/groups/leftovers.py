@@ -18,6 +18,7 @@ import psutil
 
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.job_cgroups import end_left
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, is_alive
 
@@ -65,6 +66,7 @@ def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
     for node in nodes:
         record = memory / f"mpi-files-{node}"
         if record.exists():
+            end_left(memory / f"cgroup-{node}")
             end_processes(f"{directory.name}/{node}")
             MpiFiles(record).remove_left()
             record.unlink(missing_ok=True)

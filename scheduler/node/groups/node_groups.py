@@ -28,6 +28,7 @@ from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
 from scheduler.node.groups.group_ends import GroupEnd, failed_start, never_began
 from scheduler.node.groups.hooks import Hooks
+from scheduler.node.groups.job_cgroups import JobCgroups
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.output_end import OutputEnd
@@ -86,6 +87,7 @@ class NodeGroups:
         self._ended = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
+        self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", self._mark)
         self._launcher = LocalLauncher()
         self._hooks = Hooks(self._launcher, self._mark)
         self._stand_ins = StandIns(self._launcher, self._mark, self._mpi_files, stand_in_s)
@@ -175,7 +177,8 @@ class NodeGroups:
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            tree.start = self._started(order, own | cpus | paths)
+            tree.cgroup = self._cgroups.folder_of(*key)
+            tree.start = self._started(order, own | cpus | paths, tree.cgroup)
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
@@ -194,14 +197,18 @@ class NodeGroups:
             paths["RESHAPE_SERVER"] = str(self._folders.job_access)
         return paths
 
-    def _started(self, order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
+    def _started(
+        self, order: m.StartGroup | m.StartProxy, marks: dict[str, str], cgroup: str
+    ) -> MpiexecStart:
         """Start the mpiexec of a group, or the proxy of one on another host.
 
         Parameters
         ----------
         marks : variables by which the agent recognises the processes, and for the launcher.
+        cgroup : folder of their control group.
         """
-        launcher, inherited = self._launcher, Inherited(order.umask, order.limits)
+        launcher = self._launcher
+        inherited = Inherited(order.umask, order.limits, cgroup)
         if isinstance(order, m.StartProxy):
             return launcher.start_proxy(
                 marks, order.size, order.command, cwd=order.cwd, inherited=inherited
@@ -303,6 +310,7 @@ class NodeGroups:
         """Remove the shared memory of a job that has ended, and forget its groups."""
         if any(key[0] == job and not group.gone for key, group in self._groups.items()):
             return
+        self._cgroups.sweep(job)
         self._watches.pop(job, None)
         self._forgotten.pop(job, None)
         self._memory_use.forget(job)
@@ -321,12 +329,14 @@ class NodeGroups:
 
     def remove_leftovers(self) -> None:
         """End the processes that an earlier agent of the node has left, and remove their files."""
+        self._cgroups.begin()
         leftovers.end_processes(self._mark)
         self._mpi_files.remove_left()
 
     def finish(self) -> None:
         """Start no further processes, and remove the files of MPI that ended ones have left."""
         self._launcher.close()
+        self._cgroups.finish()
         self._mpi_files.finish()
 
     def examine(self) -> None:
@@ -432,6 +442,8 @@ class NodeGroups:
         """Kill the descendants of an mpiexec; the group has ended when all of them have."""
         tree = group.tree
         if tree.kill_descendants() or tree.status is None:
+            return
+        if self._cgroups.end(group.job, group.group):
             return
         end = tree.end
         if (end.exit_code, end.signal) != (0, 0) and not self._has_read_output(group):

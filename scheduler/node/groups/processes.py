@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import psutil
 
+from reshape.files.cgroup import has_process
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node.groups import mpi_memory
 from scheduler.node.groups.group_ends import GroupEnd, end_of
@@ -79,6 +80,7 @@ class ProcessTree:
     spans : whether this is the mpiexec of processes on several hosts.
     is_proxy : whether this is the proxy of an mpiexec on another host.
     has_proxies : whether it has named the commands of their proxies.
+    cgroup : folder of their control group; "": they have none of their own.
     is_script : whether there is no mpiexec, and the first process is the program.
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
@@ -108,6 +110,7 @@ class ProcessTree:
     is_proxy: bool = False
     has_proxies: bool = False
     is_script: bool = False
+    cgroup: str = ""
 
     @property
     def awaits_proxies(self) -> bool:
@@ -205,8 +208,8 @@ class ProcessTree:
     def _living(self) -> list[psutil.Process]:
         """Descendants that still run.
 
-        Those whose parents have died are children of the agent. Their environment tells to which
-        tree they belong; if a program has cleared its environment, its session does.
+        Those whose parents have died are children of the agent. Their control group tells to which
+        tree they belong, or their environment; if a program has cleared that, its session does.
         """
         descendants = descendants_of(self.pid) if self.status is None else set()
         for pid in children_of(os.getpid()):
@@ -219,6 +222,8 @@ class ProcessTree:
         return [process for process in processes.values() if is_alive(process)]
 
     def _owns(self, pid: int) -> bool:
+        if self.cgroup and has_process(self.cgroup, pid):
+            return True
         marker = {os.fsencode(f"{name}={value}") for name, value in self.marker.items()}
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

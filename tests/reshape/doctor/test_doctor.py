@@ -24,7 +24,8 @@ from reshape.doctor.launcher import Launcher
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 
-NAMES = ["python", "names", "cores", "open files", "shared memory", "pages", "copy kernel"]
+NAMES = ["python", "names", "cores", "open files", "control groups", "shared memory"]
+NAMES += ["pages", "copy kernel"]
 MPI_NAMES = ["mpiexec", "library", "two ranks", "connect", "regrow", "spawn"]
 LIMIT = ("--limit", "30")  # for a busy machine; a check takes well below 1 s otherwise
 

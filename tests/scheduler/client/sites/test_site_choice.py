@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 from pathlib import Path
 
 import pytest
