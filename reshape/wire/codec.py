@@ -34,6 +34,11 @@ _MAYBE_NON_FINITE = (
     re.compile(rb"\xca[\x7f\xff][\x80-\xff]", re.DOTALL),
 )
 
+#: The largest whole number of a message: journals, and C, hold none above it.
+MOST = 2**63 - 1
+#: Occurs in each frame with a larger one.
+_HUGE = re.compile(rb"\xcf[\x80-\xff]", re.DOTALL)
+
 
 #: What msgspec raises for the bytes of others; deep nesting is a RecursionError.
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, MemoryError)
@@ -65,7 +70,8 @@ class MessageDecoder(Generic[M]):
         Raises
         ------
         ProtocolError : another version, not two frames, too many bytes, an unknown type, a field of
-            a wrong type, or a number that is not finite. No other error is raised for any frames.
+            a wrong type, or a number that is not finite or above 2^63 - 1. No other error is raised
+            for any frames.
         """
         if len(frames) != 2 or not frames[0].startswith(b"reshape/"):
             raise ProtocolError(f"not a message of this protocol: {len(frames)} frames")
@@ -81,7 +87,8 @@ class MessageDecoder(Generic[M]):
             )
         try:
             message = self._decoder.decode(body)
-            fault = _non_finite(msgspec.to_builtins(message)) if may_be_non_finite(body) else ""
+            is_odd = may_be_non_finite(body) or _may_be_huge(body)
+            fault = _odd_number(msgspec.to_builtins(message)) if is_odd else ""
         except UNREADABLE as error:
             raise ProtocolError(f"malformed message: {error}") from None
         if fault:
@@ -104,14 +111,22 @@ def may_be_non_finite(packed: bytes) -> bool:
     return b"\xca" in packed and single.search(packed) is not None  # `in` is five times as fast
 
 
-def _non_finite(value: Any, field: str = "") -> str:
-    """Describe the first number in a message that is not finite; empty if there is none."""
+def _may_be_huge(packed: bytes) -> bool:
+    """Whether a MessagePack object may hold a whole number above `MOST`, as above."""
+    return b"\xcf" in packed and _HUGE.search(packed) is not None
+
+
+def _odd_number(value: Any, field: str = "") -> str:
+    """Describe the first number in a message that is not finite or above `MOST`; "" if none is."""
     if isinstance(value, float) and not isfinite(value):
         return f"{field} is {value}, expected a finite number"
+    if isinstance(value, int) and value > MOST:
+        return f"{field} is {value}, expected at most {MOST}"
     if isinstance(value, dict):
         items = [(f"{field}.{key}" if field else str(key), item) for key, item in value.items()]
+        items += [(f"a name in {field}", key) for key in value if isinstance(key, int)]
     elif isinstance(value, list | tuple):
         items = [(f"{field}[{k}]", item) for k, item in enumerate(value)]
     else:
         return ""
-    return next(filter(None, (_non_finite(item, name) for name, item in items)), "")
+    return next(filter(None, (_odd_number(item, name) for name, item in items)), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -47,6 +47,10 @@ class GroupStatus(msgspec.Struct):
     rank: int = -1
     fault: Fault = ""
     signalled: int = 0
+
+
+#: An amount of memory; amounts of all nodes can be added.
+Mebibytes = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
 class RanksAt(msgspec.Struct):
@@ -101,7 +105,7 @@ class AgentHello(MessageBase):
     address: str = ""
     ends: bool = False
     keeps_memory: bool = False
-    max_memory_mib: dict[int, int] = {}
+    max_memory_mib: dict[int, Mebibytes] = {}
     cores: list[list[int]] = []
     probe: int = 0
     probe_failure: str = ""

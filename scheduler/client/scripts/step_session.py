@@ -91,7 +91,10 @@ class StepSession:
             if isinstance(answer, m.Failure):
                 raise ReshapeError(answer.message)
             if isinstance(answer, m.JobListing):
-                return answer.jobs[0]
+                ended = next((job for job in answer.jobs if job.job == step), None)
+                if ended is None:
+                    raise ReshapeError(f"the service does not describe the step, job {step}")
+                return ended
 
     def _connected(self) -> ServiceConnection:
         if self._client is None:

@@ -118,6 +118,14 @@ def test_numbers_that_are_not_finite_are_refused(
         decode([PROTOCOL, msgspec.msgpack.encode(fields)])
 
 
+def test_whole_numbers_that_no_journal_holds_are_refused() -> None:
+    body = encode(QUESTION)[1].replace(b"\xa5epoch\x02", b"\xa5epoch\xcf" + b"\xff" * 8)
+    with pytest.raises(ProtocolError, match=f"epoch is {2**64 - 1}, expected at most {2**63 - 1}"):
+        decode([PROTOCOL, body])
+    largest = msgspec.structs.replace(QUESTION, epoch=2**63 - 1)
+    assert decode(encode(largest)) == largest
+
+
 def test_single_precision_numbers_that_are_not_finite_are_refused() -> None:
     body = encode(QUESTION)[1]
     number = msgspec.msgpack.encode(0.5)
