@@ -15,10 +15,8 @@ from reshape.wire.codec import may_be_non_finite
 from scheduler.model.events import Event
 from scheduler.model.orders import Order, Reason, WakeAt
 
-#: Format that this release writes, and those that it reads. Format 1 has no records of states,
-#: format 2 no checksums.
-FORMAT = 3
-READABLE = ("1", "2", "3")
+#: Format that this release writes and reads.
+FORMAT = 4
 #: What the checksums of records cover besides their bytes, as of `seal`.
 SITE, SUBMISSION, RECORD, SUMMARY = "site", "submission {} {}", "record {}", "summary {}"
 SIZES = "sizes {} {}"
@@ -88,16 +86,16 @@ def seal(what: str, record: bytes) -> bytes:
 
 
 def unseal(what: str, sealed: bytes) -> bytes:
-    """Return a record without its seal; one without a seal, of release 0.1.0, as it is.
+    """Return a record without its seal.
 
     Raises
     ------
-    BrokenSealError : the record has changed, or is about something else.
+    BrokenSealError : the record has no seal, has changed, or is about something else.
     """
     if not isinstance(sealed, bytes):  # another column of the database has got here
         raise BrokenSealError(f"it is of the type {type(sealed).__name__}")
     if sealed[-_LENGTH:-_DIGITS] != _MARK:
-        return sealed
+        raise BrokenSealError("it has no checksum")
     record = sealed[:-_LENGTH]
     if sealed[-_DIGITS:] != _checksum(what, record):
         raise BrokenSealError("its checksum differs")

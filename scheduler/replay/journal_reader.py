@@ -27,9 +27,9 @@ from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.orders import Order
 from scheduler.replay.journal_format import (
+    FORMAT,
     LAST_JOB,
     MEASURED,
-    READABLE,
     RECORD,
     REMOVED,
     ROUTINE,
@@ -107,10 +107,10 @@ class JournalReader:
         with self._readable():
             row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
         version = row[0] if row else "none"
-        if version not in READABLE:
+        if version != str(FORMAT):
             raise ReshapeError(
-                f"{path} has journal format {version}, this release reads {', '.join(READABLE)}: "
-                "use the release that wrote it"
+                f"{path} has journal format {version}, and this release reads format {FORMAT}: use"
+                " the release that wrote it"
             )
 
     def sync(self) -> None:
@@ -273,7 +273,7 @@ class JournalReader:
         return max(last or 0, int(self.meta(LAST_JOB) or 0))
 
     def sequence(self) -> int:
-        """Return the number of the last transaction; 0 of a journal of release 0.1.0."""
+        """Return the number of the last transaction, 0 if there was none."""
         return int(self.meta(SEQUENCE) or 0)
 
     def last_batch(self) -> int:
@@ -367,10 +367,7 @@ class JournalReader:
 
     def max_memory_mib(self, job: int) -> int:
         """Return the largest memory of a job, MiB; 0 if it was not measured."""
-        try:
-            row = next(self.rows("SELECT mib FROM memory WHERE job=?", job), None)
-        except sqlite3.OperationalError:  # an earlier release did not have the table
-            return 0
+        row = next(self.rows("SELECT mib FROM memory WHERE job=?", job), None)
         return 0 if row is None else int(row[0])
 
     def checkpoint_of(self, job: int) -> int:

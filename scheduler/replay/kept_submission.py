@@ -46,20 +46,15 @@ def kept(submission: Submission) -> tuple[KeptSubmission, dict[str, bytes]]:
     """Return a submission without its large parts, and these by their digests."""
     small = KeptSubmission(*_fields(submission))
     parts: dict[str, bytes] = {}
-    if submission.text:
-        small.text = _add(parts, submission.text.encode())
-    return without_parts(small, parts), parts
-
-
-def without_parts(small: KeptSubmission, parts: dict[str, bytes]) -> KeptSubmission:
-    """Move environment and long command of a submission, if they are in it, to its parts."""
-    if small.environment and not small.environment_part:
+    if small.text:
+        small.text = _add(parts, small.text.encode())
+    if small.environment:
         small.environment_part = _add(parts, _json.encode(small.environment))
         small.environment = {}
-    if not small.command_part and _is_long(small.wrapper, small.argv):
+    if _is_long(small.wrapper, small.argv):
         small.command_part = _add(parts, _json.encode((small.wrapper, small.argv)))
         small.wrapper, small.argv = [], _begin(small.argv)
-    return small
+    return small, parts
 
 
 def digest(part: bytes) -> str:

@@ -2,9 +2,9 @@
 
 The journal holds the state of each job after the last instant that changed it. Recovery takes these
 states over and decides nothing again, so another release, or a policy that was edited meanwhile,
-cannot change what has happened. Only a journal without such records (format 1), or with damaged
-ones, is replayed from its events. (Of a journal that retention has compacted, a damaged record is
-left out instead: its events are not complete.)
+cannot change what has happened. Only a journal with damaged records is replayed from its events.
+(Of a journal that retention has compacted, a damaged record is left out instead: its events are not
+complete.)
 
 A record that cannot be read, or a batch of events at which the core raises an exception, is left
 out, logged and listed in `Journal.unreadable`, which `reshape info` shows. A service that would
@@ -30,7 +30,6 @@ from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
 from scheduler.replay.compare import replay
 from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
-from scheduler.replay.kept_submission import without_parts
 from scheduler.replay.settings import machine_of, settings_of
 from scheduler.service.components.placements import Launch
 from scheduler.service.record.journal import Journal
@@ -38,8 +37,6 @@ from scheduler.service.record.policy_errors import PolicyErrors
 
 log = logging.getLogger(__name__)
 
-#: Bytes that the recovery moves within the journal before it commits.
-_MOVED_BYTES = 16 << 20
 #: Batches that may be left out because the core cannot handle them.
 MOST_FAILURES = 20
 
@@ -69,7 +66,7 @@ def recover(
             if recovered.state in FINAL:
                 core.forget(recovered.id)
         journal.note_core(core.record())
-    launches = _launches(journal, list(core.jobs))
+    launches = {job: Launch(kept, token) for job, token, kept in journal.jobs(list(core.jobs))}
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
@@ -85,27 +82,6 @@ def recover(
     _report_changes(journal, core)
     journal.add_settings(settings_of(core))
     return core, launches
-
-
-def _launches(journal: Journal, jobs: list[int]) -> dict[int, Launch]:
-    """How jobs are started; large parts that an earlier release left in submissions move out.
-
-    Nothing but the form of a submission changes by that, so it is committed on the way: the service
-    holds little of all parts in memory.
-    """
-    launches, moved = {}, 0
-    for number, token, given in journal.jobs(jobs):
-        parts: dict[str, bytes] = {}
-        launches[number] = Launch(without_parts(given, parts), token)
-        for name, part in parts.items():
-            journal.add_part(name, part)
-            moved += len(part)
-        if parts:
-            journal.replace_submission(number, token, given)
-        if moved > _MOVED_BYTES:
-            journal.commit()
-            moved = 0
-    return launches
 
 
 def go_on_without(

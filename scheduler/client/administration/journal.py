@@ -217,7 +217,7 @@ def _with_all_fields(blob: bytes) -> bytes:
     """Add the fields of a request that the journal leaves out because they have their defaults."""
     try:
         spec = msgspec.json.decode(blob, type=JobSubmitted).spec
-    except msgspec.DecodeError:  # damaged, or of an earlier release
+    except msgspec.DecodeError:  # damaged
         return blob
     event = msgspec.json.decode(blob)
     return msgspec.json.encode({**event, "spec": msgspec.structs.asdict(spec)})

@@ -51,13 +51,10 @@ def _noted(journal: JournalReader, number: int) -> m.JobInfo | None:
 def _readable(journal: JournalReader, number: int, summary: bytes) -> bytes | None:
     """Return a noted description that can be decoded, None if it is damaged."""
     try:
-        plain = unseal(SUMMARY.format(number), summary)
-        if plain is summary:  # of an earlier release, which wrote no checksums
-            decode_summary(plain)
+        return unseal(SUMMARY.format(number), summary)
     except msgspec.DecodeError as error:
         journal.report_unreadable(f"the description of job {number}", error)
         return None
-    return plain
 
 
 class Page(msgspec.Struct):

@@ -2,7 +2,7 @@
 
 - Resize points, and the decisions to continue at them, are most of a journal. Of all but the latest
   the journal keeps sums by job and size.
-- Ended jobs of a journal that an earlier release wrote get their descriptions.
+- Ended jobs whose descriptions were removed, because they were damaged, get new ones.
 - Ended jobs are removed after a number of days, if the configuration has one.
 
 A journal of which anything was removed cannot be replayed: `REMOVED` in its table `meta` names the

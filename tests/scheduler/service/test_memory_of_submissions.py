@@ -11,9 +11,7 @@ import pytest
 from desk import OWNER, Desk
 
 from scheduler.config.settings import NodeConfig
-from scheduler.model.events import JobSpec
 from scheduler.protocol import messages as m
-from scheduler.replay.kept_submission import KeptSubmission
 
 #: Each of the jobs has 2 MiB of variables, 1 MiB of arguments and a script of 1 MiB.
 JOBS, MIB = 24, 1 << 20
@@ -93,30 +91,6 @@ def test_queued_jobs_and_their_starts_need_little_memory(tmp_path: Path) -> None
         ends = []
     assert desk.components.core.jobs == {}
     assert desk.components.journal.parts() == set()
-
-
-def test_what_an_earlier_release_has_in_submissions_needs_little_memory(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, NODES)
-    applications, journal = desk.components.applications, desk.components.journal
-    for number in range(JOBS):
-        given = large(number)
-        spec = JobSpec(JOBS, 60.0)
-        event = applications.add_step(m.Submission(["x"], JOBS, 60.0), spec)
-        desk.driver.decide([event])
-        inline = KeptSubmission(
-            given.argv, JOBS, 60.0, environment=given.environment, user="root", hold=True
-        )
-        applications.replace_submission(event.job, inline)
-        journal.commit()
-    journal.close()
-    del desk, applications, journal, inline, given
-    with grows_by(2 * MIB, at_once=40 * MIB):
-        desk = Desk(tmp_path, NODES)
-    (answer,) = desk.ask(b"x", m.ReadSubmission(job=3))
-    assert isinstance(answer, m.RecordedSubmission)
-    expected = large(2)
-    assert answer.submission.argv == expected.argv
-    assert answer.submission.environment == expected.environment
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def changed(job: Job) -> set[str]:
 
 
 def test_a_record_has_every_attribute_of_a_job() -> None:
-    computed = {"demand", "queue_position", "resizable", "is_plain", "_smaller"}
+    computed = {"demand", "queue_position", "resizable", "is_plain", "_smaller", "shown"}
     names = {name.replace("_history", "history") for name in vars(EVERYTHING.job())}
     names |= {name.replace("_history", "history") for name in Job.__annotations__}
     fields = set(JobRecord.__struct_fields__) - {"earlier_sizes"}

@@ -202,8 +202,11 @@ def test_the_end_may_be_missing(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (b"0", "has journal format 0, this release reads 1, 2, 3: use the release that wrote it"),
-        (b"4", "has journal format 4, this release reads 1, 2, 3"),
+        (
+            b"3",
+            "has journal format 3, and this release reads format 4: use the release that wrote it",
+        ),
+        (b"5", "has journal format 5, and this release reads format 4"),
     ],
 )
 def test_another_format_is_told(journal: Path, change: bytes, words: str) -> None:

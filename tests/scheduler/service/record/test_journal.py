@@ -135,9 +135,7 @@ def test_a_submission_that_cannot_be_read_keeps_its_job(journal: Journal, path: 
     journal.close()
 
 
-def test_facts_of_an_earlier_release_without_a_value_are_dropped(
-    journal: Journal, path: Path
-) -> None:
+def test_facts_without_a_value_are_dropped(journal: Journal, path: Path) -> None:
     journal.add_facts(2, {"verified": True})
     journal.commit()
     damage(path, """UPDATE facts SET facts=CAST('{"verified":true,"residual":null}' AS BLOB)""")

@@ -96,7 +96,7 @@ def test_what_is_left_is_recovered_and_explained(journal: Journal, path: Path) -
         compare(reader.batches())
 
 
-def test_ended_jobs_of_an_earlier_release_are_described(journal: Journal) -> None:
+def test_ended_jobs_without_a_description_get_one(journal: Journal) -> None:
     job = recorded_job(journal, 1)
     assert job is not None
     before = ended_info(journal, job)

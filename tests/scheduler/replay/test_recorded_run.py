@@ -1,6 +1,6 @@
-"""A journal of an earlier release: the present release takes the same decisions.
+"""A recorded journal: the present code takes the same decisions.
 
-`earlier_release.sqlite` was written by a live service with 8 processors and the scenario fcfs-pr.
+`recorded_run.sqlite` was written by a live service with 8 processors and the scenario fcfs-pr.
 It holds 7 jobs: one that was resized from 2 to 6 processors and back to 2, rigid jobs that queued,
 a cancelled job and a failed one. Paths, tokens and environments were replaced, nothing else.
 """
@@ -20,7 +20,7 @@ import pytest
 from command_line import invoke
 from paths import ROOT
 
-JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "earlier_release.sqlite"
+JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "recorded_run.sqlite"
 
 
 def test_every_decision_is_identical() -> None:

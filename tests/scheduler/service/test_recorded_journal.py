@@ -1,4 +1,4 @@
-"""A service that starts on the journal of an earlier release."""
+"""A service that starts on a recorded journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paths import ROOT
 
 from scheduler.protocol import messages as m
 
-JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "earlier_release.sqlite"
+JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "recorded_run.sqlite"
 
 
 def test_history_and_explanations_are_recovered(served) -> None:
