@@ -18,6 +18,10 @@ from scheduler.service.record.journal import Journal
 
 #: Seconds, besides two heartbeats, after which an agent that is held back counts as silent.
 SILENT_S = 2.0
+#: Bytes of large commands that are under way to agents, at most; a larger command goes alone.
+MOST_UNDER_WAY = 32 << 20
+#: Bytes from which a command is large.
+LARGE = 1 << 16
 
 
 @dataclass
@@ -187,6 +191,38 @@ class SentCommands:
             for key, sent in self._sent_at.items()
             if (recent := {what: at for what, at in sent.items() if at > since})
         }
+
+
+class LargeCommands:
+    """Bounds the bytes of large commands that are under way to agents.
+
+    Environments, scripts and arguments may have megabytes. Those of many jobs that start together
+    would fill the memory of the service.
+
+    Parameters
+    ----------
+    sent : when commands were sent; one that is to be repeated is not under way.
+    reports : a group that an agent reports has been started.
+    """
+
+    def __init__(self, sent: SentCommands, reports: AgentReports) -> None:
+        self._sent, self._reports = sent, reports
+        # Bytes by node, job and group, and kind of command.
+        self._bytes: dict[tuple[tuple[str, int, int], type[m.Message]], int] = {}
+
+    def take(self, node: str, job: int, group: int, kind: type[m.Message], size: int) -> bool:
+        """Return whether a command of some bytes may be sent now; it counts as sent then."""
+        if size < LARGE:
+            return True
+        self._bytes = {
+            (key, what): other
+            for (key, what), other in self._bytes.items()
+            if self._sent.is_under_way(*key, what) and self._reports.status(*key) is None
+        }
+        if self._bytes and sum(self._bytes.values()) + size > MOST_UNDER_WAY:
+            return False
+        self._bytes[(node, job, group), kind] = size
+        return True
 
 
 class HeldBackAgents:

@@ -21,7 +21,7 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import lost_submission
 from scheduler.replay.kept_submission import KeptSubmission
-from scheduler.service.components.agent_reports import SentCommands
+from scheduler.service.components.agent_reports import LargeCommands, SentCommands
 from scheduler.service.components.placements import Launch, Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path
@@ -42,11 +42,6 @@ DEFAULTS = {"UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 FIRST_GROUP = 1
 #: Seconds from SIGTERM to SIGKILL for the groups of a job that fails.
 GRACE_S = 2.0
-#: Bytes of large environments, scripts and commands that are under way to agents, at most; a job
-#: with more goes alone.
-MOST_UNDER_WAY = 32 << 20
-#: Bytes from which these count.
-LARGE = 1 << 16
 #: Characters of an error of a program that are kept.
 MOST_CHARACTERS = 500
 #: Why a job ends whose program may need time for its last output.
@@ -81,8 +76,7 @@ class JobStartup:
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, launches, binding)
         self._sent = SentCommands(REPEAT_S)
-        # Bytes under way, by node, job and group, and kind of command.
-        self._large: dict[tuple[tuple[str, int, int], type[m.Message]], int] = {}
+        self._large = LargeCommands(self._sent, self._reports)
         self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     def node_of(self, job: Job, group: int) -> str:
@@ -447,18 +441,7 @@ class JobStartup:
         """
         if self._sent.is_under_way(node, job, group, kind):
             return False
-        size = self._parts.size(submission)
-        if size < LARGE:
-            return True
-        self._large = {
-            (key, what): other
-            for (key, what), other in self._large.items()
-            if self._sent.is_under_way(*key, what) and self._reports.status(*key) is None
-        }
-        if self._large and sum(self._large.values()) + size > MOST_UNDER_WAY:
-            return False
-        self._large[(node, job, group), kind] = size
-        return True
+        return self._large.take(node, job, group, kind, self._parts.size(submission))
 
     def _whole(self, job: int, submission: KeptSubmission) -> m.Submission:
         """Submission of a job with its parts; without these the job fails."""
