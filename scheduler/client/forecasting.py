@@ -25,14 +25,14 @@ from scheduler.client.options import (
     request_options,
     service_option,
 )
-from scheduler.forecasts.answers import JobForecast, Quote, Waiting
+from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.tables import Table
 
 
-def expected_starts(directory: Path, horizon_s: float | None = None) -> list[JobForecast]:
+def expected_starts(directory: Path, horizon_s: float | None = None) -> Starts:
     """Request forecasts of all queued jobs, in order of their expected starts.
 
     Raises
@@ -174,7 +174,10 @@ def quote_text(quote: Quote) -> str:
 def waiting_lines(waiting: Waiting) -> list[str]:
     """Describe what a job waits for and what would change it, a sentence a line."""
     lines = []
-    if waiting.before_count:
+    task = f" of task {waiting.task}" if waiting.task else ""
+    if waiting.task:
+        pass  # its reason says which tasks come before it
+    elif waiting.before_count:
         first = ", ".join(map(str, waiting.before))
         more = waiting.before_count - len(waiting.before)
         lines.append(f"before it in the queue: {first}{f' and {more} more' if more else ''}")
@@ -182,9 +185,9 @@ def waiting_lines(waiting: Waiting) -> list[str]:
         lines.append("no job is before it in the queue")
     start = waiting.forecast.start
     if start is None:
-        lines.append(f"no expected start: {in_local_time(waiting.reason)}")
+        lines.append(f"no expected start{task}: {in_local_time(waiting.reason)}")
     else:
-        lines.append(f"expected start: {moment(start)}, in {duration(start - waiting.now)}")
+        lines.append(f"expected start{task}: {moment(start)}, in {duration(start - waiting.now)}")
     if waiting.start_quantiles is not None:
         spread = waiting.start_quantiles
         times = ", ".join(moment(at) for at in (spread.p10, spread.p50, spread.p90))
@@ -194,7 +197,17 @@ def waiting_lines(waiting: Waiting) -> list[str]:
             size = counted(change.processors, "processor")
             request = f"{size} and {format_time(change.walltime_s)}"
             lines.append(f"with {request} it would start at {moment(change.start)}")
+    if waiting.looked_ahead_s is not None and start is None:
+        lines.append(looked_ahead(waiting.looked_ahead_s))
+    if waiting.untried:
+        count = counted(waiting.untried, "other request")
+        lines.append(f"{count} left out: to try them takes too long")
     return lines
+
+
+def looked_ahead(seconds: float) -> str:
+    """Say that a forecast had to end before it was complete."""
+    return f"the forecast looks {format_time(seconds)} ahead; more takes too long"
 
 
 def moment(at: float | None) -> str:

@@ -106,8 +106,11 @@ class Waiting(msgspec.Struct, frozen=True):
     forecast : what it is expected to do.
     start_quantiles : of its start over futures, calibrated; None if there are none.
     changes : other requests that were tried, with their starts;
-        none for one that is not eligible.
-    outcomes : see `Quote`.
+        none for one that is not eligible, for an array and for a task that has not come.
+    outcomes, looked_ahead_s : see `Quote`.
+    untried : number of other requests that were not tried, because that would take too long.
+    task : name of the task whose start is that of the forecast, if the job is an array or a task
+        that has not come to the queue; "" otherwise.
     """
 
     job: int
@@ -119,3 +122,19 @@ class Waiting(msgspec.Struct, frozen=True):
     start_quantiles: Spread | None = None
     changes: list[OtherRequest] = []
     outcomes: int = 0
+    looked_ahead_s: float | None = None
+    untried: int = 0
+    task: str = ""
+
+
+class Starts(msgspec.Struct, frozen=True):
+    """When the queued jobs start; an array with the next of its tasks.
+
+    Parameters
+    ----------
+    jobs : in order of their expected starts.
+    looked_ahead_s : see `Quote`; the jobs that start later have no start.
+    """
+
+    jobs: list[JobForecast]
+    looked_ahead_s: float | None = None

@@ -10,7 +10,7 @@ is not known, and it keeps its size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil, inf
 from time import monotonic
 
@@ -56,6 +56,8 @@ class ExpectedJobs(Physics):
     agenda : takes the events.
     run_s : run times from the start to the end by job number, s; others run for their estimates.
     limit_s : seconds that the forecast may take from now on.
+    forget : called with the number of each task of an array that has ended, of which there may be
+        very many; returns whether the core has forgotten it. None: all jobs are kept.
 
     Attributes
     ----------
@@ -63,10 +65,16 @@ class ExpectedJobs(Physics):
     """
 
     def __init__(
-        self, core: Driven, agenda: Agenda, run_s: Mapping[int, float], limit_s: float = inf
+        self,
+        core: Driven,
+        agenda: Agenda,
+        run_s: Mapping[int, float],
+        limit_s: float = inf,
+        forget: Callable[[int], bool] | None = None,
     ) -> None:
         self.first_starts: dict[int, tuple[float, ProcSet]] = {}
         self._core, self._agenda, self._run_s = core, agenda, run_s
+        self._forget = forget
         self._work: dict[int, ResizableWork] = {}
         self._has_begun = False
         self._deadline = monotonic() + limit_s
@@ -122,6 +130,11 @@ class ExpectedJobs(Physics):
                 job = self._core.jobs[event.job]
                 if self._agenda.next.get(event.job) is event and job.state is JobState.RUNNING:
                     self._compute(job)
+            elif type(event) is JobEnded and self._forget is not None:
+                ended = self._core.jobs.get(event.job)
+                is_task = ended is not None and ended.spec.task_of is not None
+                if is_task and self._forget(event.job):
+                    self.first_starts.pop(event.job, None)
 
     def _continue(self, job: Job) -> None:
         """Enter the next event of a job that was live at the beginning of the forecast."""

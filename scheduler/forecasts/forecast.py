@@ -11,7 +11,7 @@ and EASY with exact estimates that is the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf, isnan
 from typing import TypeAlias
@@ -23,6 +23,7 @@ from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.time_limit import TimeIsOverError
 from scheduler.model.events import Event, JobSpec, Wakeup
+from scheduler.model.job import FINAL
 from scheduler.model.orders import Order
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
@@ -41,7 +42,7 @@ class Forecast:
     loop, jobs : what was run.
     last : number of the last job that was submitted before.
     until : end of the forecast, s.
-    awaited : number of the rigid job with whose start the loop ended; 0: there is none.
+    awaited : numbers of the rigid jobs with whose starts the loop ended.
     time_is_over : whether it ended because of the time that it took.
 
     Attributes
@@ -57,7 +58,7 @@ class Forecast:
         jobs: ExpectedJobs,
         last: int,
         until: float,
-        awaited: int,
+        awaited: frozenset[int],
         time_is_over: bool = False,
     ) -> None:
         self.now, self.until, self.time_is_over = now, until, time_is_over
@@ -77,7 +78,7 @@ class Forecast:
     def end(self, job: int) -> float:
         """Time of the end of a job, s; inf if it does not end within the horizon."""
         at = self._loop.ended[job - 1]
-        if isnan(at) and job == self._awaited:
+        if isnan(at) and job in self._awaited:
             at = self._jobs.expected_end(job)
         return at if at <= self.until else inf
 
@@ -107,7 +108,7 @@ def forecast(
     *,
     horizon_s: float = inf,
     run_s: Mapping[int, float] | None = None,
-    only: int = 0,
+    only: Collection[int] = (),
     later: Sequence[tuple[float, JobSpec]] = (),
     limit_s: float = inf,
     observe: Observe | None = None,
@@ -119,22 +120,30 @@ def forecast(
     specs : requests of jobs that are submitted at the beginning; they have the next numbers.
     horizon_s : seconds after the beginning at which the forecast ends.
     run_s : run times by job number, s, from the start to the end; others run for their estimates.
-    only : number of the only job that will be asked for, so that the forecast may end with its
-        start; 0: any job.
+    only : numbers of the only jobs that will be asked for, so that the forecast may end with their
+        starts; (): those of the state, and those that are submitted.
     later : time (s) and request of jobs that are submitted later, in order of time; they have the
         numbers after those of `specs`.
     limit_s : seconds that the forecast may take; it ends at the time up to which it has come then.
     observe : called after each instant.
     """
     core, agenda = state.core(), Agenda()
-    jobs = ExpectedJobs(core, agenda, run_s or {}, limit_s)
+    kept = {job.id for job in state.jobs}.union(only)
+
+    def forget(number: int) -> bool:
+        if number in kept or core.jobs[number].state not in FINAL:
+            return False
+        core.forget(number)
+        return True
+
+    jobs = ExpectedJobs(core, agenda, run_s or {}, limit_s, forget)
     times = [state.now] * len(specs) + [at for at, _ in later]
     submitted = [*specs, *(spec for _, spec in later)]
     watch = None if observe is None else partial(observe, core)
     loop = EventLoop(core, times, submitted, agenda, jobs, watch=watch, earlier=state.last)
     agenda.add(Wakeup(state.now))
     until = state.now + horizon_s
-    awaited = only if only and _end_follows_from_start(state, specs, only) else 0
+    awaited = frozenset(only if _ends_follow_from_starts(state, specs, only) else ())
     time_is_over = False
     with no_collection():
         try:
@@ -144,12 +153,20 @@ def forecast(
     return Forecast(state.now, core, loop, jobs, state.last, until, awaited, time_is_over)
 
 
-def _end_follows_from_start(state: RecordedState, specs: Sequence[JobSpec], number: int) -> bool:
-    """Whether the start of a job that has not started yet determines its end."""
+def _ends_follow_from_starts(
+    state: RecordedState, specs: Sequence[JobSpec], numbers: Collection[int]
+) -> bool:
+    """Whether the starts of jobs that have not started yet determine their ends."""
     scenarios = (state.scenario, *state.scenario.partitions.values())
-    if any(own.redirection is not None for own in scenarios):  # the job may start twice
+    if any(own.redirection is not None for own in scenarios):  # the jobs may start twice
         return False
-    if number > state.last:
-        return not specs[number - state.last - 1].resizable
-    job = next((job for job in state.jobs if job.id == number), None) or state.array_of(number)
-    return job is not None and job.started_at is None and not job.resizable
+    known = {job.id: job for job in state.jobs}
+    for number in numbers:
+        if number > state.last:
+            if specs[number - state.last - 1].resizable:
+                return False
+            continue
+        job = known.get(number) or state.array_of(number)
+        if job is None or job.started_at is not None or job.resizable:
+            return False
+    return True

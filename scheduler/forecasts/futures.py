@@ -102,7 +102,7 @@ class Futures:
             self._specs,
             horizon_s=self._horizon_s,
             run_s=self._run_times.drawn(specs, draw),
-            only=self._job,
+            only=[self._job],
             later=later,
         )
         return run.start(self._job), run.end(self._job)

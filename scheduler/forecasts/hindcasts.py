@@ -80,7 +80,7 @@ def hindcast(state: RecordedState, job: Job, *, arrivals: bool) -> ForecastOutco
     then = earlier_state(state, job.submitted_at)
     if then is None or job.started_at is None:
         return None
-    expected = forecast(then, only=job.id).start(job.id)
+    expected = forecast(then, only=[job.id]).start(job.id)
     if expected == inf:
         return None
     until = last_arrival(then.now, expected) if arrivals else then.now

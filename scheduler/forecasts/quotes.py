@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
+from time import monotonic
 
 import msgspec
 
@@ -18,6 +19,8 @@ from scheduler.forecasts.run_times import run_ratio
 from scheduler.forecasts.trajectory import Trajectory
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
+from scheduler.model.requests.task_array import TaskOf
+from scheduler.state.derived_jobs.arrays import tasks_of
 
 #: Queued jobs before a job that `waiting` lists.
 LISTED = 10
@@ -33,8 +36,8 @@ class Outlook(msgspec.Struct, frozen=True):
     arrivals : in the futures, further jobs are submitted like the latest ones for twice the
         expected wait.
     workers : processes that compute the futures.
-    limit_s : seconds that the first forecast may take; futures, and the forecasts of other
-        requests, look no further ahead than it.
+    limit_s : seconds that the first forecast, and those of other requests, may take together;
+        futures and other requests look no further ahead than the first one.
     calibration : corrects the quantiles; without outcomes they stay as the futures have them.
     """
 
@@ -87,7 +90,7 @@ def quote(
     number, until = state.last + 1, state.now + outlook.horizon_s
     known = None if trajectory is None else trajectory.state_before_start(spec, until)
     begin, limit_s = known or state, outlook.limit_s
-    run = forecast(begin, [spec], horizon_s=until - begin.now, only=number, limit_s=limit_s)
+    run = forecast(begin, [spec], horizon_s=until - begin.now, only=[number], limit_s=limit_s)
     expected = run.of(number)
     start, end = expected.start, expected.end
     answer = Quote(
@@ -99,7 +102,7 @@ def quote(
         processors=expected.processors,
         sizes=expected.sizes,
         past_jobs=sum(run_ratio(job) is not None for job in state.past),
-        looked_ahead_s=run.until - state.now if run.time_is_over else None,
+        looked_ahead_s=_looked_ahead_s(run),
     )
     if not outlook.futures:
         return answer
@@ -176,9 +179,9 @@ def waiting(
     ------
     KeyError : no job of this number is queued.
     """
-    core = state.core()
+    core, began_s = state.core(), monotonic()
     job = _queued_job(state, number)
-    if job is None:
+    if job is None or job.to_come is not None:
         return _waiting_task(state, core, number, outlook, ahead_s)
     before: list[int] = []
     is_eligible = job.conditions is None
@@ -186,15 +189,19 @@ def waiting(
         if other.id == number:
             break
         before.append(other.id)
-    run = forecast(state, horizon_s=outlook.horizon_s, only=number, limit_s=outlook.limit_s)
+    run = forecast(state, horizon_s=outlook.horizon_s, only=[number], limit_s=outlook.limit_s)
     horizon_s = outlook.horizon_after(run, state.now)
     spread = None
     if outlook.futures:
         spread = outlook.over_futures(state, number, (), run)[1].start
-    changes = [
-        OtherRequest(spec.processors, spec.walltime_s, _start_with(state, job, spec, horizon_s))
-        for spec in (_other_requests(job.spec) if is_eligible else ())
-    ]
+    others = list(_other_requests(job.spec) if is_eligible else ())
+    changes = []
+    for spec in others:
+        left_s = outlook.limit_s - (monotonic() - began_s)
+        tried = _start_with(state, job, spec, horizon_s, left_s) if left_s > 0 else None
+        if tried is None:
+            break
+        changes.append(tried)
     return Waiting(
         job=number,
         now=state.now,
@@ -205,7 +212,13 @@ def waiting(
         start_quantiles=spread,
         changes=changes,
         outcomes=outlook.calibration.count if outlook.futures else 0,
+        looked_ahead_s=_looked_ahead_s(run),
+        untried=len(others) - len(changes),
     )
+
+
+def _looked_ahead_s(run: Forecast) -> float | None:
+    return run.until - run.now if run.time_is_over else None
 
 
 def _queued_job(state: RecordedState, number: int) -> Job | None:
@@ -221,13 +234,31 @@ def _queued_job(state: RecordedState, number: int) -> Job | None:
 def _waiting_task(
     state: RecordedState, core: Core, number: int, outlook: Outlook, ahead_s: float
 ) -> Waiting:
-    """Describe what a task waits for that is no job yet: the tasks before it, and its array."""
+    """Describe what an array waits for, or a task that is no job yet.
+
+    The forecast is that of the task; of an array, of the task that comes next.
+    """
     array = state.array_of(number)
-    assert array is not None
-    run = forecast(state, horizon_s=outlook.horizon_s, only=number, limit_s=outlook.limit_s)
-    reason = core.reason_to_come(core.jobs[array.id], number - array.id - 1)
-    expected = run.of(number) if number in run.starts else JobForecast(number, None, None)
-    return Waiting(number, state.now, reason.dated(ahead_s).sentence, [], 0, expected)
+    if array is None:
+        array, reason = core.jobs[number], core.reason_pending(number)
+        task = state.next_task(array)
+    else:
+        task, reason = number, core.reason_to_come(core.jobs[array.id], number - array.id - 1)
+    expected, run = JobForecast(number, None, None), None
+    if task != array.id:
+        run = forecast(state, horizon_s=outlook.horizon_s, only=[task], limit_s=outlook.limit_s)
+        expected = run.of(task) if task in run.starts else expected
+    name = "" if task == array.id else TaskOf(array.id, tasks_of(array).index(task - array.id - 1))
+    return Waiting(
+        job=number,
+        now=state.now,
+        reason=reason.dated(ahead_s).sentence,
+        before=[],
+        before_count=0,
+        forecast=msgspec.structs.replace(expected, job=number),
+        looked_ahead_s=None if run is None else _looked_ahead_s(run),
+        task=str(name),
+    )
 
 
 def _other_requests(spec: JobSpec) -> Iterator[JobSpec]:
@@ -240,8 +271,13 @@ def _other_requests(spec: JobSpec) -> Iterator[JobSpec]:
         yield msgspec.structs.replace(spec, walltime_s=spec.walltime_s / part)
 
 
-def _start_with(state: RecordedState, job: Job, spec: JobSpec, horizon_s: float) -> float | None:
-    """Forecast the start of a queued job as if it had been submitted with another request."""
+def _start_with(
+    state: RecordedState, job: Job, spec: JobSpec, horizon_s: float, limit_s: float
+) -> OtherRequest | None:
+    """Forecast the start of a queued job as if it had been submitted with another request.
+
+    None: that would take too long.
+    """
     other = job.copy()
     other.change_limits(spec)
     other.processors = spec.processors
@@ -249,4 +285,8 @@ def _start_with(state: RecordedState, job: Job, spec: JobSpec, horizon_s: float)
     other.first_estimate_s = min(job.first_estimate_s, spec.walltime_s)
     jobs: Sequence[Job] = [other if each.id == job.id else each for each in state.jobs]
     changed = replace(state, jobs=jobs)
-    return forecast(changed, horizon_s=horizon_s, only=job.id).of(job.id).start
+    run = forecast(changed, horizon_s=horizon_s, only=[job.id], limit_s=limit_s)
+    start = run.of(job.id).start
+    if start is None and run.time_is_over:
+        return None
+    return OtherRequest(spec.processors, spec.walltime_s, start)

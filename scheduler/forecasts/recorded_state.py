@@ -151,6 +151,11 @@ class RecordedState:
             points=(),
         )
 
+    def next_task(self, job: Job) -> int:
+        """Number of the task of an array that comes next; its own if none is ready, or of a job."""
+        ready = None if job.to_come is None else job.to_come.ready
+        return job.id + 1 + ready.intervals[0][0] if ready else job.id
+
     def array_of(self, number: int) -> Job | None:
         """Array of which the task with a number is still to come; None if there is none."""
         for job in self.jobs:

@@ -119,5 +119,7 @@ def last_job_changes_nothing(state: RecordedState) -> bool:
     )
     if not is_plain or any(job.resizable or job.spec.is_placed for job in state.jobs):
         return False
+    if any(job.to_come is not None for job in state.jobs):  # it would run to the last of all tasks
+        return False
     recorded = decode_core(state.record).partitions[0]
     return recorded.depth is None and not recorded.exclusions

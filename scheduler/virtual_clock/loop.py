@@ -11,7 +11,7 @@ forecast may take estimates for run times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf, isnan, nan
 from typing import Final, TypeAlias
 
@@ -124,19 +124,22 @@ class EventLoop:
         self._submit_times, self._specs, self._earlier = submit_times, specs, earlier
         self._agenda, self._physics, self._watch = agenda, physics, watch
         self._tick = tick
+        self._awaited: set[int] = set()  # jobs with whose starts the run ends
 
-    def run(self, until: float = inf, awaited: int = 0) -> None:
+    def run(self, until: float = inf, awaited: Iterable[int] = ()) -> None:
         """Run to the end of the last job that can run.
 
         Parameters
         ----------
         until : the last instant is at or before this time, s.
-        awaited : number of a job with whose start the run ends; 0: there is none.
+        awaited : numbers of jobs with whose starts the run ends; (): it does not.
         """
         handle, physics, watch = self.site.handle, self._physics, self._watch
         submit_times, specs = self._submit_times, self._specs
         agenda = self._agenda
         submitted, count = 0, len(submit_times)
+        self._awaited = {number for number in awaited if isnan(self.started[number - 1])}
+        ends_early = len(self._awaited) > 0
         earlier, tick, instants = self._earlier, self._tick, 0
         while len(agenda) or submitted < count:
             before = agenda.now
@@ -167,7 +170,7 @@ class EventLoop:
             physics.end_instant(events)
             if watch is not None:
                 watch(now, sorted(events, key=instant_order), orders)
-            if awaited and not isnan(self.started[awaited - 1]):
+            if ends_early and not self._awaited:
                 return
 
     def _next_at(self, submitted: int) -> float:
@@ -179,6 +182,8 @@ class EventLoop:
         if type(order) is START:
             number = order.job
             self.started[number - 1] = self._agenda.now
+            if self._awaited:
+                self._awaited.discard(number)
             if self.allocated is not None and not self.site.jobs[number].resizable:
                 self.allocated[number] = order.processors
             if self.first_estimates is not None and isnan(self.first_estimates[number - 1]):

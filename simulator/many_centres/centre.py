@@ -126,7 +126,7 @@ class Centre:
         """Wait that is left to a queued job, by the same prediction, s."""
         if self._resizable:
             state = replace(RecordedState.of_core(self.core), now=self._clock())
-            return forecast(state, only=job).start(job) - self._clock()
+            return forecast(state, only=[job]).start(job) - self._clock()
         return expected_start_of(self._partition, self._clock(), job) - self._clock()
 
     def _forecast_of(self, request: SiteRequest) -> JobForecast:
@@ -134,7 +134,7 @@ class Centre:
         now = self._clock()
         if self._forecast is None or self._forecast_at != now or self._forecast[0] is not request:
             state = replace(RecordedState.of_core(self.core), now=now)
-            answer = forecast(state, [self._asked(request)], only=state.last + 1).submitted()
+            answer = forecast(state, [self._asked(request)], only=[state.last + 1]).submitted()
             self._forecast, self._forecast_at = (request, answer), now
         return self._forecast[1]
 

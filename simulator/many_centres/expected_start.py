@@ -53,7 +53,7 @@ def expected_start(partition: Partition, now: float, spec: JobSpec, latest: floa
     agenda = Agenda()
     jobs = ExpectedJobs(copy, agenda, {})
     loop = EventLoop(copy, [now], [spec], agenda, jobs, earlier=count)
-    loop.run(latest, awaited=count + 1)
+    loop.run(latest, awaited=[count + 1])
     start = loop.started[count]
     return inf if isnan(start) else start
 
@@ -70,7 +70,7 @@ def expected_start_of(partition: Partition, now: float, job: int) -> float:
     agenda.add(Wakeup(now))
     jobs = ExpectedJobs(copy, agenda, {})
     loop = EventLoop(copy, [], [], agenda, jobs, earlier=len(numbers))
-    loop.run(awaited=numbers[job])
+    loop.run(awaited=[numbers[job]])
     start = loop.started[numbers[job] - 1]
     return inf if isnan(start) else start
 

@@ -84,8 +84,7 @@ class StartQuotes:
         if not chosen:
             return
         state = RecordedState.of_core(self._core, last=len(self._specs))
-        only = chosen[0] if len(chosen) == 1 else 0
-        expected = forecast(state, run_s=self._run_s, only=only)
+        expected = forecast(state, run_s=self._run_s, only=chosen)
         for job in chosen:
             quoted = QuotedStart(job, expected.start(job))
             self.starts.append(self._with_quantiles(quoted, state))

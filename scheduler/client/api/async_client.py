@@ -156,7 +156,7 @@ class AsyncClient:
 
     async def expected_starts(self) -> list[JobForecast]:
         """Forecast all queued jobs; see `Client.expected_starts`."""
-        return await self.run(operations.expected_starts())
+        return (await self.run(operations.expected_starts())).jobs
 
     async def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
         """Return ended jobs; see `HistoryOptions`."""

@@ -181,7 +181,7 @@ class Client:
 
     def expected_starts(self) -> list[JobForecast]:
         """Forecast all queued jobs, in order of their expected starts."""
-        return self.run(operations.expected_starts())
+        return self.run(operations.expected_starts()).jobs
 
     def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
         """Return ended jobs; see `HistoryOptions`."""

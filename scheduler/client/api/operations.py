@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
-from scheduler.forecasts.answers import JobForecast, Quote
+from scheduler.forecasts.answers import Quote, Starts
 from scheduler.model.job import JobState
 from scheduler.model.requests.job_name import LAST, JobName
 from scheduler.model.requests.task_array import TaskArray
@@ -211,9 +211,9 @@ def quote(submission: m.Submission) -> Operation[Quote]:
     return (yield from forecast(m.RequestQuote(submission=submission), Quote))
 
 
-def expected_starts(horizon_s: float | None = None) -> Operation[list[JobForecast]]:
+def expected_starts(horizon_s: float | None = None) -> Operation[Starts]:
     """Request forecasts of all queued jobs, in order of their expected starts."""
-    return (yield from forecast(m.ForecastStarts(horizon_s=horizon_s), list[JobForecast]))
+    return (yield from forecast(m.ForecastStarts(horizon_s=horizon_s), Starts))
 
 
 def with_expected_starts(jobs: list[m.JobInfo]) -> Operation[list[m.JobInfo]]:
@@ -222,7 +222,7 @@ def with_expected_starts(jobs: list[m.JobInfo]) -> Operation[list[m.JobInfo]]:
         return jobs
     message = m.ForecastStarts(limit_s=STARTS_S)
     try:
-        forecasts = yield from forecast(message, list[JobForecast], STARTS_WAIT_S)
+        forecasts = (yield from forecast(message, Starts, STARTS_WAIT_S)).jobs
     except ReshapeError:  # it is busy, or cannot forecast this state
         return jobs
     starts = {expected.job: expected.start for expected in forecasts}

@@ -14,7 +14,7 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.columns import JobFormat, queue_format, sorted_jobs
 from scheduler.client.commands import echo_json
-from scheduler.client.forecasting import expected_starts, starts_table
+from scheduler.client.forecasting import expected_starts, looked_ahead, starts_table
 from scheduler.client.listing.options import (
     choice_options,
     chosen,
@@ -90,15 +90,15 @@ def queue(
             jobs = sorted_jobs(jobs, order, listing.now)
         if starts:
             listed = {job.job for job in jobs}
-            forecasts = [
-                forecast
-                for forecast in expected_starts(directory, horizon)
-                if forecast.job in listed
-            ]
+            known = expected_starts(directory, horizon)
+            forecasts = [forecast for forecast in known.jobs if forecast.job in listed]
+            ahead_s = known.looked_ahead_s
             if as_json:
-                echo_json({"now": listing.now, "jobs": forecasts})
+                echo_json({"now": listing.now, "jobs": forecasts, "looked_ahead_s": ahead_s})
             else:
                 click.echo(render(starts_table(forecasts, jobs, listing.now), parsable))
+                if ahead_s is not None and any(job.start is None for job in forecasts):
+                    click.echo(f"reshape: {looked_ahead(ahead_s)}", err=True)
         elif as_json:
             echo_json({"now": listing.now, "jobs": jobs})
         else:

@@ -18,15 +18,15 @@ from msgspec.structs import replace
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import encode
-from scheduler.forecasts.answers import JobForecast, Quote, Spread, Waiting
+from scheduler.forecasts.answers import JobForecast, Quote, Spread, Starts, Waiting
 from scheduler.forecasts.calibration import Calibration
-from scheduler.forecasts.forecast import forecast
+from scheduler.forecasts.forecast import Forecast, forecast
 from scheduler.forecasts.hindcasts import Hindcasts
 from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec
-from scheduler.model.job import JobState
+from scheduler.model.job import Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.reading.questions import (
@@ -45,6 +45,8 @@ MOST_FUTURES = 1000
 #: Seconds that a forecast may take before it ends, with what it has found so far. The service
 #: gives the forecaster up later (`scheduler.service.server.FORECAST_S`).
 LIMIT_S = 40.0
+#: Seconds that the forecasts for a listing, or for one job that waits, may take.
+SHOWN_S = 10.0
 #: Seconds that the trajectory of a first quote may take.
 TRAJECTORY_S = 2.0
 #: Seconds after which a question begins no further hindcast; later ones continue.
@@ -75,9 +77,9 @@ class Forecaster:
     def _answer(self, question: ForecastQuestion, state: RecordedState) -> Answer:
         if isinstance(question, StartsQuestion):
             _check_horizon(question.query.horizon_s)
-            horizon_s, limit_s = _horizon(question.query.horizon_s), LIMIT_S
+            horizon_s, limit_s = _horizon(question.query.horizon_s), SHOWN_S
             if question.query.limit_s is not None:
-                limit_s = max(0.0, min(LIMIT_S, question.query.limit_s))
+                limit_s = max(0.0, min(SHOWN_S, question.query.limit_s))
             known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
             starts = expected_starts(state, horizon_s, limit_s, known)
             return [still_ahead(job, state.now) for job in starts]
@@ -93,7 +95,8 @@ class Forecaster:
         outlook = Outlook(
             _horizon(query.horizon_s),
             *(query.futures, query.seed, query.arrivals),
-            *(self._workers, LIMIT_S, calibration),
+            *(self._workers, SHOWN_S if isinstance(question, WaitingQuestion) else LIMIT_S),
+            calibration,
         )
         if isinstance(question, WaitingQuestion):
             try:
@@ -141,8 +144,8 @@ def expected_starts(
     horizon_s: float = inf,
     limit_s: float = LIMIT_S,
     trajectory: Trajectory | None = None,
-) -> list[JobForecast]:
-    """Forecast all queued jobs, in order of their expected starts.
+) -> Starts:
+    """Forecast all queued jobs, in order of their expected starts; an array with its next task.
 
     Parameters
     ----------
@@ -150,14 +153,30 @@ def expected_starts(
     trajectory : of the same state, which holds at its time; only without a horizon. It is used
         unless it had to end earlier than a forecast.
     """
+    queued = [job for job in state.jobs if job.state is JobState.PENDING]
     if trajectory is not None and (
         trajectory.limit_s >= limit_s or not trajectory.forecast.time_is_over
     ):
         forecasts = trajectory.forecast
     else:
-        forecasts = forecast(state, horizon_s=horizon_s, limit_s=limit_s)
-    queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
-    return sorted(map(forecasts.of, queued), key=lambda job: (forecasts.start(job.job), job.job))
+        wanted = [state.next_task(job) for job in queued if not _is_held(job)]
+        forecasts = forecast(state, horizon_s=horizon_s, limit_s=limit_s, only=wanted)
+    found = [_expected(forecasts, state, job) for job in queued]
+    found.sort(key=lambda job: (inf if job.start is None else job.start, job.job))
+    return Starts(found, forecasts.until - forecasts.now if forecasts.time_is_over else None)
+
+
+def _is_held(job: Job) -> bool:
+    return job.conditions is not None and bool(job.conditions.hold)
+
+
+def _expected(forecasts: Forecast, state: RecordedState, job: Job) -> JobForecast:
+    """Forecast of a queued job; of an array the start of the task that comes next."""
+    number = state.next_task(job)
+    if number == job.id:
+        return forecasts.of(number)
+    start = forecasts.starts.get(number)
+    return JobForecast(job.id, start, None)
 
 
 def _check_draws(query: m.ForecastJob | m.RequestQuote) -> None:
@@ -204,7 +223,7 @@ def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
 
 
 #: What the forecaster answers with.
-Answer: TypeAlias = Quote | Waiting | list[JobForecast]
+Answer: TypeAlias = Quote | Waiting | Starts
 
 
 def by_wall_clock(answer: Answer, ahead_s: float) -> Answer:
@@ -215,7 +234,7 @@ def by_wall_clock(answer: Answer, ahead_s: float) -> Answer:
         return _moved_quote(answer, ahead_s)
     if isinstance(answer, Waiting):
         return _moved_waiting(answer, ahead_s)
-    return [_moved_forecast(job, ahead_s) for job in answer]
+    return replace(answer, jobs=[_moved_forecast(job, ahead_s) for job in answer.jobs])
 
 
 def _moved_forecast(answer: JobForecast, by_s: float) -> JobForecast:

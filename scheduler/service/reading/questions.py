@@ -17,7 +17,7 @@ from reshape.wire.codec import PROTOCOL, encode
 from scheduler.model.events import JobSpec
 from scheduler.model.requests.task_array import TaskOf
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import JournalReader
+from scheduler.replay.journal_reader import ORDERS_LIMIT, JournalReader
 from scheduler.service.record.array_tasks import events_of_task
 from scheduler.service.record.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.service.record.ended_jobs import page, recorded_job
@@ -92,12 +92,11 @@ def _explanation(journal: JournalReader, request: int, question: ExplainQuestion
     events = journal.events_of(number)
     if question.task_of is not None:
         events = [*events_of_task(journal, question.task_of.array, number), *events]
-    lines = explanation_lines(
-        events,
-        journal.orders_of(number, routine=True),
-        journal.phases_of(number),
-        ahead_s,
-    )
+    orders = journal.orders_of(number, routine=True)
+    lines = explanation_lines(events, orders, journal.phases_of(number), ahead_s)
+    if len(orders) == ORDERS_LIMIT:
+        text = f"earlier decisions are left out: the latest {ORDERS_LIMIT} are shown"
+        lines.append(m.Story(at=orders[0][0] + ahead_s, text=text))
     lines += removed_lines(journal, number, ahead_s)
     lines.sort(key=lambda line: line.at)
     told, present = [*lines, *question.present], len(question.present)

@@ -84,6 +84,7 @@ def explanation_lines(
     ahead_s : wall clock minus the service's clock, seconds; the lines have wall times.
     """
     lines: list[m.Story] = []
+    on_tasks: list[int] = []  # places of lines on the tasks of an array, of which there may be many
     last_continue = ""
     done: set[int] = set()  # resizes; their ends may be reported more than once
     specs = (event.spec for event in events if isinstance(event, JobSubmitted))
@@ -103,8 +104,11 @@ def explanation_lines(
             continue
         text = _of_tasks(what, array) or _sentence(what, ahead_s)
         if text:
+            if _is_on_tasks(what):
+                on_tasks.append(len(lines))
             lines.append(told(at, text, _reason(what), ahead_s))
             last_continue = ""
+    _leave_out(lines, on_tasks)
     for phase in phases:
         if phase.phase in ("ready", "joining", "committed"):
             lines.append(
@@ -114,6 +118,8 @@ def explanation_lines(
     return [replace(line, at=line.at + ahead_s) for line in lines]
 
 
+#: Lines on the tasks of an array in its explanation, at most: the first and the last ones.
+MOST_ON_TASKS = 40
 _PHASES = {
     "ready": "the new group is up and waits for the next resize point",
     "joining": "the job accepts the new group and moves its data",
@@ -129,6 +135,26 @@ def _reason(what: Event | Order) -> Reason | None:
         case Await() | Enqueue() | Drop() | GiveUp() | AnswerRequest():
             return what.reason
     return None
+
+
+def _is_on_tasks(what: Event | Order) -> bool:
+    """Whether an event or order of an array says how many of its tasks have come, or is of some."""
+    if isinstance(what, HoldChanged | JobCancelled):
+        return what.tasks is not None
+    return isinstance(what, Await) and "queued" in what.reason.facts
+
+
+def _leave_out(lines: list[m.Story], places: list[int]) -> None:
+    """Put one line in place of the middle ones of many.
+
+    Its text is always the same, so that a watch gives it once.
+    """
+    middle = places[MOST_ON_TASKS // 2 : -MOST_ON_TASKS // 2]
+    for place in reversed(middle[1:]):
+        del lines[place]
+    if middle:
+        text = "lines on its tasks are left out here; reshape history lists the tasks that ended"
+        lines[middle[0]] = m.Story(lines[middle[0]].at, text, facts={"left_out": len(middle)})
 
 
 def _of_tasks(what: Event | Order, array: TaskArray | None) -> str:

@@ -22,6 +22,7 @@ from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import (
     Event,
+    HoldChanged,
     JobSpec,
     JobStarted,
     JobSubmitted,
@@ -31,6 +32,8 @@ from scheduler.model.events import (
 )
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Expand, Kill, Order
+from scheduler.model.procset import ProcSet
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.state.records import encode_job
@@ -135,7 +138,7 @@ def test_a_forecast_that_ends_with_the_start_of_a_job_equals_the_whole_one(
         for horizon_s in (20.0, inf):
             run_s = simulated.run_s
             whole = forecast(state, [spec], horizon_s=horizon_s, run_s=run_s)
-            short = forecast(state, [spec], horizon_s=horizon_s, run_s=run_s, only=number)
+            short = forecast(state, [spec], horizon_s=horizon_s, run_s=run_s, only=[number])
             assert short.of(number) == whole.of(number)
 
 
@@ -240,6 +243,66 @@ def test_a_forecast_without_time_knows_the_first_instant_only(name: str) -> None
     assert short.start_quantiles == Spread(None, None, None)
     assert quote(state, spec).looked_ahead_s is None
     assert waiting(state, 3, Outlook(limit_s=0.0)).forecast.start is None
+
+
+def site_with_an_array() -> Core:
+    """Site with array 1, of which two tasks run at a time for 10 s, and job 1002 after it."""
+    site = new_site(SCENARIOS["fcfs"])
+    site.handle([JobSubmitted(0.0, 1, JobSpec(4, 10.0, array=TaskArray.parse("0-999")))])
+    site.handle([JobSubmitted(0.0, 1002, JobSpec(8, 10.0))])
+    return site
+
+
+def test_a_task_that_has_not_come_has_a_forecast_and_an_array_that_of_its_next_task() -> None:
+    state = RecordedState.of_core(site_with_an_array())
+    of_array, of_task = waiting(state, 1), waiting(state, 502)
+    assert (of_array.task, of_array.forecast.start, of_array.changes) == ("1_3", 10.0, [])
+    assert (of_task.task, of_task.forecast.start, of_task.forecast.end) == ("1_500", 2500.0, 2510.0)
+    assert of_task.reason.startswith("its place among the tasks of array 1 that are to come is 498")
+    with pytest.raises(KeyError):
+        waiting(state, 1003)
+
+
+def test_the_tasks_of_an_array_that_is_held_have_no_forecast() -> None:
+    site = site_with_an_array()
+    site.handle([HoldChanged(1.0, 1, "user", ProcSet.span(3, 997))])
+    found = waiting(RecordedState.of_core(site), 1)
+    assert (found.task, found.forecast.start) == ("", None)
+    assert waiting(RecordedState.of_core(site), 502, Outlook(horizon_s=60.0)).forecast.start is None
+
+
+def test_a_forecast_forgets_the_tasks_that_have_ended() -> None:
+    most, ended = 0, list[bool]()
+
+    def observe(core: Core, _now: float, _events: object, _orders: object) -> None:
+        nonlocal most
+        most = max(most, len(core.jobs))
+        ended.append(1002 in core.jobs)
+
+    state = RecordedState.of_core(site_with_an_array())
+    found = forecast(state, observe=observe)
+    assert found.of(1002).start == 5000.0
+    assert most < 10
+    assert all(ended)
+
+
+def test_a_forecast_that_takes_too_long_says_how_far_it_has_come() -> None:
+    state = RecordedState.of_core(site_with_an_array())
+    found = waiting(state, 502, Outlook(limit_s=0.0))
+    assert (found.forecast.start, found.looked_ahead_s) == (None, 0.0)
+    found = waiting(state, 1002, Outlook(limit_s=0.0))
+    assert (found.looked_ahead_s, found.changes, found.untried) == (0.0, [], 6)
+    assert waiting(state, 1002).looked_ahead_s is None
+    assert waiting(state, 1002).untried == 0
+
+
+def test_a_forecast_ends_with_the_starts_that_are_asked_for() -> None:
+    state = RecordedState.of_core(site_with_an_array())
+    instants: list[float] = []
+    found = forecast(state, only=[4, 5], observe=lambda core, now, *_: instants.append(now))
+    assert [found.of(number).start for number in (4, 5)] == [10.0, 10.0]
+    assert found.of(5).end == 20.0
+    assert max(instants) == 10.0
 
 
 def test_a_resizable_job_with_measured_sizes_expands_in_a_forecast() -> None:

@@ -55,7 +55,7 @@ def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -
     assert started_at is not None
     first, second = served.submit(SLEEP, 4, 100.0), served.submit(SLEEP, 2, 50.0)
     for directory in (served.directory, access):
-        starts = {job.job: job for job in expected_starts(directory)}
+        starts = {job.job: job for job in expected_starts(directory).jobs}
         assert starts[first].start == pytest.approx(started_at + 300.0, abs=1e-6)
         assert starts[second].start == pytest.approx(started_at + 400.0, abs=1e-6)
         expected = {job: forecast.start for job, forecast in starts.items()}
@@ -79,7 +79,7 @@ def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -
         served.ask(m.ForecastJob(job=running))
 
     served.ask(m.Cancel(job=first))  # the next forecast sees it
-    [only] = expected_starts(served.directory)
+    [only] = expected_starts(served.directory).jobs
     assert (only.job, only.start) == (second, starts[first].start)
 
 

@@ -155,7 +155,7 @@ def test_a_scheduling_pass_live_in_forecasts_and_in_a_replay(served, monkeypatch
     first = served.submit(WAITS, 3, 600.0)
     begin = served.until(first, "RUNNING").started_at
     small, large = served.submit(["true"], 2, 60.0), served.submit(["true"], 4, 60.0)
-    starts = {job.job: job.start for job in expected_starts(served.directory)}
+    starts = {job.job: job.start for job in expected_starts(served.directory).jobs}
     assert starts[large] == pytest.approx(begin + 600.0, abs=1e-3)
     assert starts[small] == pytest.approx(begin + 660.0, abs=1e-3)
     assert "4 processors reserved for" in served.story(large)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,
+    HoldChanged,
+    JobEnded,
     JobSpec,
     JobStarted,
     JobSubmitted,
@@ -12,9 +14,11 @@ from scheduler.model.events import (
     ResizePoint,
 )
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Order
+from scheduler.model.orders import Await, Order
+from scheduler.model.procset import ProcSet
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
-from scheduler.service.record.explanations import explanation_lines
+from scheduler.service.record.explanations import MOST_ON_TASKS, explanation_lines
 
 
 def test_resize_points_during_a_resize_have_no_lines() -> None:
@@ -42,3 +46,26 @@ def test_the_end_of_a_resize_has_one_line() -> None:
     events = [ResizeDone(5.0, 1, 1), ResizeDone(5.0, 1, 1), ResizeDone(9.0, 1, 2)]
     texts = [line.text.split(";")[0] for line in explanation_lines(events, [], [])]
     assert texts == ["resize 1 is done", "resize 2 is done"]
+
+
+def test_an_array_of_many_tasks_has_a_bounded_number_of_lines() -> None:
+    core = Core(scenario("easy"), Machine([("n1", 1)]))
+    events: list[Event] = [
+        JobSubmitted(0.0, 1, JobSpec(1, 600.0, array=TaskArray.parse("0-299"))),
+        HoldChanged(0.5, 1, "user", ProcSet.span(290, 5)),
+        *(JobEnded(float(number), 1 + number) for number in range(1, 250)),
+    ]
+    orders: list[tuple[float, Order]] = [
+        (event.at, order) for event in events for order in core.handle([event])
+    ]
+    own = [(at, order) for at, order in orders if isinstance(order, Await)]
+    lines = explanation_lines(events[:2], own, [])
+    assert [line.text for line in lines[:3]] == [
+        "submitted for 1 processor, 600 s",
+        "is not eligible: 2 of 300 tasks have come to the queue [Array]",
+        "tasks 290-294 are held by its user",
+    ]
+    assert lines[-1].text.startswith("is not eligible: 251 of 300 tasks have come to the queue")
+    assert len(lines) == 1 + MOST_ON_TASKS + 1
+    (left_out,) = [line for line in lines if "left out" in line.text]
+    assert left_out.facts == {"left_out": len(own) + 1 - MOST_ON_TASKS}
