@@ -34,6 +34,7 @@ jobs:
      begin_s: 150}
   - {at: 8, processors: 2, walltime: 50, iteration_s: 5, array: "0-9:3%3", begin_s: 160}
   - {at: 9, processors: 1, walltime: 50, iteration_s: 5, dependency: "afterok:9"}
+  - {at: 9, processors: 1, walltime: 50, iteration_s: 4, dependency: "afterok:9_[0,3]"}
 """
 
 
@@ -53,7 +54,7 @@ def test_a_file_with_dependencies_is_simulated_and_written_again(file: Path) -> 
     assert started[7] == 150
     assert started[8] != started[8], "an array itself does not start"
     assert started[9:13] == [160, 160, 165, 165]
-    assert started[13] == 170
+    assert started[13:] == [170, 170], "its tasks have all processors until then"
     again = file.with_name("again.yaml")
     again.write_bytes(encode(workload, "the same"))
     assert read(again) == workload
@@ -87,6 +88,7 @@ def test_a_restored_core_decides_the_same_at_each_instant(file: Path) -> None:
     [
         ('dependency: "afterok:2"', "names job 2, and this is job 2 in the order of submission"),
         ('dependency: "afterok:9"', "names job 9, and this is job 2"),
+        ('dependency: "afterok:1_0"', "there is no task 1_0: job 1 is no array"),
         ('dependency: "ok:1"', "'ok:1' is no dependency"),
         ("begin_s: .inf", "must be a finite number"),
         ("kill_on_invalid_dep: true", "has no effect without dependency"),

@@ -16,6 +16,7 @@ from scheduler.client.columns import end_of
 from scheduler.client.scripts.slurm_manual import SCANCEL, SCONTROL, SCONTROL_REFUSED
 from scheduler.client.slurm.host_lists import hosts
 from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
+from scheduler.model.requests.job_name import names
 from scheduler.model.requests.signals import signal_number
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
@@ -62,7 +63,7 @@ def _signal(text: str) -> int:
 
 def _jobs(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[JobHandle]:
     """Jobs that a command line of scancel names; those of them that its other options choose."""
-    named = [word for text in jobs for word in text.split(",") if word]
+    named = [word for text in jobs for word in names(text) if word]
     handles = [service.job(word) for word in named]
     if not given.keys() & {"me", "name", "user", "state", "partition"}:
         if not named:
@@ -97,7 +98,7 @@ def scontrol(words: Sequence[str]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if verb in changes and rest:
         with Client() as service:
-            for word in ",".join(rest).split(","):
+            for word in names(",".join(rest)):
                 changes[verb](service.job(word))
     elif verb == "update":
         _update(rest)

@@ -10,6 +10,8 @@ from desk import OWNER, Desk
 
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
+from scheduler.replay.compare import compare
+from scheduler.replay.journal_reader import reading
 from scheduler.service.permissions import Sender
 
 
@@ -362,3 +364,24 @@ def test_the_sets_of_an_array_do_not_grow_without_bound(running: Desk) -> None:
     assert isinstance(answer, m.Failure)
     assert "name whole ranges of tasks" in answer.message
     assert ask(running, m.Cancel(job=102, tasks="1-99999")) == m.Done()
+
+
+def test_a_replay_of_what_was_done_with_tasks_decides_the_same(
+    running: Desk, tmp_path: Path
+) -> None:
+    for message in (
+        m.HoldJob(job=1, hold=True, tasks="10-19"),
+        m.Cancel(job=1, tasks="15-80"),
+        m.HoldJob(job=12, hold=False),
+        m.UpdateJob(job=92, changes=m.RequestChanges(name="own")),
+    ):
+        assert ask(running, message) == m.Done()
+    submit(running, dependency="afterany:1_70,afterok:1_85")
+    again = restarted(running, tmp_path)
+    again.hello([m.GroupStatus(job=n, group=1, alive=False) for n in (2, 3, 4, 5)])
+    again.turn()
+    again.components.journal.close()
+    with reading(tmp_path) as journal:
+        compared = compare(journal.batches())
+    assert compared.difference is None
+    assert compared.decisions > 20
