@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -24,7 +25,7 @@ from scheduler.policies.assignment.by_metric import (
     Weighted,
 )
 from scheduler.policies.assignment.dispatcher import Dispatcher, DispatchRules
-from scheduler.policies.assignment.interface import SiteRequest
+from scheduler.policies.assignment.interface import AskedSite, SiteRequest
 from scheduler.predictions.estimates import Constant
 
 
@@ -200,3 +201,28 @@ def test_a_parameter_out_of_range_is_refused(make: object, message: str) -> None
 
 def test_a_request_without_limit_has_none() -> None:
     assert request().max_cost == inf
+
+
+@dataclass
+class OwnPolicy:
+    """A user-defined policy that chooses the last site, and tries to change it if told so."""
+
+    changes: str = ""
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> AskedSite:
+        site = sites[-1]
+        if self.changes:
+            setattr(site, self.changes, 1)
+        assert site.wait_s(request) == 5.0
+        assert (site.submitted(), site.queued(), site.free()) == (3, 4, 8)
+        assert (site.work_left(), site.load(), site.cpu_factor, site.price) == (6.0, 7.0, 2.0, 9.0)
+        return site
+
+
+def test_a_user_defined_policy_asks_sites_and_cannot_change_them() -> None:
+    sites = [Answering("a"), Answering("b", 8, 2.0, 9.0, (3, 4), 6.0, 7.0, 5.0)]
+    request = SiteRequest(1, JobSpec(2, 10.0), 10.0)
+    assert Dispatcher(OwnPolicy()).choose(request, sites, 0.0) == [sites[1]]
+    for field_name in ("processors", "cpu_factor", "wait_s", "other"):
+        with pytest.raises(AttributeError):
+            Dispatcher(OwnPolicy(field_name)).choose(request, sites, 0.0)
