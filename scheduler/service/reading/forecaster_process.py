@@ -82,7 +82,7 @@ class Forecaster:
                 limit_s = max(0.0, min(SHOWN_S, question.query.limit_s))
             known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
             starts = expected_starts(state, horizon_s, limit_s, known)
-            return [still_ahead(job, state.now) for job in starts]
+            return replace(starts, jobs=[still_ahead(job, state.now) for job in starts.jobs])
         query = question.query
         _check_draws(query)
         if isinstance(question, QuoteQuestion) and (question.refusal or question.spec is None):

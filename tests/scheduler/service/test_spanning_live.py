@@ -203,6 +203,41 @@ def test_a_job_on_hosts_goes_on_without_room_for_its_output(tmp_path: Path) -> N
     assert lines[-2:] == ["end", "end"]
 
 
+#: Rank 3 leaves the loop alone, rank 1 waits for something, and the others for these.
+STUCK = """
+import pathlib, time, reshape
+with reshape.application(topology="arbitrary") as app:
+    for step in app.iterations(1000):
+        time.sleep(0.01)
+        if step == 5 and app.comm.rank == 3:
+            break
+        while step == 7 and app.comm.rank == 1:
+            time.sleep(0.01)
+        if app.comm.rank in (0, 2) and step == 8:
+            app.comm.Barrier()
+time.sleep(1000)
+"""
+
+
+@pytest.mark.long
+def test_a_late_job_says_where_its_ranks_are_on_all_hosts(tmp_path: Path) -> None:
+    """Also after a restart of the service, which has not seen a resize point of it."""
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        job = cluster.submit([sys.executable, "-c", STUCK], 4)
+        cluster.until(lambda: "rank 3 behind the loop" in cluster.job(job).late)
+        cluster.kill_service()
+        cluster.start_service()
+        places = ("rank 3 behind the loop", "rank 1 in iteration 7", "ranks 0 2 in iteration 8")
+        cluster.until(lambda: all(place in cluster.job(job).late for place in places))
+        assert cluster.job(job).state == "RUNNING"
+        explained = invoke("explain", "--dir", cluster.directory, job).stdout
+        assert explained.splitlines()[0].startswith(
+            f"job {job} is running on 4 processors of n1,n2: no resize point for "
+        )
+        invoke("cancel", "--dir", cluster.directory, job)
+        assert cluster.wait(job).state == "CANCELLED"
+
+
 def test_a_restarted_service_finds_groups_on_several_hosts(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2) as cluster:
         job = cluster.submit(WAITS, 4)
