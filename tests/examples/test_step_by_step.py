@@ -133,7 +133,9 @@ def test_page_shows_every_change_from_step_to_step() -> None:
 
 
 def test_page_names_what_exists() -> None:
-    for path in re.findall(r"`((?:apps|examples|docs)/[\w./]+)`", PAGE):
+    paths = re.findall(r"`((?:apps|examples|docs)/[\w./]+)`", PAGE)
+    assert paths
+    for path in paths:
         assert (ROOT / path).exists(), path
     for step in STEPS:
         assert f"`{step.name}`" in PAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from math import isnan
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 from command_line import invoke
 from example_counts import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from one_machine import run
 from paths import SMALL_TRACE as SMALL
@@ -92,13 +93,35 @@ JOBS = st.lists(
 
 
 @pytest.mark.parametrize("policy", ["fcfs-pr", "pba-pr", "max-b-pr"])
-@examples(60)
-@given(jobs=JOBS, start=st.integers(50, 200), processors=st.integers(1, 8), chosen=st.booleans())
-def test_resizable_jobs_leave_a_reservation_before_it_begins(
-    policy: str, jobs: list[tuple[int, int, int, bool]], start: int, processors: int, chosen: bool
-) -> None:
+def test_resizable_jobs_leave_a_reservation_before_it_begins(policy: str) -> None:
     """At its begin, its processors are held by its own jobs and by overdue ones alone."""
-    planned = PlannedReservation("r", float(start), 50.0, processors, requested=40.0)
+    seen: Counter[str] = Counter()
+
+    @examples(60)
+    @given(
+        jobs=JOBS, start=st.integers(50, 200), processors=st.integers(1, 8), chosen=st.booleans()
+    )
+    @example(jobs=[(0, 2, 1, False), (1, 2, 6, True)], start=60, processors=4, chosen=True)
+    def search(
+        jobs: list[tuple[int, int, int, bool]], start: int, processors: int, chosen: bool
+    ) -> None:
+        check_reservation(policy, jobs, start, processors, chosen, seen)
+
+    search()
+    assert seen["begun"], "a reservation has begun"
+    assert seen["job in it"], "a job has run in its reservation"
+
+
+def check_reservation(
+    policy: str,
+    jobs: list[tuple[int, int, int, bool]],
+    start: int,
+    processors: int,
+    chosen: bool,
+    seen: Counter[str],
+) -> None:
+    """Check who holds the processors of a reservation, and count what happens in it."""
+    planned = PlannedReservation("r", float(start), 100.0, processors, requested=40.0)
     single = [
         SimJob(
             float(at),
@@ -115,7 +138,7 @@ def test_resizable_jobs_leave_a_reservation_before_it_begins(
     ]
     if chosen and single[0].spec.processors <= processors:
         planned = PlannedReservation(
-            "r", float(start), 50.0, processors, requested=40.0, jobs=ProcSet.span(1, 1)
+            "r", float(start), 100.0, processors, requested=40.0, jobs=ProcSet.span(1, 1)
         )
         single = in_list(single, [planned])
     core = Core(scenario(policy))
@@ -125,6 +148,7 @@ def test_resizable_jobs_leave_a_reservation_before_it_begins(
         own = core.exclusions.get("r")
         if own is None or not own.begin <= now < own.end:
             return
+        seen["begun"] += 1
         for job in core.live.values():
             held = ProcSet.union(job.groups.values()) & own.processors
             is_late = job.estimated_end <= now or job.state is JobState.CONTRACTING
@@ -140,7 +164,8 @@ def test_resizable_jobs_leave_a_reservation_before_it_begins(
     began = engine.run().started.tolist()
     for job, started in zip(single, began, strict=True):
         if job.spec.reservation and not isnan(started):
-            assert start <= started < start + 50
+            seen["job in it"] += 1
+            assert start <= started < start + 100
 
 
 #: Submission (s), processors, seconds on them, whether it is resizable.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
 import msgspec
 import pytest
+from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -210,7 +212,7 @@ def some_options(draw: st.DrawFn) -> PoolOptions:
     most = draw(st.integers(1, 6))
     return PoolOptions(
         max_nodes=most,
-        min_nodes=draw(st.integers(0, most)),
+        min_nodes=draw(st.just(0) | st.integers(0, most)),
         time_limit_s=draw(st.sampled_from([600.0, HOUR])),
         processors=draw(st.integers(1, 4)),
         backlog=draw(st.integers(1, 3)),
@@ -230,16 +232,20 @@ def some_view(draw: st.DrawFn, options: PoolOptions) -> PoolView:
         if nodes > room:
             break
         room -= nodes
-        state = draw(st.sampled_from([state for state in S if state is not S.ENDED]))
+        state = draw(
+            st.just(S.RUNNING) | st.sampled_from([each for each in S if each is not S.ENDED])
+        )
         is_up = state in (S.RUNNING, S.LEAVING)
-        idle = draw(st.integers(0, nodes * options.processors)) if is_up else 0
-        held = nodes * options.processors - idle if is_up else 0
+        own = nodes * options.processors
+        idle = draw(st.sampled_from([0, own, own]) | st.integers(0, own)) if is_up else 0
+        held = own - idle if is_up else 0
         ends_at = now + draw(st.floats(0, options.time_limit_s)) if is_up else inf
-        ages = st.none() | st.floats(0, 1000).map(lambda age: now - age)
+        ages = st.none() | st.just(now - 1000) | st.floats(0, 1000).map(lambda age: now - age)
         unneeded = draw(ages)
         views.append(AllocationView(number, state, nodes, 0.0, ends_at, idle, held, unneeded))
     jobs = st.tuples(st.integers(1, 30), st.floats(1, 2 * HOUR), st.floats(0, now))
-    queue = [Demand(*job) for job in draw(st.lists(jobs, max_size=5))]
+    queue = [Demand(*job) for job in draw(st.just([]) | st.lists(jobs, max_size=5))]
+    growing = st.builds(Growth, *[st.integers(1, 9)] * 3, st.floats(0, HOUR))
     return PoolView(
         now,
         queue,
@@ -249,15 +255,28 @@ def some_view(draw: st.DrawFn, options: PoolOptions) -> PoolView:
         not_before=draw(st.sampled_from([-inf, now, now + 60, inf])),
         elsewhere=4,
         free_elsewhere=draw(st.integers(0, 4)),
-        growing=draw(st.lists(st.builds(Growth, *[st.integers(1, 9)] * 3, st.floats(0, HOUR)))),
+        growing=draw(st.just([]) | st.lists(growing, max_size=3)),
     )
 
 
-@given(st.data())
-def test_what_holds_for_every_decision(data: st.DataObject) -> None:
-    options = data.draw(some_options())
-    view = data.draw(some_view(options))
+def test_what_holds_for_every_decision() -> None:
+    seen: Counter[str] = Counter()
+
+    @examples(2000)
+    @given(st.data())
+    def search(data: st.DataObject) -> None:
+        options = data.draw(some_options())
+        check_decision(options, data.draw(some_view(options)), seen)
+
+    search()
+    kinds = ("SubmitAllocation", "CancelAllocation", "ReleaseAllocation")
+    assert min(seen[kind] for kind in kinds) >= 3, seen
+
+
+def check_decision(options: PoolOptions, view: PoolView, seen: Counter[str]) -> None:
+    """Check a decision, and count its actions."""
     answer = PoolPolicy(options).decide(view)
+    seen.update(type(action).__name__ for action in answer.actions)
     assert PoolPolicy(options).decide(view) == answer
     by_number = {each.number: each for each in view.allocations}
     submitted = [each for each in answer.actions if isinstance(each, SubmitAllocation)]

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import tempfile
 import threading
-import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -208,7 +207,7 @@ def test_no_shared_memory_is_left_if_the_agent_is_killed_while_the_service_stops
         target=background.stop, args=(service.directory,), kwargs={"kill": True}
     )
     stopping.start()
-    time.sleep(1.0)
+    wait_until(lambda: "the service is stopped" in service.place.log("serve").read_text())
     assert stopping.is_alive()
     assert service.place.memory.exists()
     os.kill(agent, signal.SIGKILL)

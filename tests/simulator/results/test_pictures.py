@@ -115,7 +115,9 @@ def test_plot(results: Path, selection: str, tmp_path: Path) -> None:
         again = "plot", results, "--out", tmp_path / "two", "--format", "svg"
         command = [sys.executable, "-m", "reshape", *map(str, again)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
-        for file in (tmp_path / "two").iterdir():
+        drawn = sorted((tmp_path / "two").iterdir())
+        assert [file.name for file in drawn] == [name for name in names if name.endswith(".svg")]
+        for file in drawn:
             assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
 
 

@@ -103,6 +103,7 @@ def test_as_a_command(tmp_path: Path) -> None:
     )
     for path in sorted(out.iterdir()):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    assert report["weeks"]
     for week in report["weeks"]:
         part = swf.read(out / f"small-week-{week['number']:03}.swf.gz")
         assert len(part) == week["jobs"]
