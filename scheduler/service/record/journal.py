@@ -1,11 +1,11 @@
 """The journal of a service: its events and orders in SQLite, and what people ask about later.
 
 :mod:`scheduler.replay.journal_reader`, which reads the tables, describes them. Everything noted in
-one turn of the service's loop becomes one transaction at the end of the turn (`commit`), before any
-message of the turn is sent. A transaction that holds a submission is synced to the disk
-(`durable`), so that many submissions of one turn cost one sync. Other transactions survive the
-death of the service at once, and that of the machine except for the last few seconds. A mark beside
-the journal tells whether a part of it is missing
+one turn of the service's loop becomes one transaction at the end of the turn (`commit`), in the
+order in which it was noted, before any message of the turn is sent. A transaction that holds a
+submission is synced to the disk (`durable`), so that many submissions of one turn cost one sync.
+Other transactions survive the death of the service at once, and that of the machine except for the
+last few seconds. A mark beside the journal tells whether a part of it is missing
 (:mod:`scheduler.service.record.high_water_mark`).
 """
 
