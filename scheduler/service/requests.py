@@ -289,17 +289,8 @@ class RequestHandler:
                 now = self._components.clock()
                 self._forecaster.ask(peer, message.id, WaitingQuestion(message, now))
                 return None
-            case m.Cancel():
-                event = apps.cancel(message, sender.user)
-                self._driver.events.append(event)
-                self._answer_later(peer, message.id, partial(self._cancelled, [event], m.Done()))
-                return None
-            case m.CancelJobs(jobs=jobs):
-                events, refused = self._cancellations(jobs, sender)
-                self._driver.events += events
-                outcome = m.CancelOutcome(refused=refused)
-                self._answer_later(peer, message.id, partial(self._cancelled, events, outcome))
-                return None
+            case m.Cancel() | m.CancelJobs():
+                return self._on_cancellation(peer, message, sender)
             case m.HoldJob() | m.RequeueJob() | m.SignalJob() | m.UpdateJob():
                 self._driver.decide_pending()
                 self._driver.decide(self._change(message, sender))
@@ -324,6 +315,21 @@ class RequestHandler:
                 self._driver.changed_jobs.add(message.job)  # it may have ended already
                 return None
         return self._on_machine_command(peer, message, sender)
+
+    def _on_cancellation(
+        self, peer: bytes, message: m.Cancel | m.CancelJobs, sender: Sender
+    ) -> m.Message | None:
+        """Cancel one job, or several at one moment."""
+        answer: m.Message = m.Done()
+        match message:
+            case m.Cancel():
+                events = [self._applications.cancel(message, sender.user)]
+            case m.CancelJobs(jobs=jobs):
+                events, refused = self._cancellations(jobs, sender)
+                answer = m.CancelOutcome(refused=refused)
+        self._driver.events += events
+        self._answer_later(peer, message.id, partial(self._cancelled, events, answer))
+        return None
 
     def _cancellations(
         self, jobs: list[m.JobTasks], sender: Sender

@@ -91,8 +91,7 @@ def queue(
         if starts:
             listed = {job.job for job in jobs}
             known = expected_starts(directory, horizon)
-            forecasts = [forecast for forecast in known.jobs if forecast.job in listed]
-            ahead_s = known.looked_ahead_s
+            forecasts, ahead_s = [f for f in known.jobs if f.job in listed], known.looked_ahead_s
             if as_json:
                 echo_json({"now": listing.now, "jobs": forecasts, "looked_ahead_s": ahead_s})
             else:

@@ -107,17 +107,15 @@ def describe(
         error=output_path(submission.error, job.id, submission, host),
         **{name: getattr(submission, name) for name in ("argv", "ignored")},
         on_nodes="" if job.spec.nodes is None else str(job.spec.nodes),
-        resources=dict(job.spec.resources),
         processor_seconds=sum(by_size.values()),
         processor_seconds_by_size=sorted(by_size.items()),
         resize_count=job.committed,
         pause_s=job.paused_s,
         max_memory_mib=journal.max_memory_mib(job.id),
+        resources=dict(job.spec.resources),
         shared=dict(job.spec.shared),
         last_lines=_last_lines(events) if job.state in FINAL else "",
-        label=label_of(job),
-        step_of=0 if job.spec.step_of is None else job.spec.step_of.job,
-        **_tasks(job),
+        **_names(job),
         failed_resizes=job.recorded_history.failures_text() if job.recorded_history else "",
     )
     return moved_info(info, ahead_s)
@@ -195,6 +193,12 @@ def label_of(job: Job) -> str:
         return ""
     cut = rest if len(rest) <= LONGEST_LABEL else rest[:LONGEST_LABEL].rpartition(",")[0] + ",..."
     return f"{job.id}_[{cut}]"
+
+
+def _names(job: Job) -> dict[str, Any]:
+    """Fields of a description that say what a job is: a task, an array or a step."""
+    step = job.spec.step_of
+    return {"label": label_of(job), "step_of": 0 if step is None else step.job, **_tasks(job)}
 
 
 def _tasks(job: Job) -> dict[str, Any]:
