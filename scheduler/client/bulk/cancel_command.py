@@ -71,10 +71,10 @@ class JobRanges(click.ParamType[list[JobRange]]):
         """Parse the text of an argument."""
         if isinstance(value, list):
             return value
-        site, colon, text = str(value).rpartition(":")
-        if colon and not self._with_sites:
+        *site, text = names(str(value), ":")
+        if site and not self._with_sites:
             self.fail(f"{value!r} is not a job: write {FORM}", param, ctx)
-        return [self._range(site, part, param, ctx) for part in names(text)]
+        return [self._range(":".join(site), part, param, ctx) for part in names(text)]
 
     def _range(
         self, site: str, text: str, param: click.Parameter | None, ctx: click.Context | None

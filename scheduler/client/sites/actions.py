@@ -31,7 +31,7 @@ from scheduler.client.sites.submitting import (
     retry,
     submit_to_best,
 )
-from scheduler.model.requests.job_name import JobName
+from scheduler.model.requests.job_name import JobName, names
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
@@ -62,8 +62,8 @@ class SiteJobText(click.ParamType[SiteJob]):
         """Parse the text of an argument."""
         if isinstance(value, SiteJob):
             return value
-        site, colon, job = str(value).rpartition(":")
-        return SiteJob(site if colon else "", JobText().convert(job, param, ctx))
+        *site, job = names(str(value), ":")
+        return SiteJob(":".join(site), JobText().convert(job, param, ctx))
 
 
 def service_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:

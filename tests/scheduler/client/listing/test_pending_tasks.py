@@ -29,12 +29,12 @@ def listed(directory: Path, *words: str) -> list[str]:
 
 
 def test_commands_take_tasks_that_have_not_come(directory: Path) -> None:
-    told = invoke("hold", "--dir", directory, "1_[3-5,9],1_90").stdout
-    assert told == "held job 1_[3-5,9]\nheld job 92\n"
+    told = invoke("hold", "--dir", directory, "1_[3-5:2,4,9],1_90").stdout
+    assert told == "held job 1_[3-5:2,4,9]\nheld job 92\n"
     text = invoke("explain", "--dir", directory, "1_4").stdout
     assert "task 4 of array 1 is held by its user" in text
     invoke("release", "--dir", directory, "1_[4,90]")
-    invoke("cancel", "--dir", directory, "1_[50-98]", "1_99", "1_3")
+    invoke("cancel", "--dir", directory, "1_[50-98:2]", "1_[51-97:2],1_99", "1_3")
     assert listed(directory) == ["1_[1-2,4-49]", "1_0", "102"]
     assert "CANCELLED" in invoke("info", "--dir", directory, "1_77").stdout
     assert "CANCELLED 0:0" in invoke("wait", "--dir", directory, "1_77", "1_99", code=1).stdout
