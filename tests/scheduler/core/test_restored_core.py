@@ -5,18 +5,33 @@ from __future__ import annotations
 import pytest
 from core_life import SCENARIOS, AnyLife, noted
 from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from scheduler.core.core import Core
-from scheduler.model.events import HoldChanged, JobEnded, JobSpec, JobSubmitted, NodeJoined
-from scheduler.model.job import COMPLETED, FINAL, PENDING
+from scheduler.model.events import (
+    Event,
+    HoldChanged,
+    JobCancelled,
+    JobEnded,
+    JobSpec,
+    JobSubmitted,
+    JobUpdated,
+    NodeJoined,
+)
+from scheduler.model.job import COMPLETED, FINAL, PENDING, JobState
 from scheduler.model.machine import Machine
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.orders import WakeAt
+from scheduler.model.procset import ProcSet
+from scheduler.model.requests.conditions import Conditions, Dependency, Kind, Term
+from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.model.resources import Amounts, Quantity
+from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
+from scheduler.state.derived_jobs.arrays import task_to_come
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
 
 
@@ -111,3 +126,70 @@ def test_a_held_array_ends_with_its_tasks(count: int, recovers: bool) -> None:
         core.handle([HoldChanged(4.0, 1, "")])
         core.handle([JobEnded(5.0, 4, 0)])
     assert (array.state, list(partition.waiting)) == (COMPLETED, [])
+
+
+#: What is done with tasks of an array, by their positions.
+TASK_ACTIONS = st.tuples(
+    st.sampled_from(["hold", "release", "cancel", "end", "update"]),
+    st.sets(st.integers(0, 7), min_size=1, max_size=4),
+)
+
+
+def task_event(core: Core, at: float, action: str, places: set[int]) -> Event | None:
+    """Event of array 1, or of one of its tasks if it runs or is updated."""
+    tasks, first = ProcSet.of(places), min(places)
+    if action in ("hold", "release"):
+        return HoldChanged(at, 1, "user" if action == "hold" else "", tasks)
+    if action == "cancel":
+        return JobCancelled(at, 1, tasks=tasks)
+    if action == "end":
+        live = [number for number in core.live if number - 2 in places]
+        return JobEnded(at, live[0]) if live else None
+    array, number = core.jobs[1], first + 2
+    known = core.jobs.get(number) or task_to_come(array, first)
+    if known.state is not PENDING or first in array.to_come.cancelled:
+        return None
+    return JobUpdated(at, number, msgspec.structs.replace(known.spec, walltime_s=50.0))
+
+
+@examples(300)
+@given(
+    actions=st.lists(TASK_ACTIONS, max_size=20),
+    at_once=st.integers(0, 2),
+    dependency=st.sampled_from(["afterany", "afterok", "afternotok", "after"]),
+)
+def test_tasks_that_have_not_come_are_where_they_belong_after_each_recovery(
+    actions: list[tuple[str, set[int]]], at_once: int, dependency: Kind
+) -> None:
+    core = Core(scenario("easy"))
+    core.handle([NodeJoined(0.0, "n1", 2)])
+    tasks = msgspec.structs.replace(TaskArray.parse("0-7"), at_once=at_once)
+    core.handle([JobSubmitted(1.0, 1, JobSpec(1, 90.0, array=tasks))])
+    waits = Conditions(dependency=Dependency((Term(dependency, 8, None, TaskOf(1, 6)),)))
+    core.handle([JobSubmitted(1.0, 20, JobSpec(1, 9.0, conditions=waits))])
+    updated = 0
+    for at, (action, places) in enumerate(actions, 2):
+        event = task_event(core, float(at), action, places)
+        if event is None:
+            continue
+        updated += isinstance(event, JobUpdated)
+        copy = restored(core, core.scenario)
+        orders = [core.handle([event]), copy.handle([event])]
+        before, after = ([o for o in each if not isinstance(o, WakeAt)] for each in orders)
+        assert before == after
+        array, coming = core.jobs[1], core.jobs[1].to_come
+        sets = [coming.ready, coming.held, coming.held_by_administrator, coming.cancelled]
+        come = ProcSet.of(number - 2 for number in core.jobs if 2 <= number < 10)
+        assert sum(map(len, sets)) + len(come) == 8
+        assert len(ProcSet.union([*sets, come])) == 8
+        assert len(come) == array.tasks_queued
+        unended = [core.jobs[place + 2] for place in come]
+        unended = [task for task in unended if task.state not in FINAL]
+        assert core.tasks_of(array) == unended if array.state is PENDING else not unended
+        assert (array.state in FINAL) == (not unended and not coming.left)
+        if at_once and not updated:
+            assert len(unended) <= at_once
+        known = core.jobs.get(8)
+        state = JobState.CANCELLED if 6 in coming.cancelled else known and known.state
+        met = None if state is None else outcome(waits.dependency.terms[0], state)
+        assert (core.jobs[20].conditions is None) == (met is True)
