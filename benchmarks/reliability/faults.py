@@ -113,7 +113,7 @@ def draw(seed: int) -> list[Fault]:
         kind, at = others.choice(("kill", "stop")), round(others.uniform(0.2, 7.0), 2)
         faults.append(Fault(kind, "reader", at=at, lasts=2.0))
     if tasks.random() < 0.2:
-        kind, at = tasks.choice(("update task", "hold task", "cancel task")), tasks.uniform(0, 6)
+        kind, at = tasks.choice(("update task", "hold task", "cancel task")), tasks.uniform(0, 4)
         faults.append(Fault(kind, at=round(at, 2), lasts=2.0, count=tasks.randrange(TASKS)))
     if states.random() < 0.1:
         mib, slow_s = states.choice((1.0, 32.0)), states.choice((0.0, 10.0))
