@@ -73,6 +73,8 @@ class Resizes:
         self.scenario = scenario
         self._state, self._view, self._shown_view = state, view, shown_view
         self._on_policy_error = on_policy_error
+        policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
+        self._has_others = not all(map(is_ours, policies))  # user-defined ones
 
     def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
         """Answer a resize point; there is an answer whatever the state of the job."""
@@ -118,10 +120,10 @@ class Resizes:
         TypeError, ValueError : the decision is invalid, whatever the job and the machine do next.
         """
         decision: object
-        if is_ours(policy):
-            decision = policy.decide(job, self._view)
-        else:
+        if self._has_others and not is_ours(policy):
             decision = policy.decide(shown(job), self._shown_view)
+        else:
+            decision = policy.decide(job, self._view)
         if not isinstance(decision, (Grow, Shrink, Stay)):
             raise TypeError(f"it returned {decision!r}, which is neither Grow nor Shrink nor Stay")
         _check(decision)
@@ -149,8 +151,9 @@ class Resizes:
                 return f"the machine has {installed} processors"
             if to > job.most:
                 return f"the job may have at most {job.most} processors"
-            if job.topology is not None and not job.topology.allows(to, job.processors):
-                return f"the job cannot run on so many with its topology {job.topology}"
+            topology = job.topology
+            if topology is not None and larger_size(topology, to - 1, job.processors, to) != to:
+                return f"the job cannot run on so many with its topology {topology}"
         elif isinstance(decision, Shrink):
             to, groups = decision.to, decision.groups
             if not 0 < to < job.size:

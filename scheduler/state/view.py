@@ -114,7 +114,7 @@ class View(MachineNow):
 
     def free_for(self, job: JobView) -> int:
         """Free processors that a job may hold; see `kept_from` of the state."""
-        job, machine = original(job), self._state.machine
+        job, machine = _own(job), self._state.machine
         if not self._state.excluding and job.spec.nodes is None:
             return machine.free_count
         return machine.free_count - (machine.free & self._state.kept_from(job)).count()
@@ -124,7 +124,7 @@ class View(MachineNow):
         state = self._state
         if not state.multi_resource:
             return True
-        job = original(job)
+        job = _own(job)
         return state.free + state.quantity(job.processors) >= job.demand
 
     def helps(self, head: JobView, job: JobView, to: int) -> bool:
@@ -135,7 +135,7 @@ class View(MachineNow):
         state = self._state
         if not state.excluding:
             return True
-        own, kept = original(job), state.kept_from(original(head))
+        own, kept = _own(job), state.kept_from(_own(head))
         groups = leaving_groups(own.own_groups, own.size - to)
         return any(bool(own.groups[group] - kept) for group in groups or ())
 
@@ -211,7 +211,7 @@ class View(MachineNow):
 
         For a queued job it is the user-assigned priority if the queue order gives none.
         """
-        job = original(job)
+        job = _own(job)
         if job.state is not JobState.PENDING:
             return running_priority(job, self.now)
         order = self._prioritised
@@ -219,7 +219,7 @@ class View(MachineNow):
 
     def next_larger(self, job: JobView) -> int | None:
         """Next valid size above the present one; None without one or if it failed recently."""
-        job = original(job)
+        job = _own(job)
         if not job.resizable or job.topology is None or topology_fault(job):
             return None
         size = larger_size(job.topology, job.size, job.processors, job.most)
@@ -235,12 +235,17 @@ class View(MachineNow):
         One to this size failed fewer than `retry_after` resize points ago, or several in its
         direction failed in succession, so that there is a pause, or no other one is tried.
         """
-        job = original(job)
+        job = _own(job)
         failures = job.history.failures_towards(size)
         if failures.given_up or self._state.now < failures.retry_at:
             return True
         failed = job.history.failures.get(size)
         return failed is not None and job.history.points - failed < self._retry_after
+
+
+def _own(job: JobView) -> Job:
+    """Job that a policy sees; compiled, as policies of this package get the jobs themselves."""
+    return job if isinstance(job, Job) else original(job)
 
 
 def running_priority(job: Job, now: float) -> float:

@@ -79,7 +79,7 @@ class Aging(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def priority(self, job: Job, now: float) -> float:
         """Aging priority of a queued job."""
-        return aging_priority(original(job), now, *self._weights)
+        return aging_priority(job if isinstance(job, Job) else original(job), now, *self._weights)
 
     @property
     def _weights(self) -> tuple[float, float, float, float]:

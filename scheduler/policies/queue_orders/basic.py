@@ -69,7 +69,7 @@ class Lxwf(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
         """Priority, largest first, then the time at which the job came to the queue."""
-        return lxwf_key(original(job), now, self.weight_per_hour)
+        return lxwf_key(job if isinstance(job, Job) else original(job), now, self.weight_per_hour)
 
     def keys(self, jobs: Iterable[Job], now: float) -> list[tuple[float, float]]:
         """Keys of several jobs, in compiled code."""
