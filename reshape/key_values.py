@@ -34,13 +34,13 @@ def key_value(item: str, known: Iterable[str] | None = None) -> tuple[str, str]:
     """
     key, equals, value = (word.strip() for word in item.partition("="))
     if not key:
-        raise ValueError(f"{item!r} has no key; write KEY=VALUE")
+        raise ValueError(f"{item!r:.80} has no key; write KEY=VALUE")
     if not equals:
-        raise ValueError(f"{item!r} has no value; write {key}=VALUE")
+        raise ValueError(f"{item!r:.80} has no value; write {key:.80}=VALUE")
     if known is not None:
         known = list(known)
         if key not in known:
-            raise ValueError(f"unknown key {key!r} in {item!r}{nearest(key, known)}")
+            raise ValueError(f"unknown key {key!r:.80} in {item!r:.80}{nearest(key, known)}")
     return key, value
 
 
@@ -71,8 +71,8 @@ def amounts(items: Iterable[str]) -> dict[str, int]:
     values: dict[str, int] = {}
     for name, text in key_values(items).items():
         if not (text.isascii() and text.isdecimal()):
-            raise ValueError(f"{name}={text}: {text!r} is not a whole number >= 0")
+            raise ValueError(f"{name:.80}={text:.80}: {text!r:.80} is not a whole number >= 0")
         if len(text) > LONGEST_AMOUNT:
-            raise ValueError(f"{name}={text} is too large: at most {LONGEST_AMOUNT} digits")
+            raise ValueError(f"{name:.80}={text:.80} is too large: at most {LONGEST_AMOUNT} digits")
         values[name] = int(text)
     return values

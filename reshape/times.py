@@ -74,10 +74,9 @@ def seconds_of(value: float | str) -> float:
     ValueError : as for `parse_duration`; or a text without a unit.
     """
     if isinstance(value, str) and value.strip().isdecimal():
-        number = value.strip()
-        raise ValueError(
-            f"{value!r} has no unit: write {number} without quotes for seconds, or '{number}min'"
-        )
+        number = value.strip()[:80]
+        fix = f"write {number} without quotes for seconds, or '{number}min'"
+        raise ValueError(f"{value!r:.80} has no unit: {fix}")
     return parse_duration(value) if isinstance(value, str) else float(value)
 
 

@@ -84,6 +84,8 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     named: list[Any] = []  # data of the policies that the changes name
     for field, value in _flat(changes):
         *path, last = field.split(".")
+        if path == [] and last in _POLICIES and isinstance(value, bool | int | float | list):
+            raise ConfigError(f"must be a name or a mapping, got {value!r:.80}", field=field)
         if isinstance(value, str) and value in _NONE.get(field, ()):
             data[field] = None
             continue
@@ -96,6 +98,8 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
             is_new = is_new or any(mapping is each for each in named)
             if is_new:
                 mapping.setdefault(step, {})
+            if step not in mapping:
+                raise ConfigError(f"unknown field {step!r}{nearest(step, mapping)}", field=field)
             if mapping[step] is None and step in _PARTS:
                 mapping[step] = msgspec.to_builtins(_PARTS[step]())
             elif mapping[step] is None:

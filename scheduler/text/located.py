@@ -155,6 +155,13 @@ class Located:
                     field=dotted(field) or None,
                 )
             name = str(key.value)
+            if len(name) > SHOWN:
+                raise ConfigError(
+                    f"a field has a name of {len(name)} characters, more than {SHOWN}",
+                    file=source,
+                    line=line,
+                    field=dotted(field) or None,
+                )
             if name in values:
                 raise ConfigError(
                     "is given twice; keep one",

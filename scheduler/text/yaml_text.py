@@ -15,6 +15,8 @@ import yaml
 MOST_LEVELS: Final = 100
 #: Values that repeat others by aliases (``*name``).
 MOST_REPEATED: Final = 100_000
+#: Bound of a whole number, which a float can hold and a message can show.
+LARGEST: Final = 10**300
 _FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
 _INTEGER = "tag:yaml.org,2002:int"
@@ -63,10 +65,10 @@ class Loader(yaml.SafeLoader):
         else:
             try:
                 value = self.construct_object(node, deep=True)
-                if not isinstance(value, int) or abs(value) < 2**64:
+                if not isinstance(value, int) or abs(value) < LARGEST:
                     return value
-            except (ValueError, TypeError, AttributeError, OverflowError):
-                pass  # a date such as 2026-99-99, or too many digits
+            except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
+                pass  # a date such as 2026-99-99, too many digits, or a tag that does not fit
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 

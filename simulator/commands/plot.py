@@ -168,15 +168,15 @@ def _hosts(machine_file: Path, processors: int) -> Mapping[str, ProcSet]:
 def _statistics(directory: Path, about: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Names and drawing functions of the pictures of statistics for which there are tables."""
     from simulator.statistics.collectors import JOBS_FILE, SAMPLES_FILE
-    from simulator.statistics.pictures import draw_jobs, draw_samples
+    from simulator.statistics.pictures import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples
     from simulator.statistics.tables import read_columns
 
     for file, needed, name, draw in (
-        (JOBS_FILE, "submission_time", "jobs", draw_jobs),
-        (SAMPLES_FILE, "processors_used", "samples", draw_samples),
+        (JOBS_FILE, OF_JOBS, "jobs", draw_jobs),
+        (SAMPLES_FILE, OF_SAMPLES, "samples", draw_samples),
     ):
         columns = read_columns(directory / file, needed)
-        if columns is not None and len(columns[needed]):
+        if columns is not None and len(columns[needed[0]]):
             yield name, partial(draw, columns, about)
 
 
@@ -186,6 +186,6 @@ def _metrics(path: Path) -> dict[str, Any]:
         metrics = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReshapeError(f"{path}: cannot be read: {error}") from None
     return metrics if isinstance(metrics, dict) else {}

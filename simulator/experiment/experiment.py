@@ -25,7 +25,7 @@ from simulator.experiment.running import simulated
 from simulator.experiment.scenarios import OF_SCENARIO
 from simulator.experiment.settings import Settings
 from simulator.predictions.quote_rules import QuoteRules
-from simulator.traces.files import replace_all
+from simulator.traces.files import is_file, replace_all
 from simulator.traces.swf import Trace
 from simulator.workload_models.workload import Workload
 
@@ -130,7 +130,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             tree.fail(("jobs",), "is missing; give the path of a trace, or a mapping")
         for name in PATHS:
             value = values.get(name)
-            if isinstance(value, str) and (folder / value).is_file():
+            if isinstance(value, str) and is_file(folder / value):
                 values[name] = str(folder / value)
         try:
             values["jobs"] = _jobs(values["jobs"], folder)
@@ -139,8 +139,11 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             field = (error.field or "").split(".")
             if error.file in PATHS:  # the contents of a field
                 field.insert(0, error.file)
-            elif error.file is not None:
+            elif error.file is not None and error.line is not None:
                 raise
+            elif error.file is not None:  # a file that the experiment names
+                named = [name for name in PATHS if values.get(name) == error.file]
+                tree.fail((named[0] if named else "jobs",), str(error))
             elif field[0] not in cls.__struct_fields__:
                 field.insert(0, "jobs")
             tree.fail(tuple(filter(None, field)), error.message)
@@ -158,7 +161,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         data, folder = self.data(), Path(path).resolve().parent
         for group, names in ((data, PATHS), (data["jobs"], SOURCES)):
             for name in names:
-                if isinstance(group.get(name), str) and Path(group[name]).is_file():
+                if isinstance(group.get(name), str) and is_file(Path(group[name])):
                     group[name] = os.path.relpath(Path(group[name]).resolve(), folder)
         replace_all({Path(path): encode(data).encode()})
 

@@ -18,6 +18,7 @@ from simulator.engine.costs import ResizeCost
 from simulator.experiment import parquet
 from simulator.experiment.columns import NAMES, Frame, given_columns, trace_of
 from simulator.traces import swf
+from simulator.traces.files import is_file
 from simulator.traces.normalise import Rules, largest_size
 from simulator.traces.swf import Trace
 from simulator.workload_models import workload_file
@@ -182,7 +183,7 @@ class Jobs:
                     )
         for name in ("trace", "workload"):
             path = getattr(fields, name)
-            if path is not None and not Path(path).is_file():
+            if path is not None and not is_file(Path(path)):
                 raise ConfigError("cannot be read: No such file", file=path)
         if fields.resizable is not None:
             fields.resizable.drawn_by(0)

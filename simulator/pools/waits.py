@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from reshape.errors import ReshapeError
 from reshape.times import seconds_of
 from simulator.traces import swf
+from simulator.traces.files import is_file
 
 
 class BatchWaits(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ def read_waits(text: str) -> BatchWaits:
     ReshapeError : it is neither; no job of the trace has a recorded wait.
     """
     path = Path(text)
-    if not path.is_file():
+    if not is_file(path):
         try:
             return BatchWaits.constant(seconds_of(text))
         except ValueError as error:

@@ -16,7 +16,7 @@ import csv
 import io
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,8 +27,10 @@ from scheduler.model.procset import ProcSet
 from simulator.results.held import least_processors
 from simulator.results.metrics import Sizes
 from simulator.results.schedule import Places, Schedule
+from simulator.traces.plain_lines import LARGEST
 from simulator.traces.trace_jobs import TraceJobs
 
+T = TypeVar("T")
 NAME = "jobs.csv"
 #: Columns in the order of Batsim 4.
 COLUMNS = (
@@ -104,13 +106,42 @@ def _places_text(places: Places) -> str:
 
 
 def _places(text: str) -> list[tuple[float, ProcSet]]:
-    pairs = [part.split(":") for part in text.split()]
-    return [(float(at), ProcSet.parse(held)) for at, held in pairs]
+    return _some([(_time(at), _held(held)) for at, held in _pairs(text)])
+
+
+def _held(text: str) -> ProcSet:
+    held = ProcSet.parse(text)
+    if held and held.intervals[-1][1] >= 2**31:
+        raise ValueError(f"{text} has no processors")
+    return held
 
 
 def _sizes(text: str) -> list[tuple[float, int]]:
-    pairs = [part.split(":") for part in text.split()]
-    return [(float(at), int(size)) for at, size in pairs]
+    return _some([(_time(at), _count(size)) for at, size in _pairs(text)])
+
+
+def _pairs(text: str) -> list[list[str]]:
+    return [part.split(":") for part in text.split()]
+
+
+def _some(spans: list[tuple[float, T]]) -> list[tuple[float, T]]:
+    if not any(held for _, held in spans):
+        raise ValueError("a job that ran has held processors")
+    return spans
+
+
+def _time(text: str) -> float:
+    time = float(text)
+    if not abs(time) <= LARGEST:
+        raise ValueError(f"{text} is no time")
+    return time
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if not 0 <= count < 2**31:
+        raise ValueError(f"{text} is no number of processors")
+    return count
 
 
 def read(path: Path) -> tuple[Schedule, str]:
@@ -136,18 +167,18 @@ def read(path: Path) -> tuple[Schedule, str]:
         return dict(enumerate(column(name, kind), 1))
 
     first = lines[0][1]
-    allocated = numbered("allocated_resources", ProcSet.parse)
+    allocated = numbered("allocated_resources", _held)
     sizes = numbered(SIZES, _sizes) if SIZES in first else None
     places = numbered(PLACES, _places) if PLACES in first else None
     submitted, started, ended = (
-        np.array(column(name, float))
+        np.array(column(name, _time))
         for name in ("submission_time", "starting_time", "finish_time")
     )
     jobs = TraceJobs.of(
         np.array([row["job_id"] for _, row in lines]),
         submitted,
         ended - started,
-        np.array(column("requested_number_of_resources", int)),
+        np.array(column("requested_number_of_resources", _count)),
     )
     schedule = Schedule(
         jobs,
@@ -185,7 +216,8 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
     try:
         return kind(row[name] or "")
     except (TypeError, ValueError):
-        raise ReshapeError(f"{path}:{line}: {name}: {row[name]!r} is not a valid value") from None
+        text = f"{row[name]!r:.2000}"
+        raise ReshapeError(f"{path}:{line}: {name}: {text} is not a valid value") from None
 
 
 def job_names(schedule: Schedule) -> list[str]:

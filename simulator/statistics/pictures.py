@@ -37,6 +37,12 @@ OF_MACHINE: Final = {
 }
 
 
+KINDS: Final = ("completed", "killed", "backfilled")
+#: Columns that are drawn.
+OF_JOBS: Final = ("submission_time", *OVER_JOBS, *KINDS)
+OF_SAMPLES: Final = ("time", *OF_MACHINE)
+
+
 def draw_jobs(columns: Columns, about: str) -> Figure:
     """Draw the variables of jobs over their submissions, and how the jobs ended."""
     names = [name for name in OVER_JOBS if _varies(columns[name])]
@@ -122,15 +128,14 @@ def _over_time(axes: Axes, times: NDArray[np.float64], values: NDArray[np.float6
 
 def _ends(axes: Axes, columns: Columns) -> None:
     """Draw how many jobs were completed, killed and backfilled, by centre."""
-    kinds = ("completed", "killed", "backfilled")
     centres = np.unique(columns["centre"]) if "centre" in columns else np.array(["jobs"])
     for index, centre in enumerate(centres):
         of = columns["centre"] == centre if "centre" in columns else slice(None)
-        counts = [int(columns[kind][of].sum()) for kind in kinds]
-        y = np.arange(len(kinds)) + 0.8 * index / len(centres)
+        counts = [int(columns[kind][of].sum()) for kind in KINDS]
+        y = np.arange(len(KINDS)) + 0.8 * index / len(centres)
         bars = axes.barh(y, counts, 0.7 / len(centres), label=str(centre))
         axes.bar_label(bars, [str(number) for number in counts], padding=3, fontsize=9)
-    axes.set_yticks(np.arange(len(kinds)), kinds)
+    axes.set_yticks(np.arange(len(KINDS)), KINDS)
     axes.invert_yaxis()
     axes.set_xlabel("jobs")
     axes.margins(x=0.1)

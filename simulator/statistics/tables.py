@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
+from simulator.traces.plain_lines import LARGEST
 
 #: Column -> numbers, nan where there is none, or texts.
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -17,17 +19,17 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 TEXTS = ("job_id", "selection", "centre")
 
 
-def read_columns(path: Path, needed: str) -> Columns | None:
+def read_columns(path: Path, needed: Iterable[str]) -> Columns | None:
     """Read a table; None if there is no such file.
 
     Parameters
     ----------
-    needed : a column that must be there.
+    needed : columns that must be there.
 
     Raises
     ------
-    ReshapeError : it cannot be read, lacks the column, or a field is no number; the message names
-        file, line and column.
+    ReshapeError : it cannot be read, lacks a column or has one twice, or a field is no number up to
+        `LARGEST`; the message names file, line and column.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:
@@ -38,11 +40,13 @@ def read_columns(path: Path, needed: str) -> Columns | None:
         return None
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise ReshapeError(f"{path}: cannot be read: {error}") from None
-    if needed not in header:
-        raise ReshapeError(f"{path}: no column {needed}; write it with reshape simulate --out")
     for line, row in rows:
         if len(row) != len(header):
             raise ReshapeError(f"{path}:{line}: {len(row)} fields, the header has {len(header)}")
+    for name in needed:
+        if header.count(name) != 1:
+            what = "no column" if name not in header else "more than one column"
+            raise ReshapeError(f"{path}: {what} {name:.80}; write it with reshape simulate --out")
     columns: Columns = {}
     for index, name in enumerate(header):
         fields = [(line, row[index]) for line, row in rows]
@@ -55,6 +59,9 @@ def read_columns(path: Path, needed: str) -> Columns | None:
 
 def _number(path: Path, line: int, column: str, text: str) -> float:
     try:
-        return float(text) if text else np.nan
+        number = float(text) if text else np.nan
     except ValueError:
-        raise ReshapeError(f"{path}:{line}: {column}: {text!r} is not a number") from None
+        number = np.inf
+    if abs(number) > LARGEST:
+        raise ReshapeError(f"{path}:{line}: {column:.80}: {text[:80]!r} is not a number up to 1e15")
+    return number

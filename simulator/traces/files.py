@@ -80,6 +80,14 @@ def check_place(path: Path, *, make_parent: bool = False) -> None:
         raise ReshapeError(f"{path} cannot be written: you may not write to {parent}")
 
 
+def is_file(path: Path) -> bool:
+    """Whether a path names a file; it does not if no file may have such a name."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long, or with a null character
+        return False
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

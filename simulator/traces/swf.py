@@ -51,6 +51,11 @@ BLOCK = 1 << 18  # bytes read at once: larger blocks leave the caches of a core
 #: it back to the kernel, that would clear the same pages again for each block.
 KEPT = 2_000_000
 
+#: Bytes of comment lines together, at most, and bytes of a token that messages show.
+MOST_COMMENTS, SHOWN = 1 << 24, 80
+#: Further resources that a header names, at most.
+MOST_RESOURCES = 100
+
 _BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
 
 
@@ -222,7 +227,7 @@ class _Reader:
     def __init__(self, path: str, wanted: Sequence[int], lenient: bool) -> None:
         self.path, self.wanted, self.lenient = path, wanted, lenient
         self.names = list(FIELDS)
-        self.lines = 0  # read so far
+        self.lines = self.comments = 0  # lines, and bytes of comments, read so far
         self.header: list[str] = []
         self.parts: list[list[Column]] = []
         self.oddities = Oddities()
@@ -299,6 +304,10 @@ class _Reader:
 
     def _comment(self, line: bytes, number: int, inside: bool) -> None:
         text = line.decode("utf-8", "replace").rstrip()
+        self.comments += len(line)
+        if self.comments > MOST_COMMENTS:
+            most = f"more than {MOST_COMMENTS >> 20} MiB of comments"
+            raise TraceError(f"{self.path}:{number}: {most}; is it a trace?")
         self.header.append(text)
         if inside or self.parts:
             self.oddities.comments_inside += 1
@@ -342,7 +351,7 @@ class _Reader:
                 value = np.nan
             is_number = np.isfinite(value) and b"_" not in token
             if not is_number or (abs(value) > LARGEST and i in self.wanted):
-                text = token.decode("utf-8", "replace")
+                text = token[:SHOWN].decode("utf-8", "replace")
                 name = NAMES[i] if i < WIDTH else self.names[i]
                 why = f"is beyond {LARGEST:g}" if is_number else "is not a number"
                 raise ValueError(f"field {i + 1} ({name}): {text!r} {why}")
@@ -366,7 +375,10 @@ def _extension(line: str) -> tuple[str, dict[str, int]]:
     if kind is None:
         return "", {}
     try:
-        return kind, amounts(value.split())
+        named = amounts(value.split())
+        if len(named) > MOST_RESOURCES:
+            raise ValueError(f"{len(named)} resources are named, at most {MOST_RESOURCES} may be")
+        return kind, named
     except ValueError as error:
         example = "Resources: memory=1024 licences=8"
         if kind == SHARED:

@@ -32,6 +32,9 @@ from scheduler.text.located import Located
 from simulator.engine.jobs import SimJob, Submissions
 from simulator.traces.trace_jobs import TraceJobs
 
+#: Jobs of a reservation, at most.
+MOST_JOBS = 1_000_000
+
 
 class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fields of a reservation; the module docstring describes them."""
@@ -134,6 +137,10 @@ def described(tree: Located) -> list[PlannedReservation]:
             jobs = ProcSet.parse(str(fields.jobs))
         except ValueError as error:
             tree.fail((*above, "jobs"), str(error))
+        if jobs.count() > MOST_JOBS:
+            tree.fail(
+                (*above, "jobs"), f"{jobs.count()} jobs are named, at most {MOST_JOBS} may be"
+            )
         for job in jobs:
             other = owner.setdefault(job, fields.name)
             if other != fields.name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from core_life import SCENARIOS, AnyLife, noted
 from example_counts import examples
