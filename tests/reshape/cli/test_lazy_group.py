@@ -9,7 +9,7 @@ HARMLESS = [
     (["queue", "--chdir", "x"], "No such option '--chdir'."),  # not --dir
     (["submit", "--stderr", "x"], "No such option '--stderr'."),  # not --dir
     (["submit", "--folder", "x"], "No such option '--folder'."),
-    (["submit", "--no-requeue"], "No such option '--no-requeue'."),  # not --requeue
+    (["submit", "--no-exclusive"], "No such option '--no-exclusive'."),  # not --exclusive
     (["submit", "--nodes", "2"], "No such option '--nodes'."),  # not --no-bind
     (["stop", "--no-kill"], "No such option '--no-kill'."),  # not --kill
     (["stop", "--file", "x"], "No such option '--file'."),  # not --kill

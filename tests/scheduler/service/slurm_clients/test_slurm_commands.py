@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 from slurm_programs import SlurmPrograms
 
+from scheduler.client.api.client import Client
+from scheduler.client.slurm.listings import ended_jobs
 from scheduler.client.slurm.programs import slurm_commands
 from scheduler.text.formats import format_moment
 
@@ -328,6 +330,18 @@ def test_ends_and_nodes(programs: SlurmPrograms, shared_service: Any) -> None:
         assert re.fullmatch(r"CANCELLED\|local\|\d+\|4320\n", told)
     assert programs.run("sacct", "-nPX", "-j", job, "-S", "tomorrow") == ""
     assert programs.run("sacct", "-nPX", "-j", job, "-N", "n[1-9]") == ""
+
+
+def test_ended_jobs_are_listed_in_several_requests(
+    programs: SlurmPrograms, shared_service: Any
+) -> None:
+    jobs = [int(programs.run("sbatch", "--parsable", "--wrap", "true")) for _ in range(3)]
+    for job in jobs:
+        shared_service.wait(job)
+    with Client(shared_service.directory) as service:
+        in_parts = [job.job for job in ended_jobs(service, limit=2)]
+        assert in_parts == [job.job for job in ended_jobs(service)]
+    assert {*jobs} <= {*in_parts}
 
 
 def test_each_task_has_a_line(programs: SlurmPrograms) -> None:
