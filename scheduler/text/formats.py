@@ -38,8 +38,14 @@ def format_time(seconds: float) -> str:
 
 
 def format_moment(at: float) -> str:
-    """Write a Unix time as local date and time with a resolution of one second."""
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%dT%H:%M:%S")
+    """Write a Unix time as local date and time with a resolution of one second.
+
+    A time beyond the years 1 to 9999, which a message may have, is written as a number of seconds.
+    """
+    try:
+        return datetime.fromtimestamp(at).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g} s after 1970"
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:

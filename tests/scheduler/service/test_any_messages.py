@@ -53,6 +53,7 @@ def answers(desk: Desk, fields: dict[str, Any], real: dict[str, str]) -> list[m.
 
 @given(st.lists(ANY_MESSAGE, min_size=1, max_size=8))
 @example([hello(max_memory_mib={2**64 - 1: 1, 0: -2, 1: 2**64 - 1})])
+@example([{"type": "CreateReservation", "duration_s": 0.0, "start": -1e300}])
 @examples(300)
 def test_a_message_is_carried_out_or_refused(sent: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from scheduler.text.formats import counted, listed
+import pytest
+
+from scheduler.text.formats import counted, format_moment, listed
 
 
 def test_one_is_singular_and_digits_are_grouped() -> None:
@@ -12,3 +14,8 @@ def test_one_is_singular_and_digits_are_grouped() -> None:
 
 def test_numbers_are_listed_with_their_noun() -> None:
     assert [listed("job", [3]), listed("job", [3, 5])] == ["job 3", "jobs 3, 5"]
+
+
+@pytest.mark.parametrize("at", [-1e300, 1e18, 253402400000.0])
+def test_a_moment_beyond_the_calendar_is_a_number_of_seconds(at: float) -> None:
+    assert format_moment(at) == f"{at:g} s after 1970"
