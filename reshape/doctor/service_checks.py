@@ -243,7 +243,7 @@ def check_listener(endpoint: str, pid: int) -> Check:
 
 
 def check_account(owner: int) -> Check:
-    """Check as whom the jobs of those who have a key run.
+    """Check the account under which the jobs of users with a key run.
 
     Parameters
     ----------

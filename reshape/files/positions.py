@@ -66,7 +66,7 @@ class Position(NamedTuple):
 
 
 class Slot:
-    """The slot of this rank; without a job it is private memory that nobody reads.
+    """The slot of this rank; without a job it is private memory without a reader.
 
     Attributes
     ----------

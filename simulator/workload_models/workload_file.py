@@ -238,6 +238,27 @@ def _with_dependency(
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, conditions=changed))
 
 
+def _check_numbers(tree: Located, above: FieldPath, line: JobLine) -> None:
+    """Check that the numbers of a job are within their bounds."""
+    for name in ("at", "walltime", "iteration_s", "data_mib", "priority", "begin_s"):
+        value = getattr(line, name)
+        if isinstance(value, int | float) and not isfinite(value):
+            tree.fail((*above, name), f"must be a finite number, got {value}")
+        if isinstance(value, int | float) and value > LARGEST:
+            tree.fail((*above, name), f"must be <= {LARGEST:g}, got {value:g}")
+    for name in ("at", "iteration_s", "data_mib", "begin_s"):
+        value = getattr(line, name)
+        if value is not None and value < 0:
+            tree.fail((*above, name), f"must be >= 0, got {value}")
+    for name, least in (("processors", 1), ("max_processors", line.processors), ("iterations", 1)):
+        value = getattr(line, name)
+        if value is not None and value < least:
+            tree.fail((*above, name), f"must be >= {least}, got {value}")
+    for resource, amount in line.demand.items():
+        if amount < 0:
+            tree.fail((*above, "demand", resource), f"must be >= 0, got {amount}")
+
+
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     """Check a job beyond its types."""
     above: FieldPath = ("jobs", number)
@@ -263,25 +284,9 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     elif line.kill_on_invalid_dep:
         tree.fail((*above, "kill_on_invalid_dep"), "has no effect without dependency: leave it out")
     conditions = Conditions("", line.begin_s, dependency, line.kill_on_invalid_dep)
-    for name in ("at", "walltime", "iteration_s", "data_mib", "priority", "begin_s"):
-        value = getattr(line, name)
-        if isinstance(value, int | float) and not isfinite(value):
-            tree.fail((*above, name), f"must be a finite number, got {value}")
-        if isinstance(value, int | float) and value > LARGEST:
-            tree.fail((*above, name), f"must be <= {LARGEST:g}, got {value:g}")
-    for name in ("at", "iteration_s", "data_mib", "begin_s"):
-        value = getattr(line, name)
-        if value is not None and value < 0:
-            tree.fail((*above, name), f"must be >= 0, got {value}")
-    for name, least in (("processors", 1), ("max_processors", line.processors), ("iterations", 1)):
-        value = getattr(line, name)
-        if value is not None and value < least:
-            tree.fail((*above, name), f"must be >= {least}, got {value}")
+    _check_numbers(tree, above, line)
     if not walltime_s > 0:
         tree.fail((*above, "walltime"), f"must be > 0, got {line.walltime!r}")
-    for resource, amount in line.demand.items():
-        if amount < 0:
-            tree.fail((*above, "demand", resource), f"must be >= 0, got {amount}")
     if line.phases and line.max_processors in (None, line.processors):
         tree.fail((*above, "phases"), "the job is rigid; give it max_processors above processors")
     try:

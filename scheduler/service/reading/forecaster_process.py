@@ -133,7 +133,7 @@ def still_ahead(job: JobForecast, now: float) -> JobForecast:
     """Drop an expected start of a queued job that is not after the present time, s.
 
     The job would run by then. It waits for jobs that should have ended, perhaps on nodes that are
-    silent, and nobody knows for how long.
+    silent, for an unknown time.
     """
     is_past = job.start is not None and job.start <= now
     return JobForecast(job.job, None, None) if is_past else job

@@ -51,7 +51,7 @@ def test_a_file_of_another_user_where_all_may_write_is_not_written(public: Path)
     os.chown(public / "out", STRANGER, STRANGER)
     with pytest.raises(OSError, match="it is a file of user 65534 in a folder"):
         write(public / "out")
-    public.chmod(0o755)  # nobody else could have put it there
+    public.chmod(0o755)  # no other user could have put it there
     write(public / "out")
 
 

@@ -439,7 +439,7 @@ def test_reports_say_where_the_ranks_of_a_job_are_when_the_service_asks(driver):
 
 
 def test_a_report_of_positions_is_bounded():
-    """The places of the fewest ranks are told."""
+    """The positions of the fewest ranks are named."""
     crowd = [Position(1, 1, 2 * rank, 0, 50, True, 1.0) for rank in range(100)]
     lone = [Position(1, 1, 2 * rank + 1, 0, rank, False, 2.0) for rank in range(20)]
     told = ranks_at(crowd + lone)

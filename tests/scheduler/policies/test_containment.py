@@ -467,7 +467,7 @@ def test_a_policy_cannot_change_a_job(rules: Callable[[str], Scenario], how: str
         return jobs, core
 
     jobs, core = lives(rules(how))
-    assert errors.sentences, "the policy is told"
+    assert errors.sentences, "the error names the policy"
     assert jobs == lives(Scenario("x", resizing=ChangingResizes("not")))[0]
     assert core.jobs[1].history.points == 1
     assert core.jobs[1].history.failures == {}
