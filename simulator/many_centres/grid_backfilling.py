@@ -17,6 +17,7 @@ import msgspec
 
 from scheduler.model.events import Event
 from scheduler.model.job import Job
+from scheduler.model.job_view import original
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
@@ -96,7 +97,7 @@ class _OnFactorOne(Predictor):
         factor = self._cpu_factors.get(job.id)
         if factor is not None and job.started_at is not None and job.ended_at is not None:
             ended_at = job.started_at + (job.ended_at - job.started_at) / factor
-            job = job.copy()
+            job = original(job).copy()
             job.ended_at = ended_at
             job.spec = msgspec.structs.replace(job.spec, walltime_s=job.spec.walltime_s / factor)
         self._inner.ended(job)
