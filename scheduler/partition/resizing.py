@@ -149,8 +149,8 @@ class Resizes:
                 return f"the job has {job.size} processors already"
             if to > installed:
                 return f"the machine has {installed} processors"
-            if to > job.most:
-                return f"the job may have at most {job.most} processors"
+            if to > (job.spec.max_processors or 0):
+                return f"the job may have at most {job.spec.max_processors} processors"
             topology = job.topology
             if topology is not None and larger_size(topology, to - 1, job.processors, to) != to:
                 return f"the job cannot run on so many with its topology {topology}"
@@ -158,7 +158,7 @@ class Resizes:
             to, groups = decision.to, decision.groups
             if not 0 < to < job.size:
                 return f"the job has {job.size} processors"
-            if to not in job.history.visited or to < job.least:
+            if to not in job.history.visited:
                 return "it may contract only to one of its `smaller` sizes"
             if groups and not _have_processors(job, groups, job.size - to):
                 return f"the groups {groups} do not have the {job.size - to} processors that leave"
