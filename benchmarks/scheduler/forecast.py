@@ -84,7 +84,7 @@ def main() -> None:
             best_of(options.times, lambda s=state: forecast(s, horizon_s=horizon)),
             best_of(
                 options.times,
-                lambda s=state: forecast(s, [QUOTED], horizon_s=horizon, only=s.last + 1),
+                lambda s=state: forecast(s, [QUOTED], horizon_s=horizon, only=[s.last + 1]),
             ),
         ]
         rows.append((name, jobs, *(f"{each:.0f}" for each in times)))

@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace, factor: float) -> list[dict[str, Any]]:
             for ended in (0, options.jobs // 3, 2 * options.jobs // 3):
                 while ended_jobs(directory) < ended:
                     time.sleep(0.1)
-                forecasts.append(expected_starts(directory))
+                forecasts.append(expected_starts(directory).jobs)
             for number in numbers:
                 wait_for(directory, number)
             starts = {job.job: job.started_at for job in list_jobs(directory, ended=True).jobs}

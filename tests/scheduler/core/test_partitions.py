@@ -179,7 +179,7 @@ def test_a_forecast_runs_every_partition() -> None:
     assert run.submitted(0).start == 0.0, "the other partition is idle"
     assert run.submitted(1).start == 30.0
     assert run.submitted(1).processors == "2"
-    assert forecast(state, [of_b], only=3).submitted().start == 30.0
+    assert forecast(state, [of_b], only=[3]).submitted().start == 30.0
 
 
 def test_a_partition_that_is_configured_no_more_keeps_its_nodes_until_they_join_again() -> None:
