@@ -210,7 +210,8 @@ def _bad_frames() -> Iterator[list[bytes]]:
             [PROTOCOL, numbers.randbytes(200)],
             [PROTOCOL, body[:4] + numbers.randbytes(8) + body[12:]],
             [PROTOCOL, body, body],
-        )[number % 7]
+            [PROTOCOL, b"\x82\xa4type\xa6Cancel\xa1x" + b"\x91" * 5000],
+        )[number % 8]
 
 
 def _forged(target: Target) -> Iterator[list[bytes]]:
