@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Unpack
 
 from msgspec.structs import replace
@@ -16,10 +15,10 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.api.operations import HistoryOptions
 from scheduler.client.columns import FIELDS, Column, JobFormat, sorted_jobs
+from scheduler.client.listing.pending_tasks import one_by_one
 from scheduler.client.scripts.slurm_manual import SACCT, SQUEUE
 from scheduler.client.slurm.host_lists import hosts
 from scheduler.model.job import JobState
-from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment
 
@@ -67,10 +66,11 @@ def squeue(words: Sequence[str]) -> None:
     with Client() as service:
         users = service.user if "me" in given else given.get("users")
         listed = service.queue() + (ended_jobs(service) if "states" in given else [])
+        if "array" in given or "_" in given.get("jobs", ""):
+            listed = [*one_by_one(listed)]
         jobs = [job for job in chosen(all_as_slurm(listed), given, users) if job.state in wanted]
         if "notme" in given:
             jobs = [job for job in jobs if job.user != service.user]
-        jobs = [*chain.from_iterable(map(each_task, jobs))] if "array" in given else jobs
         if form.has_starts:
             jobs = service.run(operations.with_expected_starts(jobs))
     now = time.time()
@@ -160,16 +160,6 @@ def all_as_slurm(jobs: Sequence[JobInfo], *, steps: bool = False) -> list[JobInf
         for job in jobs
         if (steps or not job.step_of) and (job.label or str(job.job) not in arrays)
     ]
-
-
-def each_task(job: JobInfo) -> Iterator[JobInfo]:
-    """Yield a job, in place of an array with tasks to come each of them."""
-    array, _, tasks = job.label.partition("_[")
-    if not tasks:
-        yield job
-        return
-    for index in TaskArray.parse(tasks.rstrip("]")).indices():
-        yield replace(job, label=f"{array}_{index}")
 
 
 def states(text: str) -> set[str]:

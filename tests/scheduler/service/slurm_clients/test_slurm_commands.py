@@ -350,6 +350,7 @@ def test_each_task_has_a_line(programs: SlurmPrograms) -> None:
         assert programs.run("squeue", "-h", "-j", job, "-o", "%i") == f"{job}_[1-5:2%2]\n"
         told = programs.run("squeue", "-hr", "-j", job, "-o", "%i %t")
         assert told == "".join(f"{job}_{index} PD\n" for index in (1, 3, 5))
+        assert programs.run("squeue", "-h", "-j", f"{job}_3", "-o", "%i") == f"{job}_3\n"
     finally:
         programs.run("scancel", job)
 
