@@ -1,7 +1,8 @@
-"""A service, an agent and running jobs of release 0.1.0 are taken over by this release.
+"""A service, an agent and running jobs of an earlier commit are taken over by this one.
 
-The release comes from the history of the repository: without it, as in a source distribution, the
-test is left out. It runs with the dependencies that are installed here.
+The commit is the first one with the present format of the journal. It comes from the history of the
+repository: without it, as in a source distribution, the test is left out. It runs with the
+dependencies that are installed here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from waiting import LIMIT_S, wait_until
 
 from scheduler.protocol import messages as m
 
-RELEASE, COMMIT = "0.1.0", "1f6b6df7e33b2d4193e918588ce57d443bcd73a5"
+RELEASE, COMMIT = "0.2.0.dev0", "063b320f6d9f5517e3384ad4886ead7b1b60b939"
 PROCESSORS = 5
 #: A resizable program that counts its iterations until a file exists. It is so much faster on more
 #: processors that the scenario does not contract it, however loaded the machine is.
@@ -48,12 +49,12 @@ with reshape.application() as app:
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of the earlier release."""
+    """The packages of the earlier commit."""
     folder = tmp_path_factory.mktemp("earlier")
     archive = folder / "release.tar"
     command = ["git", "-C", str(ROOT), "archive", "-o", str(archive), COMMIT]
     if shutil.which("git") is None or subprocess.run(command, check=False).returncode:
-        pytest.skip(f"the history of the repository does not have release {RELEASE}")
+        pytest.skip(f"the history of the repository does not have commit {COMMIT}")
     subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
     metadata = folder / f"reshape_mpi-{RELEASE}.dist-info"
     metadata.mkdir()
@@ -64,7 +65,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Earlier:
-    """The commands of the earlier release in the directory of a service."""
+    """The commands of the earlier commit in the directory of a service."""
 
     def __init__(self, packages: Path, served: Any) -> None:
         self._served = served
@@ -96,7 +97,7 @@ def has_another_agent(served: Any, earlier: int) -> bool:
 
 
 def agent_runs(served: Any, packages: Path) -> bool:
-    """Whether the agent of the node runs the code of the earlier release."""
+    """Whether the agent of the node runs the code of the earlier commit."""
     environment = psutil.Process(served.agent_pid()).environ()
     return environment.get("PYTHONPATH") == str(packages)
 
