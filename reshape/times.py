@@ -168,8 +168,14 @@ _UTC_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
 
 def utc_moment(at: float) -> str:
-    """Write a Unix time as ``2026-05-01T12:00:00Z``, for a text that is shown elsewhere."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Write a Unix time as ``2026-05-01T12:00:00Z``, for a text that is shown elsewhere.
+
+    A time beyond the years 1 to 9999, which a message may have, is written as a number of seconds.
+    """
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g} s after 1970"
 
 
 def in_local_time(text: str) -> str:

@@ -171,7 +171,15 @@ def _one_job(
     decide(JobEnded(at + 20, number))
     journal.note_job(job)
     progress = ReportedProgress(points, iteration_s(job.size))
-    info = describe(job, journal, submission, at + 20, reason=job.why, progress=progress)
+    info = describe(
+        job,
+        journal,
+        submission,
+        at + 20,
+        reason=job.why,
+        progress=progress,
+        nodes_of=core.machine.by_node,
+    )
     journal.note_summary(number, encode_summary(info))
     core.forget(number)
     journal.note_core(core.record())

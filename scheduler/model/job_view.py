@@ -277,7 +277,7 @@ _reads(ReadOnlyJob, "resize resizes restarts committed paused_s most_moved_bytes
 _reads(ReadOnlyJob, "first_estimate_s misses requeues requeued_why stalled failed_starts")
 _reads(ReadOnlyJob, "checkpoint cause why exit_code signal partition conditions is_lent")
 _reads(ReadOnlyJob, "first_group next_group queue_position requeue_asked tasks_queued tasks_failed")
-_reads(ReadOnlyJob, "sent warned")
+_reads(ReadOnlyJob, "to_come sent warned")
 
 
 def shown(job: Job) -> Any:
@@ -287,7 +287,7 @@ def shown(job: Job) -> Any:
     return job.shown
 
 
-def original(job: JobView) -> Job:
+def original(job: object) -> Job:
     """Return the job that policies see.
 
     Raises

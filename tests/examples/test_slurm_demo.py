@@ -46,7 +46,7 @@ def test_all_jobs_are_verified_in_a_slurm() -> None:
         "returned": 2,
         "expired_with_loss": 0,
     }
-    assert "expiry of node" in stdout
+    assert "expires before the job would end" in stdout
 
 
 def test_where_no_slurm_can_run_it_says_so() -> None:

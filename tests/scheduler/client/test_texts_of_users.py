@@ -28,7 +28,7 @@ from scheduler.client.administration.reservations import create
 from scheduler.client.bulk.cancel_command import JobRanges
 from scheduler.client.columns import JobFormat, sorted_jobs
 from scheduler.client.options import (
-    JobNumber,
+    JobText,
     LaterMoment,
     Priority,
     ResourceAmounts,
@@ -99,7 +99,7 @@ FORMS = {
         option(TopologyText()),
         ("arbitrary", "power-of-2", "nearly-square", "list:1,2,4", "list:1x2"),
     ),
-    "job": Form(option(JobNumber()), ("17", "17_4", "17.0", "last", "17_4.0")),
+    "job": Form(option(JobText()), ("17", "17_4", "17_[3-7:2,9]", "17.0", "last", "17_4.0")),
     "jobs": Form(option(JobRanges()), ("3,5-8,last", "left:3", "17_4,17.0")),
     "--array": Form(TaskArray.parse, ("0-9", "0-99:2%10", "1,5,7-8", "0-99999999999", "0-9%0")),
     "--dependency": Form(

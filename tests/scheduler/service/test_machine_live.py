@@ -56,7 +56,7 @@ def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) ->
     assert placing.when(waiting, lambda job: job.reason).state == "PENDING"
     reason = placing.job(waiting).reason
     assert "3 processors, 64 memory_gib free" in reason
-    assert re.search(r"enough by \d{4}-\d\d-\d\dT[\d:]{8} if walltimes hold", reason)
+    assert re.search(r"enough by \d{4}-\d\d-\d\dT[\d:]{8}Z if walltimes hold", reason)
     assert "T" in re.findall(r"enough by (\S+)", placing.story(waiting))[0]
     placing.kill()
     with pytest.raises(ReshapeError, match="this directory began with another network"):

@@ -123,7 +123,7 @@ def test_a_damaged_record_falls_back_to_the_events(served: Any) -> None:
     served.until(running, "RUNNING")
     served.kill()
     with contextlib.closing(sqlite3.connect(served.place.journal)) as journal, journal:
-        journal.execute("UPDATE records SET record=X'00'")
+        journal.execute("UPDATE records SET record=X'00' WHERE job=?", (running,))
     served.start()
     assert served.job(ended).state == "COMPLETED"
     assert served.job(running).state == "RUNNING"

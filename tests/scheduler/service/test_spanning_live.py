@@ -131,7 +131,7 @@ def test_a_host_that_is_lost_within_a_join_costs_no_result(tmp_path: Path, fault
         info = finish(cluster, job)
         assert info.state == "COMPLETED", cluster.output(job)
         assert info.facts["verified"] is True
-        assert info.nodes == ""
+        assert info.nodes == "n1"
         assert info.sizes[-1][1] == 2
         cluster.until(lambda: processes(cluster, "n1", "hydra|synthetic") == 0)
         if fault == "cut":
