@@ -34,6 +34,8 @@ class WholeRange(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read the text of an option."""
+        if isinstance(value, str) and "_" in value:  # Python reads 1_000 as a number
+            self.fail(f"{value!r} is not a whole number", param, ctx)
         number: int = super().convert(value, param, ctx)
         if number > MOST:
             self.fail(f"{number} is too large: at most {MOST}", param, ctx)

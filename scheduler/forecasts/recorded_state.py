@@ -190,6 +190,6 @@ def _by_end(ended: Iterable[Job]) -> list[Job]:
     return sorted(ended, key=lambda job: (job.ended_at or 0.0, job.id))
 
 
-def _describe(event: ResizePoint, policy: Resizing, error: Exception) -> str:
+def _describe(event: ResizePoint, policy: Resizing, error: BaseException) -> str:
     """Describe an error of a resizing policy; the job then continues."""
     return f"{type(policy).__name__} failed for job {event.job} with {error!r}"

@@ -36,7 +36,7 @@ from scheduler.state.view import View, larger_size, topology_fault
 from scheduler.text.formats import noun
 
 #: Called with the event, the policy and its exception; returns a sentence for the reason.
-PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
+PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, BaseException], str]
 
 #: A job contracts off processors at least so long before they are excluded, s.
 LEAD_S = 5.0
@@ -103,7 +103,7 @@ class Resizes:
             return order
         try:
             return self._apply_policy(job, policy)
-        except Exception as error:  # the state has not changed yet
+        except (Exception, SystemExit) as error:  # the state has not changed yet
             if self._on_policy_error is None:
                 raise
             failed = self._on_policy_error(event, policy, error)

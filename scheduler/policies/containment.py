@@ -45,7 +45,7 @@ from scheduler.predictions.predictor import Predictor
 
 #: Function that reports an error of a policy. It takes the kind of the policy (as in the registry),
 #: the policy, the name of the method that failed and the exception, and returns one sentence.
-Report: TypeAlias = Callable[[str, object, str, Exception], str]
+Report: TypeAlias = Callable[[str, object, str, BaseException], str]
 
 _WORDS = {
     "resizing": "the resizing policy",
@@ -56,7 +56,7 @@ _WORDS = {
 }
 
 
-def description(kind: str, policy: object, method: str, error: Exception) -> str:
+def description(kind: str, policy: object, method: str, error: BaseException) -> str:
     """One sentence on an error of a policy; a `Report` for drivers that keep no log."""
     import traceback  # late: a simulation without errors does not need it
 
@@ -66,7 +66,7 @@ def description(kind: str, policy: object, method: str, error: Exception) -> str
     return f"{_WORDS[kind]} {name} failed in {method} with {said}"
 
 
-def line_of(policy: object, error: Exception, method: str) -> tuple[str, int]:
+def line_of(policy: object, error: BaseException, method: str) -> tuple[str, int]:
     """Find file and line of the policy's code where an error was raised; its method if elsewhere.
 
     The innermost line of the policy's own file counts, not that of a library it calls.
@@ -147,7 +147,7 @@ class ContainedOrder(QueueOrder):
                 self._shape = shape
             elif shape != self._shape:
                 raise TypeError(f"the key {key!r} cannot be compared with those of earlier jobs")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("order", self._order, "key", error)
             return 1, job.queued_at
         return 0, key
@@ -162,7 +162,7 @@ class ContainedPriority(ContainedOrder):
             priority = float(self._order.priority(shown(job), now))
             if not isfinite(priority):
                 raise ValueError(f"the priority must be a finite number, got {priority}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("order", self._order, "priority", error)
             return job.spec.priority
         return priority
@@ -205,7 +205,7 @@ class ContainedSelection(Selection):
         """Choose this many of the free processors; None if no choice is acceptable."""
         try:
             chosen = self._checked(space, processors)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._note("select", processors, error)
             return space.free.first(processors) if self.anywhere else None
         self.failures.pop(processors, None)
@@ -215,7 +215,7 @@ class ContainedSelection(Selection):
         """Whether `select` would find an acceptable choice."""
         try:
             return self._selection.fits(space.copy(), processors)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             own = type(self._selection).fits is not Selection.fits
             self._note("fits" if own else "select", processors, error)
         return self.anywhere
@@ -227,7 +227,7 @@ class ContainedSelection(Selection):
             if not isinstance(kept, ProcSet):
                 raise TypeError(f"it returned {kept!r}, which is not a ProcSet")
             return kept & now.free
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             own = type(self._selection).keep is not Selection.keep
             self._note("keep" if own else "select", processors, error)
         return ProcSet()
@@ -238,7 +238,7 @@ class ContainedSelection(Selection):
         """Groups of a job that leave; the newest ones if the user's selection fails."""
         try:
             return self._selection.leaving(space.copy(), dict(groups), processors, others)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("selection", self._selection, "leaving", error)
         return leaving_groups(groups, processors)
 
@@ -262,7 +262,7 @@ class ContainedSelection(Selection):
             raise ValueError(f"it returned processors that are not free: {chosen - space.free}")
         return chosen
 
-    def _note(self, method: str, processors: int, error: Exception) -> None:
+    def _note(self, method: str, processors: int, error: BaseException) -> None:
         self.failures[processors] = self._report("selection", self._selection, method, error)
 
 
@@ -283,7 +283,7 @@ class ContainedScheduling(Wrapper):
         """Start queued jobs, or reserve for them."""
         try:
             self.policy.schedule(current)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.failure = self._report("scheduling", self.policy, "schedule", error)
             current.start_in_order()
         else:
@@ -300,7 +300,7 @@ class ContainedEstimates:
         """Return a contained predictor; None if the users' estimates are taken."""
         try:
             predictor = self._estimates.predictor()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._estimates, "predictor", error)
             return None
         return None if predictor is None else ContainedPredictor(predictor, self._report)
@@ -333,14 +333,14 @@ class ContainedPredictor(Predictor):
     def _notify(self, method: str, job: Job) -> None:
         try:
             getattr(self._predictor, method, _ignore)(shown(job))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._predictor, method, error)
 
     def predict(self, job: Job) -> float:
         """Run time to expect of a job that is being submitted, seconds."""
         try:
             return _checked(self._predictor.predict(shown(job)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._predictor, "predict", error)
         return job.spec.walltime_s
 
@@ -349,7 +349,7 @@ class ContainedPredictor(Predictor):
         try:
             values = getattr(self._predictor, "quantiles", _ignore)(shown(job), probabilities)
             return None if values is None else [_checked(value) for value in values]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._predictor, "quantiles", error)
         return None
 
@@ -358,7 +358,7 @@ class ContainedPredictor(Predictor):
         try:
             predicted_s = getattr(self._predictor, "progressed", _ignore)(shown(job), point)
             return None if predicted_s is None else _checked(predicted_s)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._predictor, "progressed", error)
         return None
 
@@ -376,7 +376,7 @@ class ContainedPredictor(Predictor):
                     f" got {predicted_s}"
                 )
             return predicted_s
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._predictor, "missed", error)
         if job.estimate_s < job.walltime_s:
             return job.walltime_s
@@ -387,7 +387,7 @@ class ContainedPredictor(Predictor):
         try:
             learned = getattr(self._predictor, "learned", _ignore)()
             msgspec.json.encode(learned)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._predictor, "learned", error)
             return None
         return learned
@@ -396,7 +396,7 @@ class ContainedPredictor(Predictor):
         """Let the predictor take over data that it had learned before."""
         try:
             getattr(self._predictor, "relearn", _ignore)(learned)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report("estimates", self._predictor, "relearn", error)
 
 

@@ -35,14 +35,14 @@ def simulated_core(
     """
     core: Core | None = None
 
-    def failed(kind: str, policy: object, method: str, error: Exception) -> str:
+    def failed(kind: str, policy: object, method: str, error: BaseException) -> str:
         file, line = line_of(policy, error, method)
         at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
         raise ReshapeError(
             f"{description(kind, policy, method, error)}{at} ({file}:{line}); correct the policy"
         ) from error
 
-    def failed_to_resize(event: ResizePoint, policy: Resizing, error: Exception) -> str:
+    def failed_to_resize(event: ResizePoint, policy: Resizing, error: BaseException) -> str:
         return failed("resizing", policy, "decide", error)
 
     core = Core(

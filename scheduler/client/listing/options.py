@@ -19,6 +19,7 @@ from scheduler.model.job import JobState
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.requests.tasks_to_come import positions_of
 from scheduler.protocol import messages as m
+from scheduler.protocol.answers import expect
 from scheduler.protocol.messages import JobInfo
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -153,8 +154,7 @@ def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
     found = tasks_of(directory, named.first)
     if not found.tasks:
         return [(found.job, found.job)]
-    answer = ask(directory, m.ReadArray(job=found.job))
-    assert isinstance(answer, m.ArrayTasks)
+    answer = expect(m.ArrayTasks, ask(directory, m.ReadArray(job=found.job)))
     try:
         there = positions_of(TaskArray.parse(answer.array), TaskArray.parse(found.tasks))
     except ValueError as error:

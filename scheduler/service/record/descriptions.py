@@ -86,7 +86,7 @@ def describe(
     events, orders = list[Event](), list[tuple[float, Order]]()
     if job.started_at is not None or job.first_group > 1:
         events, orders = journal.events_of(job.id), journal.orders_of(job.id)
-    held = allocation(events, orders)
+    held, processors = allocation(events, orders), ProcSet.union(job.groups.values())
     by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
     info = m.JobInfo(
         **vars(progress or ReportedProgress()),
@@ -96,8 +96,8 @@ def describe(
         state=job.state.name,
         code=job.state.value,
         requested=job.spec.processors,
-        processors=str(ProcSet.union(job.groups.values())),
-        nodes=",".join(nodes_of(ProcSet.union(job.groups.values()) or _last_held(held))),
+        processors=str(processors),
+        nodes=",".join(nodes_of(_last_held(held) if job.state in FINAL else processors)),
         reason=reason,
         sizes=list(job.sizes),
         resizes=resizes(job, events, orders, ahead_s),

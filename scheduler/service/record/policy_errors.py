@@ -29,7 +29,7 @@ class PolicyErrors:
         self._failed: dict[int, str] = {}  # by the identity of the event, until it is noted
         self._logged: set[tuple[str, str, str]] = set()
 
-    def __call__(self, point: ResizePoint, policy: Resizing, error: Exception) -> str:
+    def __call__(self, point: ResizePoint, policy: Resizing, error: BaseException) -> str:
         """Describe the failure in a sentence; log the traceback of each kind of error once."""
         name, line = name_of("resizing", policy), _line_of(policy, error)
         kind, text = type(error).__name__, _error_text(error)
@@ -44,7 +44,7 @@ class PolicyErrors:
         self._failed[id(point)] = why
         return why
 
-    def report(self, kind: str, policy: object, method: str, error: Exception) -> str:
+    def report(self, kind: str, policy: object, method: str, error: BaseException) -> str:
         """Return a sentence on an error of another policy; log each kind of error and line once."""
         sentence, line = description(kind, policy, method, error), _line_of(policy, error, method)
         key = kind, type(error).__name__, line
@@ -66,13 +66,13 @@ class PolicyErrors:
         ]
 
 
-def _error_text(error: Exception) -> str:
+def _error_text(error: BaseException) -> str:
     """Format kind and message of an error as one line of valid UTF-8."""
     words = traceback.format_exception_only(error)[-1].split()
     return " ".join(words).encode(errors="replace").decode()
 
 
-def _line_of(policy: object, error: Exception, method: str = "decide") -> str:
+def _line_of(policy: object, error: BaseException, method: str = "decide") -> str:
     """Find ``file:line`` of the policy's code where an error was raised."""
     file, line = line_of(policy, error, method)
     return f"{Path(file).name}:{line}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from math import inf, nan
 from typing import Any, ClassVar
@@ -57,6 +58,8 @@ class ByUser(QueueOrder, msgspec.Struct, frozen=True):
         special = {"text": "a", "none": None, "nan": nan, "longer": (1.0, 2.0)}
         if job.spec.user == "raises":
             raise KeyError("no such user")
+        if job.spec.user == "exits":
+            sys.exit(0)
         return special.get(job.spec.user, float(job.spec.priority))
 
 
@@ -164,7 +167,7 @@ def run(core: Core, *instants: Sequence[Event]) -> list[int]:
 
 
 @pytest.mark.parametrize("order", [ByUser(), AgingByUser(), Urgent()])
-@pytest.mark.parametrize("fault", ["raises", "text", "none", "nan", "longer"])
+@pytest.mark.parametrize("fault", ["raises", "exits", "text", "none", "nan", "longer"])
 def test_jobs_for_which_the_order_fails_start_behind_the_others(order: Any, fault: str) -> None:
     errors = Errors()
     core = site(Scenario("mine", order=order), errors)

@@ -241,6 +241,19 @@ def test_what_does_not_run_is_not_requeued_and_what_runs_is_not_held(desk: Desk)
     assert desk.components.core.jobs[1].requeue_asked
 
 
+def test_a_job_that_is_queued_again_shows_why_it_waits_and_no_node(desk: Desk) -> None:
+    submit(desk)
+    desk.hello([])
+    assert ask(desk, m.ChangeNode(node="local", drains=True, why="a new disk")) == m.Done()
+    assert ask(desk, m.RequeueJob(job=1)) == m.Done()
+    desk.hello([m.GroupStatus(job=1, group=1, alive=False, signal=15)])
+    answer = ask(desk, m.ListJobs(job=1))
+    assert isinstance(answer, m.JobListing)
+    [job] = answer.jobs
+    assert (job.state, job.nodes) == ("PENDING", "")
+    assert "local drains (a new disk)" in job.reason
+
+
 def test_the_explanation_says_what_a_job_waited_for(desk: Desk) -> None:
     first = submit(desk)
     job = submit(desk, dependency=f"afterany:{first}", begin=4e9)

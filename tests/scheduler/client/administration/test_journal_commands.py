@@ -99,6 +99,11 @@ def test_jobs_are_cancelled_while_no_service_runs(directory: Path) -> None:
         desk.components.journal.close()
 
 
+def test_a_task_is_no_number_of_a_job(directory: Path) -> None:
+    refused = run("cancel", directory, "1_2", code=2)
+    assert "'1_2' is not a whole number" in refused.output
+
+
 def test_a_running_service_keeps_its_journal_to_itself(directory: Path) -> None:
     from scheduler.node.directory import ServiceDirectory
 
