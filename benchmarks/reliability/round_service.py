@@ -28,7 +28,7 @@ deadlines: {{start_s: 8, ready_s: 8, join_s: 6, exit_s: 4, node_lost_s: 6}}
 """
 NO_ANSWER = "no answer from the scheduler service"
 #: Parts of the errors of commands that a service has not answered.
-AWAY = (NO_ANSWER, "no scheduler service", "is gone", "is damaged")
+AWAY = (NO_ANSWER, "no scheduler service", "is gone", "is damaged", "waits until there is room")
 FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
