@@ -65,7 +65,10 @@ def test_ranks_that_crowd_a_core_are_counted_from_the_third(monkeypatch, ranks, 
 @pytest.mark.parametrize("bound", ["", "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "])
 def test_the_cpus_of_all_ranks_are_counted_even_if_each_is_bound_to_one(bound):
     """A job that may use a part of the host is crowded by that part, not by the host."""
-    program = f"import os; {bound}from redistribution.messages.waiting import cpus; print(cpus())"
+    program = (
+        f"import os; {bound}from redistribution.messages.waiting import cpus;"
+        " os.write(1, b'%d\\n' % cpus())"  # a line at once, beside that of the other rank
+    )
     for allowed in (os.sched_getaffinity(0), {min(os.sched_getaffinity(0))}):
         ended = subprocess.run(
             [str(mpiexec_path()), "-n", "2", sys.executable, "-c", program],

@@ -136,5 +136,5 @@ def test_an_answer_to_any_sending_of_a_message_confirms_it(who: Identity) -> Non
                 )
             )
         connection.close()
-    assert len(received) == 3
+    assert len(received) >= 3  # a slow answer may cross a repetition
     assert len(set(received)) == 1
