@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
@@ -127,9 +128,22 @@ class ApplicationScheduler:
 
     def _add_launch(self, number: int, submission: KeptSubmission) -> None:
         """Note how a new job is started."""
-        token = secrets.token_hex(16)
+        token = self._token_of_task(number) or secrets.token_hex(16)
         self._launches[number] = Launch(submission, token)
         self._journal.add_job(number, token, submission)
+
+    def _token_of_task(self, number: int) -> str:
+        """Derive the token of a task from that of its array; "" for another job.
+
+        A service whose journal has lost the record of a task brings it again. By the same token
+        the agents know that it has run.
+        """
+        job = self._core.jobs.get(number)
+        own = None if job is None else job.spec.task_of
+        if own is None:
+            return ""
+        secret = self._launches[own.array].token.encode()
+        return blake2b(b"%d" % number, key=secret, digest_size=16).hexdigest()
 
     def submitted_before(self, submission: m.Submission) -> int | None:
         """Return the job that was created by a submission with the same key; None if there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -44,6 +45,26 @@ def restarted(desk: Desk, folder: Path) -> Desk:
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
+
+
+def test_a_task_whose_record_was_lost_starts_by_the_same_order(tmp_path: Path) -> None:
+    """By that order an agent knows a task that has run already (`ended_jobs`)."""
+    folder = tmp_path / "service"
+    desk = Desk(folder)
+    submit(desk, "0-2")
+    desk.turn()
+    copy = tmp_path / "copy"
+    copy.mkdir(mode=0o700)
+    for path in folder.glob("journal.db*"):
+        shutil.copy(path, copy)
+    orders = []
+    for service in (desk, Desk(copy)):
+        service.hello()
+        orders.append(started(service))
+        service.components.journal.close()
+    tokens = [{n: order.environment["RESHAPE_TOKEN"] for n, order in own.items()} for own in orders]
+    assert tokens[0] == tokens[1]
+    assert len({*tokens[0].values()}) == 3
 
 
 def test_the_largest_array_is_a_setting(tmp_path: Path) -> None:
