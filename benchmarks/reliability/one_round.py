@@ -2,8 +2,8 @@
 
     python one_round.py SEED FOLDER [--faults JSON]
 
-prints one JSON object. As root it runs in namespaces of its own (`isolated`): it sees no other
-process, has a /dev/shm of its own, and the service directory is on a small file system of its own.
+prints one JSON object. `campaign.py --seeds SEED` runs it, as root in namespaces of its own: it
+sees no other process there and has its own /dev/shm. Without them a fault fills that of the host.
 """
 
 from __future__ import annotations
