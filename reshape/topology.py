@@ -1,12 +1,13 @@
 """Valid processor sizes of a job.
 
-A topology determines the sizes that a job can run on, given the size on which it started. It is
-pure data without MPI, which runtime and scheduler share.
+A topology determines the sizes that a job can run on, given the size that it requests. It is pure
+data without MPI, which runtime and scheduler share.
 
 ========================  =======================================================================
-``arbitrary``             any size; an expansion adds ``step`` processors
-``nearly-square``         a grid of rows x columns; an expansion adds to its smaller dimension
-``power-of-2``            1, 2, 4, 8, ...; an expansion doubles
+``arbitrary``             any size; sizes differ from the request by a multiple of ``step``
+``nearly-square``         a grid of rows x columns; the next larger one has one more row, the next
+                          smaller one a column less, where rows <= columns
+``power-of-2``            1, 2, 4, 8, ...
 ``list:2,4,8``            exactly these sizes
 ``...:divides=120``       those sizes of any of these that divide 120
 ========================  =======================================================================
@@ -18,9 +19,9 @@ The kinds, and the condition that global data can be distributed equally, are th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import count, takewhile
 from typing import Literal, NamedTuple, cast, get_args
 
 import msgspec
@@ -61,16 +62,26 @@ def nearly_square(size: int) -> tuple[int, int]:
     return rows, size // rows
 
 
-def _growing_grids(size: int) -> Iterator[int]:
-    """Yield the sizes that result from adding one to the smaller dimension of the grid, repeatedly.
+@lru_cache(maxsize=4096)
+def _grid_sizes(request: int, least: int, most: int) -> tuple[int, ...]:
+    """Sizes of the grids around that of a request, ascending.
 
     "Additional processors are added to the smallest row or column of the existing topology" (PRIO
-    2). The existing grid is always `nearly_square(size)`, on which the job runs.
+    2): a larger grid has one more row, where rows <= columns. A smaller one has one column less.
+    The existing grid is always `nearly_square(size)`, on which the job runs.
     """
-    while True:
-        yield size
+    smaller, size = [], request
+    while size > 1:
+        rows, cols = nearly_square(size)
+        size = rows * (cols - 1)
+        if size >= least:
+            smaller.append(size)
+    larger, size = [], request
+    while size <= most:
+        larger.append(size)
         rows, cols = nearly_square(size)
         size = (rows + 1) * cols
+    return tuple(size for size in [*reversed(smaller), *larger] if least <= size <= most)
 
 
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -163,60 +174,76 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hint = f"; nearest: {closest}" if closest else ""
         raise ValueError(f"a job of topology {self} cannot start on {start} processors{hint}")
 
-    def valid_sizes(self, start: int, maximum: int) -> tuple[int, ...]:
-        """Return the sizes reachable by expansions from `start`, ascending, `start` included.
+    def valid_sizes(self, request: int, maximum: int, minimum: int | None = None) -> Sequence[int]:
+        """Return the valid sizes of a job, ascending.
+
+        Parameters
+        ----------
+        request : preferred size, from which "arbitrary" and "nearly-square" count in both
+            directions.
+        maximum, minimum : largest and smallest size; None: the job never has fewer processors than
+            its request.
 
         Raises
         ------
-        ValueError : no job of this topology can start on `start`, or `maximum` is below it.
+        ValueError : the job cannot start on its request, or on any size from `minimum` to it;
+            `maximum` is below the request.
         """
-        self.check_start(start)
-        if maximum < start:
-            raise ValueError(f"maximum must be >= the starting size {start}, got {maximum}")
-        return tuple(self._sizes(start, start - 1, maximum))
+        if maximum < request:
+            raise ValueError(f"maximum must be >= the requested size {request}, got {maximum}")
+        if request < 1:
+            self.check_start(request)
+        least = request if minimum is None else minimum
+        sizes = self._between(request, least, maximum)
+        if not sizes or sizes[0] > request:
+            self.check_start(request)
+        return sizes
 
-    def next_larger(self, current: int, start: int, maximum: int) -> int | None:
+    def next_larger(
+        self, current: int, request: int, maximum: int, minimum: int | None = None
+    ) -> int | None:
         """Return the next valid size above `current`, None if there is none up to `maximum`.
 
         Raises
         ------
-        ValueError : no job of this topology can start on `start`.
+        ValueError : as of `valid_sizes`.
         """
-        self.check_start(start)
-        return next(self._sizes(start, current, maximum), None)
+        sizes = self.valid_sizes(request, max(maximum, request), minimum)
+        i = bisect_right(sizes, current)
+        return sizes[i] if i < len(sizes) and sizes[i] <= maximum else None
 
-    def allows(self, size: int, start: int) -> bool:
-        """Whether a job that started on `start` processors can run on `size` of them.
+    def allows(self, size: int, request: int, minimum: int | None = None) -> bool:
+        """Whether a job of this request can run on `size` processors.
 
         Raises
         ------
-        ValueError : no job of this topology can start on `start`.
+        ValueError : as of `valid_sizes`.
         """
-        self.check_start(start)
-        return next(self._sizes(start, size - 1, size), None) == size
+        sizes = self.valid_sizes(request, max(size, request), minimum)
+        i = bisect_left(sizes, size)
+        return i < len(sizes) and sizes[i] == size
 
     def grid(self, size: int) -> tuple[int, int]:
         """Return (rows, cols), rows <= cols, of the most square grid of this many processors."""
         return nearly_square(size)
 
-    def _sizes(self, start: int, above: int, maximum: int) -> Iterator[int]:
-        """Valid sizes s with above < s <= maximum, ascending."""
+    def _between(self, request: int, least: int, most: int) -> Sequence[int]:
+        """Valid sizes s with least <= s <= most, ascending."""
+        least = max(least, 1)
         if self.divides is not None:
-            maximum = min(maximum, self.divides)  # no larger number divides it
-        for size in takewhile(lambda size: size <= maximum, self._expansions(start, above)):
-            if size > above and self._divides(size):
-                yield size
-
-    def _expansions(self, start: int, above: int) -> Iterator[int]:
-        """Sizes from `start` on, regardless of `divides`; sizes <= above may be left out."""
+            most = min(most, self.divides)  # no larger number divides it
+        sizes: Sequence[int]
         if self.kind == "nearly-square":
-            return _growing_grids(start)
-        if self.kind == "power-of-2":
-            return (start << doublings for doublings in count())
-        if self.kind == "list":
-            return (size for size in self.sizes if size >= start)
-        skipped = max(0, (above - start) // self.step)  # begin near `above`: a machine may be large
-        return count(start + skipped * self.step, self.step)
+            sizes = _grid_sizes(request, least, most)
+        elif self.kind == "power-of-2":
+            sizes = [1 << n for n in range(most.bit_length()) if least <= 1 << n <= most]
+        elif self.kind == "list":
+            sizes = [size for size in self.sizes if least <= size <= most]
+        else:
+            sizes = range(least + (request - least) % self.step, most + 1, self.step)
+        if self.divides is not None:
+            sizes = [size for size in sizes if self.divides % size == 0]
+        return sizes
 
     def _divides(self, size: int) -> bool:
         return self.divides is None or self.divides % size == 0
@@ -244,14 +271,13 @@ class SizeBounds(NamedTuple):
             return f"{least} processors or more"
         return f"{least} to {most} processors" if least else f"{most} processors or fewer"
 
-    def fault(self, start: int, most: int, topology: Topology | None) -> str:
+    def fault(self, least: int, most: int, sizes: Sequence[int]) -> str:
         """Why a job can never be between these bounds; empty if it can.
 
         Parameters
         ----------
-        start : size on which it started, below which it cannot contract.
-        most : largest size that its submission allows.
-        topology : its valid sizes; None: any.
+        least, most : smallest and largest size that its submission allows.
+        sizes : its valid sizes, ascending.
         """
         minimum, maximum = self
         if minimum < 0 or maximum < 0:
@@ -260,11 +286,12 @@ class SizeBounds(NamedTuple):
             return f"the minimum {minimum} is above the maximum {maximum}"
         if minimum > most:
             return f"the submission of the job allows {most} processors at most"
-        if 0 < maximum < start:
-            return f"the job cannot run on fewer than the {start} processors it started on"
-        low, high = max(start, minimum), min(most, maximum or most)
-        if topology is not None and topology.next_larger(low - 1, start, high) is None:
-            return f"the topology {topology} of the job has no size from {low} to {high}"
+        if 0 < maximum < least:
+            return f"the job cannot run on fewer than {least} processors"
+        low, high = max(least, minimum), min(most, maximum or most)
+        i = bisect_left(sizes, low)
+        if i == len(sizes) or sizes[i] > high:
+            return f"the job has no valid size from {low} to {high}"
         return ""
 
 

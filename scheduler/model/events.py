@@ -38,9 +38,12 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Parameters
     ----------
-    processors : processors of the starting configuration, >= 1.
+    processors : processors of the preferred configuration, >= 1; the job starts on them, or on
+        fewer if `min_processors` says so.
     walltime_s : estimated (and, unless configured otherwise, enforced) run time in seconds.
-    max_processors : largest configuration; None or `processors` means the job is rigid.
+    max_processors : largest configuration; None: `processors`.
+    min_processors : smallest configuration, on which the job may start and to which it may
+        contract; None: the one on which it starts.
     topology : valid sizes; None: those that the program declares, "arbitrary" without any.
     name, user, queue : labels for users, policies and tables.
     priority : user-assigned priority (PRIO 3.1), larger is more urgent.
@@ -89,6 +92,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     end_signal: EndSignal | None = None
     step_of: StepOf | None = None
     nodes: NodeRequest | None = None
+    min_processors: int | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -100,6 +104,11 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         if most is not None and most < self.processors:
             raise ValueError(
                 f"max_processors must be >= the {self.processors} it starts on, got {most}"
+            )
+        least = self.min_processors
+        if least is not None and not 1 <= least <= self.processors:
+            raise ValueError(
+                f"min_processors must be from 1 to the {self.processors} requested, got {least}"
             )
         if self.resources:
             checked(self.resources)
@@ -113,8 +122,18 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def resizable(self) -> bool:
-        """Whether the job may ever run on more than its starting configuration."""
-        return self.max_processors is not None and self.max_processors > self.processors
+        """Whether the job may ever run on more than one size."""
+        return self.largest > self.processors or self.malleable
+
+    @property
+    def malleable(self) -> bool:
+        """Whether the job may run on fewer processors than it requests."""
+        return self.min_processors is not None and self.min_processors < self.processors
+
+    @property
+    def largest(self) -> int:
+        """Processors of the largest configuration."""
+        return self.max_processors or self.processors
 
 
 class JobEvent(msgspec.Struct, frozen=True, gc=False):

@@ -19,16 +19,21 @@ are those of Slurm.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from math import inf
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from reshape.speedup import speedup_by
 from reshape.topology import SizeBounds, Topology
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.groups import leaving_groups
 from scheduler.model.history import History
+from scheduler.model.intervals import count
 from scheduler.model.orders import Continue, Reason, Resize, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions
@@ -86,6 +91,15 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 
+@lru_cache(maxsize=4096)
+def sizes_of(topology: Topology | None, request: int, maximum: int, minimum: int) -> Sequence[int]:
+    """`Topology.valid_sizes`, cached; empty if a job cannot start; None: any size is valid."""
+    try:
+        return (topology or Topology()).valid_sizes(request, maximum, minimum)
+    except ValueError:
+        return ()
+
+
 class RequestFacts:
     """What the core looks up in a request for each job, read once for all jobs with this request.
 
@@ -136,8 +150,11 @@ class Job:
     Attributes
     ----------
     spec, is_plain : request of the user, and whether it is plain; see `RequestFacts`.
-    processors : processors of its starting configuration: as in its `spec`, or fewer after an
-        adaptive start.
+    processors : processors of its starting configuration: as in its `spec`, or fewer if it is
+        malleable and has started on fewer.
+    minimum : smallest size by its request, or by a scenario that lets jobs start on fewer
+        processors; 0: none, so that it never has fewer than it starts on.
+    walltime_s : run time limit, s: that of its request, and longer while it has fewer processors.
     estimate_s : expected run time, s: the walltime, or less if the scenario predicts run times.
     demand : amounts of all resources that the job requests, processors included.
     queue_position : sort key in the queue.
@@ -216,9 +233,11 @@ class Job:
     warned: bool = False
     is_lent: bool = False
     resizable: bool = False
+    minimum: int = 0
     shown: Any = None
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
+    _sums: tuple[tuple[int, int], int] | None = None  # (key, processors that groups make up)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         request = _request(spec)
@@ -228,27 +247,56 @@ class Job:
         self.processors = request.processors
         self.state = PENDING
         self.submitted_at = self.queued_at = submitted_at
-        self.estimate_s = request.walltime_s
+        self.estimate_s = self.walltime_s = request.walltime_s
         if not request.is_plain:
             self.topology = spec.topology
             self.partition = spec.partition
             self.resizable = spec.resizable
+            self.minimum = spec.min_processors or 0
             if spec.array is not None:
                 self.to_come = TasksToCome(ProcSet.span(0, spec.array.count))
         self.groups: dict[int, ProcSet] = {}
 
-    @property
-    def walltime_s(self) -> float:
-        """Run time limit, s: the walltime, prolonged in proportion if it started on fewer."""
-        spec = self.spec
-        if self.processors == spec.processors:
-            return spec.walltime_s
-        return spec.walltime_s * spec.processors / self.processors
-
     def start_on(self, processors: int) -> None:
-        """Start on fewer processors than requested; the estimate is prolonged in proportion."""
-        self.estimate_s *= self.processors / processors
+        """Start on fewer processors than requested, and expect a later end."""
+        slower = self.slowness(processors)
+        self.estimate_s *= slower
+        self.walltime_s *= slower
         self.processors = processors
+
+    def expect_on(self, size: int, now: float) -> None:
+        """Expect another end, since the committed size changes to `size` now.
+
+        The estimate is prolonged or shortened by the work that is left. The walltime is the time
+        that the user allows on the requested size, so that it is prolonged for the time on fewer
+        processors, and is not shortened for that on more.
+        """
+        if not self.minimum or self.started_at is None:
+            return
+        passed = now - self.started_at
+        before, after = self.slowness(self.size), self.slowness(size)
+        self.estimate_s = passed + max(0.0, self.estimate_s - passed) * after / before
+        allowed = max(after, 1.0) / max(before, 1.0)
+        self.walltime_s = passed + max(0.0, self.walltime_s - passed) * allowed
+
+    def slowness(self, size: int) -> float:
+        """Expected time on a size as a multiple of that on the requested one.
+
+        By its measurements, else by its performance model, else in inverse proportion to the size.
+        """
+        requested = self.spec.processors
+        if size == requested:
+            return 1.0
+        history = self._history
+        if history is not None and history.measured:
+            here, there = history.predict_s(size), history.predict_s(requested)
+            if here and there:
+                return here / there
+        if self.spec.performance:
+            gain = speedup_by(self.spec.performance, size, requested)
+            if gain:
+                return gain
+        return requested / size
 
     def become(self, state: JobState) -> None:
         """Change to a state by a legal transition.
@@ -284,7 +332,8 @@ class Job:
         """Take another request while it is PENDING and in no queue."""
         self.change_limits(spec)
         self.processors, self.topology = spec.processors, spec.topology
-        self.estimate_s, self.first_estimate_s = spec.walltime_s, 0.0
+        self.estimate_s = self.walltime_s = spec.walltime_s
+        self.first_estimate_s = 0.0
         self.conditions, self.partition = spec.conditions, spec.partition
 
     def change_limits(self, spec: JobSpec) -> None:
@@ -294,9 +343,14 @@ class Job:
         """
         if spec.task_of != self.spec.task_of:
             spec = replace(spec, task_of=self.spec.task_of)
+        if self.walltime_s == self.spec.walltime_s:
+            self.walltime_s = spec.walltime_s
+        else:
+            self.walltime_s *= spec.walltime_s / self.spec.walltime_s
         self.spec = spec
         self.is_plain = RequestFacts(spec).is_plain
         self.resizable = spec.resizable
+        self.minimum = spec.min_processors or 0
 
     def _wait_again(self, at: float) -> None:
         """Become PENDING and forget the last start.
@@ -311,7 +365,8 @@ class Job:
         self.sizes += ((at, 0),)
         self.started_at = self.cause = self._history = None
         self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
-        self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
+        self.estimate_s = self.walltime_s = self.spec.walltime_s
+        self.first_estimate_s = 0.0
         self.topology, self.backfilled, self.why = self.spec.topology, False, ""
         self.bounds, self.progress, self.warned = NO_BOUNDS, None, False
 
@@ -328,6 +383,7 @@ class Job:
         copy.tasks_queued, copy.tasks_failed = self.tasks_queued, self.tasks_failed
         copy.to_come = self.to_come
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
+        copy.walltime_s, copy.minimum = self.walltime_s, self.minimum
         copy.topology, copy.sizes = self.topology, self.sizes
         copy.first_group, copy.next_group = self.first_group, self.next_group
         copy.resizes, copy.committed = self.resizes, self.committed
@@ -357,12 +413,12 @@ class Job:
     @property
     def least(self) -> int:
         """Smallest size that a resize may lead to."""
-        return max(self.processors, self.bounds.minimum)
+        return max(self.minimum or self.processors, self.bounds.minimum)
 
     @property
     def most(self) -> int:
         """Largest size that a resize may lead to; 0 for a rigid job."""
-        most = self.spec.max_processors or 0
+        most = self.spec.largest if self.resizable else 0
         return min(most, self.bounds.maximum) if self.bounds.maximum else most
 
     @property
@@ -397,6 +453,70 @@ class Job:
             leave = (to for to in sizes if leaving_groups(groups, self.size - to) is not None)
             self._smaller = state, tuple(leave)
         return self._smaller[1]
+
+    @property
+    def valid_sizes(self) -> Sequence[int]:
+        """Valid sizes from its smallest to its largest one, ascending; empty if it has none.
+
+        Any size counts as valid while its topology is not known.
+        """
+        least = min(self.minimum or self.spec.processors, self.spec.processors)
+        return sizes_of(self.topology, self.spec.processors, self.spec.largest, least)
+
+    def valid_from(self, size: int) -> int | None:
+        """Smallest valid size from this one on, within the bounds of its program; None: none."""
+        sizes, size = self.valid_sizes, max(size, self.least)
+        i = bisect_left(sizes, size)
+        return sizes[i] if i < len(sizes) and sizes[i] <= self.most else None
+
+    def valid_up_to(self, size: int) -> int | None:
+        """Largest valid size up to this one, within the bounds of its program; None: none."""
+        sizes, size = self.valid_sizes, min(size, self.most)
+        i = bisect_right(sizes, size)
+        return sizes[i - 1] if i and sizes[i - 1] >= self.least else None
+
+    @property
+    def start_least(self) -> int:
+        """Fewest processors on which it may start."""
+        if not self.minimum:
+            return self.processors
+        sizes = self.valid_sizes
+        return sizes[0] if sizes and sizes[0] < self.processors else self.processors
+
+    def starts_on(self, free: int) -> int | None:
+        """Largest size up to its request on which it may start on so many processors."""
+        requested = self.processors
+        if free >= requested:
+            return requested
+        sizes = self.valid_sizes if self.minimum else ()
+        i = bisect_right(sizes, free)
+        return sizes[i - 1] if i else None
+
+    def estimate_on_s(self, size: int) -> float:
+        """Estimate if it starts on a size, s."""
+        if size == self.processors:
+            return self.estimate_s
+        return self.estimate_s * self.slowness(size)
+
+    def contracts_to(self, size: int) -> int | None:
+        """Smallest size from this one on to which it can contract by whole groups; None: none."""
+        if self.history.failed_contractions.given_up:
+            return None
+        key = self.resizes, self.restarts
+        if self._sums is None or self._sums[0] != key:
+            sums = 1  # bit s: some of its groups have s processors together
+            for held in self.own_groups.values():
+                sums |= sums << count(held.intervals)
+            self._sums = key, sums
+        sums, present = self._sums[1], self.size
+        sizes, size = self.valid_sizes, max(size, self.least)
+        for i in range(bisect_left(sizes, size), len(sizes)):
+            to = sizes[i]
+            if to >= present:
+                return None
+            if sums >> (present - to) & 1:
+                return to
+        return None
 
     @property
     def expected_end(self) -> float:

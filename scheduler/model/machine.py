@@ -423,6 +423,13 @@ class Machine:
             self.free_count -= processors
         return chosen
 
+    def divided(self, processors: ProcSet, count: int) -> tuple[ProcSet, ProcSet]:
+        """Divide allocated processors into the first `count` ones and the others."""
+        if self.counted:
+            return some(count), some(processors.count() - count)
+        first = processors.first(count)
+        return first, processors - first
+
     def release(self, processors: ProcSet) -> None:
         """Make processors free again, except those of lost nodes."""
         if self.counted:

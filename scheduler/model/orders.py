@@ -72,7 +72,8 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
 class Resize(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resize of a job under way.
 
-    `group` is the one that joins (expansion, with its processors), `leaving` those that leave.
+    `group` is the first one that joins in an expansion, and `groups` how many there are, with
+    consecutive numbers; `leaving` are those that leave in a contraction.
     """
 
     serial: int
@@ -82,6 +83,12 @@ class Resize(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: Reason
     group: int | None = None
     leaving: tuple[int, ...] = ()
+    groups: int = 1
+
+    @property
+    def joining(self) -> tuple[int, ...]:
+        """Groups that join, oldest first."""
+        return () if self.group is None else tuple(range(self.group, self.group + self.groups))
 
     @property
     def expands(self) -> bool:
@@ -102,13 +109,13 @@ class _JobOrderAlone(JobOrder, frozen=True, gc=False):
 
 
 class Start(JobOrder, frozen=True, tag=True, gc=False):
-    """Start a job on these processors as one group, or restart it with the groups that it had.
+    """Start a job on these processors, or restart it with the groups that it had.
 
     Parameters
     ----------
     group : number of the first group.
     restart : whether the job restarts from its last resize point.
-    groups : all groups of a restart with their processors, if there are several.
+    groups : all groups with their processors, oldest first, if there are several.
     """
 
     group: int
@@ -119,9 +126,13 @@ class Start(JobOrder, frozen=True, tag=True, gc=False):
 
 
 class Expand(JobOrder, frozen=True, tag=True, gc=False):
-    """Start `group` on `processors` and join it to the job, which then has `to` processors.
+    """Start groups on `processors` and join them to the job, which then has `to` processors.
 
-    `serial` numbers the resizes of a job from 1.
+    Parameters
+    ----------
+    serial : numbers the resizes of a job from 1.
+    group : number of the first group.
+    groups : all groups that join with their processors, oldest first, if there are several.
     """
 
     serial: int
@@ -129,6 +140,7 @@ class Expand(JobOrder, frozen=True, tag=True, gc=False):
     group: int
     processors: ProcSet
     reason: Reason
+    groups: dict[int, ProcSet] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Contract(JobOrder, frozen=True, tag=True, gc=False):

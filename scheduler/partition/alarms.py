@@ -149,6 +149,11 @@ class Alarms:
                 self._extend(job, self.predictor)
                 next_end = min(next_end, job.estimated_end)
                 pass_due = pass_due or self._passes_at_extensions
+            elif self.kill_at_walltime and job.expected_end > state.now:
+                job.estimate_s = job.walltime_s  # it is slower on its size than was expected
+                state.expect(job)
+                next_end = min(next_end, job.estimated_end)
+                pass_due = pass_due or self._passes_at_extensions
             elif self.kill_at_walltime:
                 facts = {"walltime": job.walltime_s}
                 reason = Reason("walltime", "{walltime} s are over", facts)

@@ -117,8 +117,8 @@ class MachineEvents:
         state.releases_changed()
         for job in list(state.live.values()) if lost else ():
             state.expect(job)
-            joining = job.resize.group if job.resize is not None else None
-            hit = any(held & lost for group, held in job.groups.items() if group != joining)
+            joining = job.resize.joining if job.resize is not None else ()
+            hit = any(held & lost for group, held in job.groups.items() if group not in joining)
             restarts = job.state in RESIZING and (points is None or job.id in points)
             if hit and job.state is not JobState.COMPLETING and not restarts:
                 state.kill(job, JobState.NODE_FAIL, reason)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from reshape.errors import ReshapeError
+from scheduler.model.events import JobSpec
 from scheduler.model.job import START, Job, JobState
 from scheduler.model.machine import CONSERVED
 from scheduler.model.orders import Reason
@@ -51,6 +54,13 @@ class Passes(Starter):
         """Schedule by other exclusions, and ask for a wake-up at their next change."""
         self._alarms.wake_for_exclusions()
         self.select()
+
+    def minimum_of(self, spec: JobSpec) -> int:
+        """Smallest size of a resizable job that states none; 0: the one on which it starts."""
+        share = self._scenario.backfill.adaptive_start
+        if share >= 1 or spec.topology is None:
+            return 0
+        return ceil(share * spec.processors)
 
     def limit_depth(self, limit: int | None) -> None:
         """Let passes examine at most this many jobs, or fewer if the scenario demands it."""
@@ -109,7 +119,10 @@ class Passes(Starter):
         if chosen is None:
             return False
         group = state.start(job, chosen, processors)
-        state.orders.append(START(job.id, group, chosen, reason))
+        if len(job.groups) > 1:
+            state.orders.append(START(job.id, group, chosen, reason, groups=job.groups.copy()))
+        else:
+            state.orders.append(START(job.id, group, chosen, reason))
         if self._alarms.at_starts or not job.is_plain:
             self._alarms.job_started(job)
         return True

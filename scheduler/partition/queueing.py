@@ -100,6 +100,8 @@ class Queueing:
     def _count_special(self, job: Job) -> None:
         """Schedule by the resources that a job requests, and by the processors that it may get."""
         state, spec = self._state, job.spec
+        if job.resizable and not job.minimum:
+            job.minimum = self._passes.minimum_of(spec)
         if spec.resources:
             is_new = state.machine.pools.register(spec.resources)
             if is_new or not state.multi_resource:

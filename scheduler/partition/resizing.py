@@ -32,7 +32,7 @@ from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shri
 from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
-from scheduler.state.view import View, larger_size, topology_fault
+from scheduler.state.view import View, topology_fault
 from scheduler.text.formats import noun
 
 #: Called with the event, the policy and its exception; returns a sentence for the reason.
@@ -149,19 +149,18 @@ class Resizes:
                 return f"the job has {job.size} processors already"
             if to > installed:
                 return f"the machine has {installed} processors"
-            if to > (job.spec.max_processors or 0):
-                return f"the job may have at most {job.spec.max_processors} processors"
-            topology = job.topology
-            if topology is not None and larger_size(topology, to - 1, job.processors, to) != to:
-                return f"the job cannot run on so many with its topology {topology}"
+            if to > job.spec.largest:
+                return f"the job may have at most {job.spec.largest} processors"
         elif isinstance(decision, Shrink):
             to, groups = decision.to, decision.groups
             if not 0 < to < job.size:
                 return f"the job has {job.size} processors"
-            if to not in job.history.visited:
-                return "it may contract only to one of its `smaller` sizes"
+            if to < job.least and to not in job.history.visited:
+                return f"the job may not have fewer than {job.least} processors"
             if groups and not _have_processors(job, groups, job.size - to):
                 return f"the groups {groups} do not have the {job.size - to} processors that leave"
+        if not isinstance(decision, Stay) and decision.to not in job.valid_sizes:
+            return f"the job cannot run on so many with its topology {job.topology}"
         return ""
 
     def _vacate(self, job: Job) -> Contract | Expand | None:
@@ -200,9 +199,9 @@ class Resizes:
             return f"the job was submitted for {job.size} processors only"
         if self.scenario.resizing_of(job.spec.queue) is None:
             return f"{self.scenario.name} resizes no job"
-        return topology_fault(job) or bounds.fault(
-            job.processors, job.spec.max_processors or 0, job.topology
-        )
+        spec = job.spec
+        least = job.minimum or job.processors
+        return topology_fault(job) or bounds.fault(least, spec.largest, job.valid_sizes)
 
     def _meet_request(self, job: Job) -> Expand | Contract | Continue | None:
         """Bring a job to a size that its program requests; None if it is there, or cannot be."""
@@ -211,13 +210,12 @@ class Resizes:
             return None
         facts: Facts = {"size": size, "bounds": str(job.bounds)}
         if size > job.most:
-            to = next((to for to in job.smaller if to <= job.most), None)
-            if to is None or self._view.failed_lately(job, to):
+            to = job.contracts_to(job.valid_up_to(job.most) or job.most)
+            if to is None or to > job.most or self._view.failed_lately(job, to):
                 return None
             text = "from {size} to {to}: its program requests {bounds}"
             return self._contract(job, Shrink(to, Reason("request", text, {**facts, "to": to})))
-        topology = Topology() if job.topology is None else job.topology
-        to = larger_size(topology, job.least - 1, job.processors, job.most)
+        to = job.valid_from(job.least)
         if to is None:  # an update of the job has lowered its largest size
             return None
         spare = self._view.spare(job.expected_end, job)
@@ -248,7 +246,9 @@ class Resizes:
     ) -> Contract | None:
         """Contract a job by groups that hold any of these processors; None if none can leave."""
         hit = [group for group, held in job.own_groups.items() if held & processors]
-        for to in sorted(job.history.contractions()) if hit else ():
+        for to in job.valid_sizes if hit else ():
+            if to >= job.size:
+                break
             if to < job.least or self._view.failed_lately(job, to):
                 continue
             groups = self._leaving(job, job.size - to, hit)
@@ -286,14 +286,13 @@ class Resizes:
         there : number of processors of these groups.
         """
         spare = self._view.spare(job.expected_end)
-        topology = Topology() if job.topology is None else job.topology
-        size: int | None = job.size
+        size = job.valid_from(job.size + 1)
         while size is not None and size - job.size <= spare:
             to = size - there
-            known = job.least <= to and to in job.history.visited
-            if size > job.size and known and not self._view.failed_lately(job, size):
+            can_leave = job.least <= to and to in job.valid_sizes
+            if can_leave and not self._view.failed_lately(job, size):
                 return size
-            size = larger_size(topology, size, job.processors, job.most)
+            size = job.valid_from(size + 1)
         return None
 
     def _expand(self, job: Job, decision: Grow) -> Expand | Continue:
@@ -309,12 +308,17 @@ class Resizes:
         chosen = state.machine.allocate(state.selection, needed, kept)
         if chosen is None:
             return _refuse(job, f"no processors acceptable for {to}", decision.reason)
-        group = state.hold(job, chosen)
-        job.resizes += 1
-        job.resize = Resize(job.resizes, state.now, job.size, to, decision.reason, group=group)
+        numbers = state.hold_parts(job, chosen, job.size, to)
+        first, serial, reason = numbers[0], job.resizes + 1, decision.reason
+        job.resizes = serial
+        job.resize = Resize(
+            serial, state.now, job.size, to, reason, group=first, groups=len(numbers)
+        )
         job.become(JobState.EXPANDING)
         state.expect(job)
-        return Expand(job.id, job.resizes, to, group, chosen, decision.reason)
+        groups = {number: job.groups[number] for number in numbers}
+        several = groups if len(groups) > 1 else msgspec.UNSET
+        return Expand(job.id, serial, to, first, chosen, reason, several)
 
     def _kept_for_head(self) -> ProcSet:
         """Free processors that an expansion must leave to the head, where places matter."""
@@ -323,8 +327,8 @@ class Resizes:
 
     def _contract(self, job: Job, decision: Shrink) -> Contract | Continue:
         state, to, count = self._state, decision.to, job.size - decision.to
-        if to < job.least or to not in job.history.contractions():
-            return _refuse(job, f"shrink to {to}, where it never ran", decision.reason)
+        if to < job.least or job.history.failed_contractions.given_up:
+            return _refuse(job, f"shrink to {to}, below {job.least}", decision.reason)
         if self._view.failed_lately(job, to):
             return _failed_lately(job, to)
         groups = decision.groups or self._leaving(job, count, self._on_nodes(job, decision.off))
@@ -364,6 +368,7 @@ class Resizes:
         state.end_resize(job)
         for group in resize.leaving:
             state.release_group(job, group)
+        job.expect_on(resize.new, event.at)
         job.size = resize.new
         job.sizes += ((event.at, job.size),)
         job.committed += 1
@@ -412,8 +417,8 @@ class Resizes:
         assert resize is not None
         state.end_resize(job)
         job.history.failed(resize.new, event.at, event.why)
-        if resize.group is not None:
-            state.release_group(job, resize.group)
+        for group in resize.joining:
+            state.release_group(job, group)
         if not event.restart:
             job.become(JobState.RUNNING)
             state.expect(job)

@@ -58,8 +58,8 @@ class Signals:
         """Order a signal for a live job and its steps, unless it has been ordered to end."""
         if job.state is JobState.COMPLETING:
             return
-        joining = job.resize.group if job.resize is not None else None
-        groups = tuple(group for group in job.groups if group != joining)
+        joining = job.resize.joining if job.resize is not None else ()
+        groups = tuple(group for group in job.groups if group not in joining)
         serial = 1 if job.sent is None else job.sent.serial + 1
         job.sent = SentSignal(serial, number, groups, to_script)
         self._state.orders.append(Signal(job.id, serial, number, groups, to_script, reason))

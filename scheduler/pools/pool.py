@@ -33,7 +33,7 @@ from scheduler.pools.view import (
     ReleaseAllocation,
     SubmitAllocation,
 )
-from scheduler.state.view import larger_size, topology_fault
+from scheduler.state.view import topology_fault
 
 S = AllocationState
 #: Seconds until the next submission after this many failures in a row; one more pauses the pool.
@@ -388,4 +388,4 @@ def _next_size(partition: Partition, job: Job) -> int | None:
     spot = job.history.sweet_spot
     if job.history.settled < 1 or (spot is not None and job.size >= spot):
         return None
-    return larger_size(topology, job.size, job.processors, job.most)
+    return job.valid_from(job.size + 1)

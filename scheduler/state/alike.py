@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from scheduler.model.job import Job, QueuePosition
 
 #: Processors, estimate (s), walltime (s) and user's priority.
-Request: TypeAlias = tuple[int, float, float, float]
+Request: TypeAlias = tuple[int, int, float, float, float]
 
 
 class AlikeJobs:
@@ -49,4 +49,4 @@ class AlikeJobs:
 
 def _request(job: Job) -> Request:
     spec = job.spec
-    return job.processors, job.estimate_s, spec.walltime_s, spec.priority
+    return job.processors, job.minimum, job.estimate_s, spec.walltime_s, spec.priority

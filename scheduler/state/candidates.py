@@ -1,6 +1,6 @@
 """Search trees for the next queued job that fits.
 
-Jobs are grouped by the number of processors they request. The jobs of one size are kept in order,
+Jobs are grouped by the fewest processors on which they may start. The jobs of one size are kept in order,
 in short blocks, and a tree over the blocks holds the smallest estimate below each node. A query
 costs one comparison for each size that fits, whatever the length of the queue, plus the logarithm
 of the number of blocks for each size that has an answer.
@@ -164,7 +164,7 @@ def _finite(estimate_s: float) -> float:
 
 
 class Candidates:
-    """Queued jobs by the number of processors that they request.
+    """Queued jobs by the fewest processors on which they may start.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class Candidates:
 
     def add(self, job: Job) -> None:
         """Insert a job."""
-        size = job.processors
+        size = job.start_least
         jobs = self._by_size.get(size)
         if jobs is None:
             jobs = self._by_size[size] = JobsOfOneSize(self._block_length)
@@ -195,7 +195,7 @@ class Candidates:
 
     def remove(self, job: Job) -> None:
         """Remove a job."""
-        size = job.processors
+        size = job.start_least
         if self._count[size] > 1:
             self._by_size[size].remove(job)
             self._count[size] -= 1

@@ -129,8 +129,9 @@ class Queue:
             self._line.append(job)
         else:
             heappush(self._heap, position)
-        if job.processors < self._smallest_new:
-            self._smallest_new = job.processors
+        least = job.start_least
+        if least < self._smallest_new:
+            self._smallest_new = least
 
     def add_again(self, job: Job, now: float) -> None:
         """Insert a job that may have been in this queue before."""
@@ -205,9 +206,9 @@ class Queue:
             while heap[0][1] not in jobs:
                 heappop(heap)
             job = jobs[heap[0][1]]
-        if job.processors <= installed and (can_run is None or can_run(job)):
+        if job.start_least <= installed and (can_run is None or can_run(job)):
             return job
-        fitting = (job for job in self.in_order() if job.processors <= installed)
+        fitting = (job for job in self.in_order() if job.start_least <= installed)
         return next((job for job in fitting if can_run is None or can_run(job)), None)
 
     def first_jobs(self, count: int, can_start: Callable[[Job], bool]) -> list[Job]:
@@ -266,7 +267,7 @@ class Queue:
         if self._candidates is not None and job.id not in self._new:
             self._candidates.remove(job)
             self._new[job.id] = job
-            self._smallest_new = min(self._smallest_new, job.processors)
+            self._smallest_new = min(self._smallest_new, job.start_least)
 
     @property
     def smallest(self) -> int:

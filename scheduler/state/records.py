@@ -83,6 +83,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     sent: SentSignal | None = None
     warned: bool = False
     is_lent: bool = False
+    minimum: int = 0
+    walltime_s: float = 0.0
     history: History | None = None
     earlier_sizes: int = 0
 
@@ -100,6 +102,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         job = Job(self.id, self.spec, self.submitted_at)
         for name in _PLAIN:
             setattr(job, name, getattr(self, name))
+        job.walltime_s = self.walltime_s or self.spec.walltime_s
         if self.history is not None:
             job.recorded_history = self.history
         return job

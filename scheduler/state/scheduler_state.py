@@ -13,6 +13,7 @@ from math import inf
 from typing import cast
 
 from scheduler.model.events import JobSpec
+from scheduler.model.groups import parts
 from scheduler.model.history import Moves
 from scheduler.model.job import FINAL, STARTING, Job, JobState
 from scheduler.model.machine import Machine, Node
@@ -156,14 +157,15 @@ class SchedulerState:
 
         A job of an advance reservation can run in its interval alone.
         """
-        if job.demand > self.installed:
+        spec, least = job.spec, job.start_least
+        demand = self.quantity(least, job) if job.minimum else job.demand
+        if demand > self.installed:
             return False
-        spec = job.spec
         if spec.reservation and not self._is_in_reservation(job):
             return False
-        if spec.nodes is not None and self.machine.obtainable(spec.nodes) < job.processors:
+        if spec.nodes is not None and self.machine.obtainable(spec.nodes) < least:
             return False
-        return self.machine.can_place(self.selection, job.processors)
+        return self.machine.can_place(self.selection, least)
 
     def can_start(self, job: Job) -> bool:
         """Whether a job could start now if nothing else ran: `can_run`, on the nodes that offer.
@@ -173,9 +175,10 @@ class SchedulerState:
         machine = self.machine
         if not self.can_run(job):
             return False
-        if job.processors > machine.processors:
+        if job.start_least > machine.processors:
             return False
-        if self.multi_resource and not job.demand <= machine.up_amounts:
+        demand = self.quantity(job.start_least, job) if job.minimum else job.demand
+        if self.multi_resource and not demand <= machine.up_amounts:
             return False
         if machine.whole and not self.excluding:
             return True
@@ -305,8 +308,12 @@ class SchedulerState:
         return None
 
     def shadow(self, job: Job) -> tuple[float, Quantity]:
-        """Earliest time by which enough is free for a job, s, and the amount left over then."""
-        return self.releases.shadow(self.now, self.free, job.demand)
+        """Earliest time by which enough is free for a job, s, and the amount left over then.
+
+        Enough for a malleable job is the smallest size on which it may start.
+        """
+        demand = self.quantity(job.start_least, job) if job.minimum else job.demand
+        return self.releases.shadow(self.now, self.free, demand)
 
     def held(self, job: Job) -> ProcSet:
         """Processors of a live job that would be free if it ended."""
@@ -407,8 +414,8 @@ class SchedulerState:
         """Jobs that this pass examines and for which enough processors are free, in any order."""
         jobs, free = self.queue.jobs, self.machine.free_count
         if self.window is None:
-            return [job for job in jobs.values() if job.processors <= free]
-        return [job for job in self.window if job.processors <= free and job.id in jobs]
+            return [job for job in jobs.values() if job.start_least <= free]
+        return [job for job in self.window if job.start_least <= free and job.id in jobs]
 
     def end_pass(self) -> None:
         """Note that reservations are up to date, unless processors are overdue.
@@ -425,14 +432,23 @@ class SchedulerState:
     # Changes.
 
     def start(self, job: Job, processors: ProcSet, size: int) -> int:
-        """Let a pending job hold processors as its first group, and return the group's number.
+        """Let a pending job hold processors, and return the number of its first group.
+
+        A malleable job holds its smallest size as one group and the others as further ones, so that
+        they can leave it.
 
         Parameters
         ----------
-        size : number of processors; fewer than requested in an adaptive start.
+        size : number of processors; fewer than requested if the job is malleable.
         """
         number, now = job.id, self.now
-        group = self.hold(job, processors)
+        least = 0 if not job.minimum or job.is_lent else job.valid_from(0) or 0
+        if 0 < least < size:
+            first, others = self.machine.divided(processors, least)
+            group = self.hold(job, first)
+            self.hold_parts(job, others, least, size)
+        else:
+            group = self.hold(job, processors)
         if number in self.queue.jobs:
             self.queue.remove(job)
         if size != job.processors:
@@ -460,6 +476,20 @@ class SchedulerState:
         job.groups[group] = processors
         job.next_group = group + 1
         return group
+
+    def hold_parts(self, job: Job, processors: ProcSet, size: int, to: int) -> tuple[int, ...]:
+        """Let a job hold further processors as groups that can leave it; return their numbers.
+
+        Parameters
+        ----------
+        size, to : number of processors that it has without these, and with them.
+        """
+        held = [part.count() for part in job.own_groups.values()][1:]
+        groups = []
+        for count in parts(size, to, job.valid_sizes, held):
+            part, processors = self.machine.divided(processors, count)
+            groups.append(self.hold(job, part))
+        return tuple(groups)
 
     def expect(self, job: Job) -> None:
         """Set when a live job is expected to release what it holds; now if it is COMPLETING."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple
 
-from reshape.topology import Topology
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import JobView, original, shown
@@ -222,7 +220,7 @@ class View(MachineNow):
         job = _own(job)
         if not job.resizable or job.topology is None or topology_fault(job):
             return None
-        size = larger_size(job.topology, job.size, job.processors, job.most)
+        size = job.valid_from(job.size + 1)
         return None if size is None or self.failed_lately(job, size) else size
 
     def pause_s(self, job: JobView) -> float | None:
@@ -266,20 +264,12 @@ def running_priority(job: Job, now: float) -> float:
 
 
 def topology_fault(job: Job) -> str:
-    """Why no job of this topology can start on the job's processors; empty if it can."""
-    return "" if job.topology is None else _fault(job.topology, job.processors)
-
-
-@lru_cache(maxsize=1024)
-def _fault(topology: Topology, start: int) -> str:
+    """Why a job has no valid size by its topology on which it can start; empty if it has one."""
+    if job.topology is None or job.valid_sizes:
+        return ""
+    spec = job.spec
     try:
-        topology.allows(start, start)
+        job.topology.valid_sizes(spec.processors, spec.largest, job.minimum or None)
     except ValueError as error:
         return str(error)
     return ""
-
-
-@lru_cache(maxsize=16384)
-def larger_size(topology: Topology, size: int, start: int, maximum: int) -> int | None:
-    """`Topology.next_larger`, cached: a policy may call it for every running job."""
-    return topology.next_larger(size, start, maximum)

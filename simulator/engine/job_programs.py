@@ -245,8 +245,8 @@ class Programs(Physics):
     def _computes_on(self, number: int) -> ProcSet:
         """Processors on which a job computes: those of its groups, except of one that joins."""
         live = self._site.jobs[number]
-        joining = None if live.resize is None else live.resize.group
-        return ProcSet.union([held for group, held in live.groups.items() if group != joining])
+        joining = () if live.resize is None else live.resize.joining
+        return ProcSet.union([held for group, held in live.groups.items() if group not in joining])
 
     def _start_processes(self, order: Start | Expand, processes: int, time: StepTime) -> None:
         """Start the processes of a group."""

@@ -191,7 +191,8 @@ class PooledSite:
         lost = ProcSet.union(nodes[name].processors for name in each.nodes)
         for job in self._core.live.values():
             resize = job.resize
-            if resize is not None and resize.group is not None and job.groups[resize.group] & lost:
+            joining = () if resize is None else resize.joining
+            if resize is not None and any(job.groups[group] & lost for group in joining):
                 yield ResizeFailed(now, job.id, resize.serial, "the node of the group has expired")
 
     def _account(

@@ -83,14 +83,53 @@ def slow_valid_sizes(topology: Topology, start: int, maximum: int) -> tuple[int,
 )
 def test_known_sizes(text: str, start: int, maximum: int, expected: tuple[int, ...]) -> None:
     topology = Topology.parse(text)
-    assert topology.valid_sizes(start, maximum) == expected
+    assert tuple(topology.valid_sizes(start, maximum)) == expected
     assert str(topology) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "request_", "bounds", "expected"),
+    [
+        ("nearly-square", 8, (1, 12), (1, 2, 4, 6, 8, 12)),  # 2x4, 2x3, 2x2, 1x2
+        ("nearly-square", 12, (3, 12), (4, 6, 9, 12)),
+        ("nearly-square", 7, (1, 7), (1, 2, 4, 6, 7)),
+        ("arbitrary", 4, (2, 5), (2, 3, 4, 5)),
+        ("arbitrary:step=3", 8, (1, 12), (2, 5, 8, 11)),
+        ("arbitrary:divides=12", 6, (2, 12), (2, 3, 4, 6, 12)),
+        ("power-of-2", 8, (2, 16), (2, 4, 8, 16)),
+        ("power-of-2", 6, (2, 16), (2, 4, 8, 16)),
+        ("list:2,4,8,16", 12, (1, 12), (2, 4, 8)),
+    ],
+)
+def test_known_sizes_below_the_request(
+    text: str, request_: int, bounds: tuple[int, int], expected: tuple[int, ...]
+) -> None:
+    topology, (least, most) = Topology.parse(text), bounds
+    assert tuple(topology.valid_sizes(request_, most, least)) == expected
+
+
+@given(started(), st.integers(1, 60))
+def test_sizes_below_the_request_do_not_change_those_above(
+    case: tuple[Topology, int, int], least: int
+) -> None:
+    topology, request, maximum = case
+    sizes = tuple(topology.valid_sizes(request, maximum, min(least, request)))
+    assert sizes[-len(topology.valid_sizes(request, maximum)) :] == tuple(
+        topology.valid_sizes(request, maximum)
+    )
+    assert list(sizes) == sorted(set(sizes))
+    assert sizes[0] >= min(least, request)
+
+
+def test_a_request_without_a_size_between_its_bounds_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot start on 7 processors; nearest: 4 or 8"):
+        Topology.parse("list:2,4,8").valid_sizes(7, 8, 5)
 
 
 @given(started())
 def test_sizes_equal_those_of_the_slow_reference(case: tuple[Topology, int, int]) -> None:
     topology, start, maximum = case
-    sizes = topology.valid_sizes(start, maximum)
+    sizes = tuple(topology.valid_sizes(start, maximum))
     assert sizes == slow_valid_sizes(topology, start, maximum)
     assert sizes[0] == start
     assert list(sizes) == sorted(set(sizes))
@@ -102,7 +141,7 @@ def test_sizes_equal_those_of_the_slow_reference(case: tuple[Topology, int, int]
 @given(started(), st.integers(-2, 400))
 def test_next_and_allows_agree_with_the_sizes(case: tuple[Topology, int, int], size: int) -> None:
     topology, start, maximum = case
-    sizes = topology.valid_sizes(start, maximum)
+    sizes = tuple(topology.valid_sizes(start, maximum))
     larger = [s for s in sizes if s > size]
     assert topology.next_larger(size, start, maximum) == (larger[0] if larger else None)
     assert topology.allows(size, start) == (size in slow_valid_sizes(topology, start, size))
@@ -179,7 +218,7 @@ def test_the_error_of_a_wrong_start_names_the_nearest_sizes(
 
 
 def test_a_maximum_below_the_start_is_refused() -> None:
-    with pytest.raises(ValueError, match="maximum must be >= the starting size 4, got 2"):
+    with pytest.raises(ValueError, match="maximum must be >= the requested size 4, got 2"):
         Topology().valid_sizes(4, 2)
 
 

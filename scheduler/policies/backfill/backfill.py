@@ -54,11 +54,10 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         running one contacts the scheduler at its resize point, which is where the steps of PRIO 3.3
         have "schedule as many waiting jobs as possible using priority-based backfill"; at other
         moments, such as the end of a job, jobs only start in queue order. For EASY only.
-    adaptive_start : smallest share of its request on which the head of the queue may start if too
-        few processors are free (adaptive partitioning, PRIO's future work). The head must be
-        resizable and be submitted with its topology; it starts on the largest size that is free
-        and from which it can grow to its request. Its walltime is prolonged in proportion. 1
-        starts jobs on what they request. For FCFS and EASY.
+    adaptive_start : smallest share of its request on which a resizable job that states no minimum
+        may start if too few processors are free, and to which it may contract (adaptive
+        partitioning, PRIO's future work); the job must be submitted with its topology. 1 leaves
+        such jobs on what they request.
     max_jobs : depth of a pass: only this number of jobs, the first in queue order, are
         examined, and only they hold reservations; None examines all. Slurm's `bf_max_job_test`.
 
@@ -74,9 +73,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     field_needs: ClassVar[Mapping[str, Needs]] = {
         "kill_at_reservation": Needs(_is_easy, "with 1 reservation (EASY)"),
         "moments": Needs(_is_easy, "with 1 reservation (EASY)"),
-        "adaptive_start": Needs(
-            lambda own: own.reservations in (0, 1), "with 0 reservations (FCFS) or 1 (EASY)"
-        ),
         "pick": Needs(lambda own: own.reservations != 0, "with reservations; FCFS has none"),
         "max_jobs": Needs(lambda own: own.reservations != 0, "with reservations; FCFS has none"),
         "fullness": Needs(lambda own: own.pick in ("bl", "bb"), "with pick bl or bb"),
@@ -133,7 +129,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 self.reservations,
                 self.pick == "penalty",
                 choose,
-                self.adaptive_start,
             )
         return ProfilePass(
             state,
@@ -143,7 +138,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.reserve,
             choose,
             self.pick != "bl",
-            self.adaptive_start,
         )
 
     def kills(self, state: SchedulerState) -> Iterator[tuple[Job, Reason]]:

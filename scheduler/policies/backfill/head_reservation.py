@@ -13,6 +13,7 @@ from typing import cast
 from scheduler.model.job import REASON, Job
 from scheduler.model.orders import Facts
 from scheduler.model.resources import processors_of
+from scheduler.model.space import NONE
 from scheduler.policies.backfill.balance import TEXT
 from scheduler.policies.backfill.scheduling_pass import (
     NO_FACTS,
@@ -50,10 +51,25 @@ class HeadReservation(PassReservations):
 
     def admits(self, job: Job) -> bool:
         """Whether a job fits and ends by the shadow time or takes only what is left over then."""
+        if job.minimum:
+            return self._size_of(job) is not None
         state, demand = self.state, job.demand
         if demand > state.free:
             return False
         return state.now + job.estimate_s <= self._at or demand <= self._extra
+
+    def _size_of(self, job: Job) -> int | None:
+        """Largest size on which a malleable job may start; None if there is none."""
+        state = self.state
+        size = job.starts_on(state.machine.free_count)
+        if size is None or state.quantity(size, job) > state.free:
+            return None
+        if state.now + job.estimate_on_s(size) <= self._at:
+            return size
+        extra = job.starts_on(min(size, processors_of(self._extra)))
+        if extra is None or not state.quantity(extra, job) <= self._extra:
+            return None
+        return extra
 
     def next_candidate(self) -> Job | None:
         """First job of the search trees that may be admitted."""
@@ -65,10 +81,12 @@ class HeadReservation(PassReservations):
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
         """Start a job that is admitted."""
-        state = self.state
-        in_time = state.now + job.estimate_s <= self._at
+        state, size = self.state, self._size_of(job) if job.minimum else None
+        demand = job.demand if size is None else state.quantity(size, job)
+        walltime = job.estimate_s if size is None else job.estimate_on_s(size)
+        in_time = state.now + walltime <= self._at
         job.backfilled = True
-        facts = facts_before(self._head, self._at, job, state.format_quantity(job.demand))
+        facts = facts_before(self._head, self._at, walltime, state.format_quantity(demand))
         text = IN_TIME
         if not in_time:
             text = ON_EXTRA
@@ -77,8 +95,8 @@ class HeadReservation(PassReservations):
             text = text.replace(" processors", "")  # each quantity names its units
         if choice:
             text, facts = f"{text}; {TEXT}", {**facts, **choice}
-        if not self.starter.start(job, REASON("EASY backfill", text, facts)):
+        if not self.starter.start(job, REASON("EASY backfill", text, facts), NONE, size):
             return False
         if not in_time:
-            self._extra -= job.demand
+            self._extra -= demand
         return True

@@ -22,11 +22,13 @@ from typing import Final
 from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.resources import Quantity, highest
+from scheduler.model.space import NONE
 from scheduler.policies.backfill.balance import TEXT
 from scheduler.policies.backfill.scheduling_pass import NO_FACTS, PassReservations, Starter
 from scheduler.state.profile import Availability
 from scheduler.state.scheduler_state import SchedulerState
 
+ON_FEWER = "{needed} processors wanted; {size} free ones for {walltime} s delay no reservation"
 #: Unsuccessful searches that a compression remembers, the latest ones.
 KEPT_SEARCHES: Final = 16
 
@@ -120,19 +122,37 @@ class KeptReservations(PassReservations):
             if job.demand <= self._peak:
                 at = self._compress(job, at)
             if at > now:
-                return True
+                return not (job.minimum and self._start_on_fewer(job))
             self._cancel(job)
         needed, estimate_s = job.demand, job.estimate_s
-        if not may_reserve and needed > self.state.free:
+        if not may_reserve and not job.minimum and needed > self.state.free:
             return False
         at = self._profile.earliest(needed, estimate_s, now)
         if at <= now:
             self.start(job)
             return False
+        if job.minimum and self._start_on_fewer(job):
+            return False
         if may_reserve:
             self._profile.reserve(needed, at, estimate_s)
             self._held[job.id] = at
         return may_reserve
+
+    def _start_on_fewer(self, job: Job) -> bool:
+        """Start a malleable job on the largest smaller size that delays no reservation."""
+        state, now = self.state, self.state.now
+        size = job.starts_on(min(state.machine.free_count, job.processors - 1))
+        while size is not None:
+            demand, length_s = state.quantity(size, job), job.estimate_on_s(size)
+            if demand <= state.free and self._profile.earliest(demand, length_s, now) <= now:
+                self._cancel(job)
+                facts: Facts = {"needed": job.processors, "size": size, "walltime": length_s}
+                if not self.starter.start(job, Reason(self._name, ON_FEWER, facts), NONE, size):
+                    return False
+                self._profile.reserve(demand, now, length_s)
+                return True
+            size = job.starts_on(size - 1)
+        return False
 
     def _cancel(self, job: Job) -> bool:
         """Cancel the reservation of a job; return whether it held one."""

@@ -68,7 +68,7 @@ class PlaceReservation(PassReservations):
         earliest = self.earliest
         in_time = self.state.now + job.estimate_s <= earliest.at
         job.backfilled = True
-        facts = facts_before(self._head, earliest.at, job, job.processors)
+        facts = facts_before(self._head, earliest.at, job.estimate_s, job.processors)
         text, kept = IN_TIME, NONE
         if not in_time:
             text, kept = OUTSIDE, earliest.kept

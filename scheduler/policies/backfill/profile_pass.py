@@ -47,7 +47,6 @@ class ProfilePass(SchedulingPass):
     choose : chooses the next of the jobs that may start before others; None: the first.
     chooses_all : whether `choose` accepts one of the jobs in any case. Otherwise a job that it
         has refused may be accepted later, so all jobs are examined in each pass.
-    least_share : see `SchedulingPass`; with at most one reservation.
     """
 
     def __init__(
@@ -59,9 +58,8 @@ class ProfilePass(SchedulingPass):
         reserve: Reserve = "place",
         choose: Choose | None = None,
         chooses_all: bool = True,
-        least_share: float = 1.0,
     ) -> None:
-        super().__init__(state, starter, name, least_share)
+        super().__init__(state, starter, name)
         self._rule = f"{name} in order"
         self._most = inf if reservations is None else float(reservations)
         self._choose, self._chooses_all = choose, chooses_all
@@ -114,15 +112,15 @@ class ProfilePass(SchedulingPass):
         return self.starter.start(job, reason)
 
     def _start_on_fewer(self, job: Job) -> bool:
-        """Start a job on the largest of its smaller sizes that fits; return whether it started."""
+        """Start a malleable job on the largest smaller size that fits; return whether it did."""
         state = self.state
         free = state.machine.free_count
-        for size in self.adaptive_sizes(job):
-            if size <= free and state.quantity(size, job) <= state.free:
-                facts = {"needed": job.spec.processors, "free": free, "size": size}
-                reason = REASON(f"{self.name} adaptive start", FIRST_ON_FEWER, facts)
-                return self.starter.start(job, reason, NONE, size)
-        return False
+        size = job.starts_on(free) if job.minimum else None
+        if size is None or not state.quantity(size, job) <= state.free:
+            return False
+        facts = {"needed": job.spec.processors, "free": free, "size": size}
+        reason = REASON(f"{self.name} on fewer processors", FIRST_ON_FEWER, facts)
+        return self.starter.start(job, reason, NONE, size)
 
     def _start_before(self, head: Job) -> None:
         """Start jobs that do not delay the head.

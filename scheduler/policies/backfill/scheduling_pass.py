@@ -1,11 +1,9 @@
-"""What the scheduling passes have in common: starts, reservations, and adaptive starts."""
+"""What the scheduling passes have in common: starts and reservations."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from math import ceil, isfinite
+from math import isfinite
 
-from reshape.topology import Topology
 from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.procset import ProcSet
@@ -26,7 +24,7 @@ class Starter:
         Parameters
         ----------
         avoiding : processors that the job may not get.
-        size : number of processors of an adaptive start; None: those that the job requests.
+        size : number of processors if the job is malleable; None: those that the job requests.
         """
         raise NotImplementedError
 
@@ -39,21 +37,16 @@ class SchedulingPass:
     state : scheduler state.
     starter : starts jobs.
     name : of the algorithm, for reasons.
-    least_share : smallest share of its request on which the first job may start
-        (`Backfill.adaptive_start`); 1: the whole request.
 
     Attributes
     ----------
     can_start_unqueued : whether `start_first` decides alone about a job that finds an empty queue.
     """
 
-    def __init__(
-        self, state: SchedulerState, starter: Starter, name: str, least_share: float = 1.0
-    ) -> None:
+    def __init__(self, state: SchedulerState, starter: Starter, name: str) -> None:
         self.state = state
         self.starter = starter
         self.name = name
-        self._least_share = least_share
         self.can_start_unqueued = False
 
     def run(self) -> None:
@@ -63,14 +56,6 @@ class SchedulingPass:
     def start_first(self, job: Job) -> bool:
         """Start the first job of the queue if it fits, and return whether it did."""
         raise NotImplementedError
-
-    def adaptive_sizes(self, job: Job) -> tuple[int, ...]:
-        """Sizes below its request on which the first job of the queue may start, largest first."""
-        spec = job.spec
-        if self._least_share >= 1 or spec.topology is None or not spec.resizable:
-            return ()
-        least = ceil(self._least_share * spec.processors)
-        return smaller_starts(spec.topology, spec.processors, least)
 
 
 class PassReservations:
@@ -108,27 +93,13 @@ class PassReservations:
         raise NotImplementedError
 
 
-def facts_before(head: Job, at: float, job: Job, needed: int | str) -> dict[str, int | float | str]:
+def facts_before(
+    head: Job, at: float, walltime: float, needed: int | str
+) -> dict[str, int | float | str]:
     """Facts of the reason of a job that starts before the head, whose reservation is at `at`."""
     return {
         "needed": needed,
-        "walltime": job.estimate_s,
+        "walltime": walltime,
         "head": head.id,
         "at": at if isfinite(at) else "no known time",  # nodes are down
     }
-
-
-@lru_cache(maxsize=4096)
-def smaller_starts(topology: Topology, request: int, least: int) -> tuple[int, ...]:
-    """Sizes below a request, from `least` on, from which a job can grow to it; largest first."""
-    return tuple(
-        size for size in range(request - 1, least - 1, -1) if _reaches(topology, size, request)
-    )
-
-
-def _reaches(topology: Topology, size: int, request: int) -> bool:
-    """Whether a job that starts on a size can grow to its request."""
-    try:
-        return topology.allows(request, size)
-    except ValueError:  # no job can start on this size
-        return False

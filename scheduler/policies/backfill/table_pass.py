@@ -50,7 +50,6 @@ class TablePass(SchedulingPass):
         penalty factor, then the shortest, and look again (RUA-Backfilling, GUIM 7.4); otherwise
         take them in backfill order.
     choose : chooses the next of these jobs in another way; None: see above.
-    least_share : see `SchedulingPass`. Each advance reservation has a first job of its own.
     """
 
     def __init__(
@@ -62,9 +61,8 @@ class TablePass(SchedulingPass):
         reservations: int | None,
         by_penalty: bool,
         choose: Choose | None = None,
-        least_share: float = 1.0,
     ) -> None:
-        super().__init__(state, starter, name, least_share)
+        super().__init__(state, starter, name)
         self._selection = selection
         self._most = inf if reservations is None else float(reservations)
         self._by_penalty, self._choose = by_penalty, choose
@@ -158,21 +156,24 @@ class TablePass(SchedulingPass):
                 self._reserve(job, allocation)
 
     def _start_on_fewer(self, job: Job) -> bool:
-        """Start a job on the largest of its smaller sizes that is free for long enough."""
+        """Start a malleable job on the largest smaller size that is free for long enough."""
         state = self.state
-        for size in self.adaptive_sizes(job):
+        size = job.starts_on(min(state.machine.free_count, job.processors - 1))
+        while size is not None:
             allocation = self._find(job, state.now, size)
             if allocation is None or allocation.begin > state.now:
+                size = job.starts_on(size - 1)
                 continue
             facts: Facts = {
                 "needed": job.spec.processors,
                 "size": size,
                 "free": state.machine.free_count,
-                "walltime": job.estimate_s * job.processors / size,
+                "walltime": job.estimate_on_s(size),
             }
-            reason = Reason(f"{self.name} adaptive start", STARTS_ON_FEWER, facts)
+            reason = Reason(f"{self.name} on fewer processors", STARTS_ON_FEWER, facts)
             if self._start_with(job, allocation, reason, size):
                 return True
+            size = job.starts_on(size - 1)
         return False
 
     def _backfill(self) -> None:
@@ -183,6 +184,8 @@ class TablePass(SchedulingPass):
             for job in self._candidates():
                 allocation = self._find(job, self.state.now)
                 if allocation is None or allocation.begin > self.state.now:
+                    if is_plain and self._start_on_fewer(job):
+                        continue
                     self._tried.add(job.id)
                 elif is_plain:
                     self._start_early(job, allocation)
@@ -218,13 +221,13 @@ class TablePass(SchedulingPass):
 
         Parameters
         ----------
-        size : number of processors of an adaptive start, now; 0: those that the job requests.
+        size : number of processors of a malleable job, now; 0: those that the job requests.
         """
         state = self.state
         now, after = state.now, state.now
         processors, length_s, demand = job.processors, job.estimate_s, job.demand
         if size:
-            length_s *= processors / size
+            length_s = job.estimate_on_s(size)
             processors, demand = size, state.quantity(size, job)
         if state.excluding:
             self._table.exclude(self._excluded_for(job.spec.reservation, job.spec.nodes))

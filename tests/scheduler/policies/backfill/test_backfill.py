@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from second_by_second import drive
 
-from reshape.errors import ConfigError
-from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import Job
@@ -20,10 +18,8 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Start
 from scheduler.model.priority import QueueOrder
 from scheduler.policies.backfill.backfill import Backfill
-from scheduler.policies.backfill.scheduling_pass import smaller_starts
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Lxwf
-from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 
 PROCESSORS = 8
@@ -281,25 +277,6 @@ def test_groups_of_equal_requests_start_as_if_each_job_was_examined(
 REQUESTS = [(1, 3, 2), (1, 12, 9), (2, 3, 3), (3, 8, 5), (5, 6, 6), (8, 4, 4)]
 
 
-@pytest.mark.parametrize(
-    ("topology", "request_", "least", "sizes"),
-    [
-        ("arbitrary", 4, 2, (3, 2)),
-        ("arbitrary:step=3", 10, 1, (7, 4, 1)),
-        ("power-of-2", 16, 3, (8, 4)),
-        ("list:2,3,8", 8, 1, (3, 2)),
-        ("nearly-square", 12, 4, (9, 8, 6, 4)),
-        ("arbitrary:divides=12", 6, 1, (4, 3, 2, 1)),
-    ],
-)
-def test_sizes_of_an_adaptive_start(
-    topology: str, request_: int, least: int, sizes: tuple[int, ...]
-) -> None:
-    assert smaller_starts(Topology.parse(topology), request_, least) == sizes
-
-
-def test_adaptive_starts_go_with_fcfs_and_easy() -> None:
+def test_the_share_of_an_adaptive_start_is_checked() -> None:
     with pytest.raises(ValueError, match="adaptive_start must be > 0 and <= 1, got 0"):
         Backfill(adaptive_start=0.0)
-    with pytest.raises(ConfigError, match=r"adaptive_start: 0\.5 has .* only with 0 reservations"):
-        Scenario("x", backfill=Backfill(None, adaptive_start=0.5))
