@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from scheduler.model.intervals import count
 from scheduler.model.procset import ProcSet
 
-
 #: Most groups in which further processors of a job are held.
 MOST_PARTS = 16
 

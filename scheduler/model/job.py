@@ -347,10 +347,11 @@ class Job:
             self.walltime_s = spec.walltime_s
         else:
             self.walltime_s *= spec.walltime_s / self.spec.walltime_s
+        if spec.min_processors != self.spec.min_processors:
+            self.minimum = spec.min_processors or 0
         self.spec = spec
         self.is_plain = RequestFacts(spec).is_plain
         self.resizable = spec.resizable
-        self.minimum = spec.min_processors or 0
 
     def _wait_again(self, at: float) -> None:
         """Become PENDING and forget the last start.

@@ -115,7 +115,45 @@ class JobView(Protocol):
 
     @property
     def smaller(self) -> Sequence[int]:
-        """Sizes that the job may contract to, the largest first."""
+        """Sizes that the job ran on and may contract to, the largest first."""
+
+    @property
+    def minimum(self) -> int:
+        """Smallest size by its request; 0: the one on which it starts."""
+
+    @property
+    def least(self) -> int:
+        """Smallest size that a resize may lead to."""
+
+    @property
+    def most(self) -> int:
+        """Largest size that a resize may lead to; 0 for a rigid job."""
+
+    @property
+    def valid_sizes(self) -> Sequence[int]:
+        """Valid sizes from its smallest to its largest one, ascending."""
+
+    @property
+    def start_least(self) -> int:
+        """Fewest processors on which it may start."""
+
+    def valid_from(self, size: int) -> int | None:
+        """Smallest valid size from this one on; None: there is none."""
+
+    def valid_up_to(self, size: int) -> int | None:
+        """Largest valid size up to this one; None: there is none."""
+
+    def contracts_to(self, size: int) -> int | None:
+        """Smallest size from this one on to which it can contract by whole groups; None: none."""
+
+    def starts_on(self, free: int) -> int | None:
+        """Largest size up to its request on which it may start on so many processors."""
+
+    def slowness(self, size: int) -> float:
+        """Expected time on a size as a multiple of that on the requested one."""
+
+    def estimate_on_s(self, size: int) -> float:
+        """Estimate if it starts on a size, s."""
 
     @property
     def groups(self) -> Mapping[int, ProcSet]:
@@ -273,6 +311,8 @@ class ReadOnlyJob(_ReadOnly):
 _reads(ReadOnlyJob, "id is_plain processors estimate_s demand state topology resizable size sizes")
 _reads(ReadOnlyJob, "submitted_at queued_at redirected_at started_at ended_at walltime_s smaller")
 _reads(ReadOnlyJob, "expected_end estimated_end ends_by_progress progress bounds least most")
+_reads(ReadOnlyJob, "minimum valid_sizes valid_from valid_up_to contracts_to start_least")
+_reads(ReadOnlyJob, "starts_on slowness estimate_on_s")
 _reads(ReadOnlyJob, "resize resizes restarts committed paused_s most_moved_bytes backfilled")
 _reads(ReadOnlyJob, "first_estimate_s misses requeues requeued_why stalled failed_starts")
 _reads(ReadOnlyJob, "checkpoint cause why exit_code signal partition conditions is_lent")

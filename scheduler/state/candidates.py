@@ -1,8 +1,8 @@
 """Search trees for the next queued job that fits.
 
-Jobs are grouped by the fewest processors on which they may start. The jobs of one size are kept in order,
-in short blocks, and a tree over the blocks holds the smallest estimate below each node. A query
-costs one comparison for each size that fits, whatever the length of the queue, plus the logarithm
+Jobs are grouped by the fewest processors on which they may start. The jobs of one size are kept in
+order, in short blocks, and a tree over the blocks holds the smallest estimate below each node. A
+query costs one comparison for each size that fits, whatever the length of the queue, plus the logarithm
 of the number of blocks for each size that has an answer.
 """
 

@@ -153,7 +153,11 @@ class TablePass(SchedulingPass):
                 continue
             heads[line] = count + 1
             if most:
-                self._reserve(job, allocation)
+                self._reserve(job, allocation if not job.minimum else self._find_least(job))
+
+    def _find_least(self, job: Job) -> Allocation | None:
+        """Earliest allocation of a malleable job, which starts on its smallest size then."""
+        return self._find(job, inf, job.start_least)
 
     def _start_on_fewer(self, job: Job) -> bool:
         """Start a malleable job on the largest smaller size that is free for long enough."""
@@ -221,7 +225,7 @@ class TablePass(SchedulingPass):
 
         Parameters
         ----------
-        size : number of processors of a malleable job, now; 0: those that the job requests.
+        size : number of processors of a malleable job; 0: those that the job requests.
         """
         state = self.state
         now, after = state.now, state.now
@@ -233,7 +237,7 @@ class TablePass(SchedulingPass):
             self._table.exclude(self._excluded_for(job.spec.reservation, job.spec.nodes))
         if state.multi_resource:
             if not demand <= state.free:
-                after = inf if size else max(now, state.shadow(job)[0])
+                after = inf if latest <= now else max(now, state.shadow(job)[0])
             for at, left in self._left:  # reservations that leave too little of other resources
                 if after < at < after + length_s and not demand <= left:
                     after = at
@@ -312,7 +316,7 @@ class TablePass(SchedulingPass):
         if allocation is None:
             return
         begin = allocation.begin
-        end = begin + job.estimate_s
+        end = begin + (job.estimate_on_s(job.start_least) if job.minimum else job.estimate_s)
         self._table.reserve(allocation.processors, begin, end, self._demand(job))
         if self.state.multi_resource:
             self._left.append((begin, self.state.shadow(job)[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
 from scheduler.model.machine import Machine
@@ -36,7 +37,7 @@ def contraction(off: tuple[str, ...], selection: FirstFit | FewNodes) -> Order:
         Scenario("own", resizing=Steps(off), selection=selection),
         Machine([("n1", 4), ("n2", 2), ("n3", 2)]),
     )
-    core.handle([JobSubmitted(0, 1, JobSpec(2, 100.0, 8))])
+    core.handle([JobSubmitted(0, 1, JobSpec(2, 100.0, 8, Topology(step=2)))])
     core.handle([JobStarted(1, 1)])
     for serial in range(1, 4):
         core.handle([ResizePoint(2 * serial, 1, serial, 1.0)])

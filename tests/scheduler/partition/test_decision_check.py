@@ -113,7 +113,8 @@ INVALID = [
     (Grow(7, Reason("own")), r"Grow\(to=7.*but the job may have at most 6 processors"),
     (Grow(5, Reason("own")), r"Grow\(to=5.*but the job cannot run on so many .*list:2,4,6"),
     (Shrink(0, Reason("own")), r"Shrink\(to=0.*but the job has 4 processors"),
-    (Shrink(3, Reason("own")), r"Shrink\(to=3.*its `smaller` sizes"),
+    (Shrink(3, Reason("own")), r"Shrink\(to=3.*but the job cannot run on so many .*list:2,4,6"),
+    (Shrink(1, Reason("own")), r"Shrink\(to=1.*but the job may not have fewer than 2 processors"),
     (Shrink(2, Reason("own"), (9,)), r"groups \(9,\) do not have the 2 processors that leave"),
 ]
 

@@ -504,7 +504,7 @@ def test_what_a_policy_sees_of_a_job_is_one_object_that_reads_as_the_job() -> No
     assert repr(seen) == "job 7"
     names = {name for name in dir(Job) if not name.startswith("_")}
     methods = {"become", "change_limits", "change_request", "copy", "redirect", "requeue"}
-    methods |= {"cancel", "start_on", "shown"}
+    methods |= {"cancel", "start_on", "expect_on", "shown"}
     job.started_at = 2.0
     job.history.configured(2, 2.0)
     for name in sorted(names - methods):

@@ -265,7 +265,7 @@ def test_policies_of_an_installed_package() -> None:
 @pytest.mark.usefixtures("registered")
 def test_the_original_group_leaves_if_the_policy_says_so() -> None:
     core = Core(scenario("swap"), Machine([("n", 8)]), on_policy_error=PolicyErrors())
-    core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6, Topology("arbitrary", step=2)))])
+    core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6, Topology.parse("list:2,6")))])
     core.handle([JobStarted(1, 1)])
     (expand,) = core.handle([Point(2, 1, 1, 1.0)])
     assert isinstance(expand, Expand)
@@ -275,7 +275,7 @@ def test_the_original_group_leaves_if_the_policy_says_so() -> None:
     assert "groups (1,) do not have the 4 processors that leave" in str(refused.reason)
 
     core = Core(scenario("swap", {"resizing.size": 4}), Machine([("n", 8)]))
-    core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])
+    core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6, Topology(step=2)))])
     core.handle([JobStarted(1, 1)])
     core.handle([Point(2, 1, 1, 1.0)])
     core.handle([ResizeDone(3, 1, 1)])

@@ -68,12 +68,24 @@ EVERYTHING = JobRecord(
     sent=SentSignal(1, 10, (1,)),
     warned=True,
     is_lent=True,
+    minimum=1,
+    walltime_s=120.0,
     history=History(),
 )
 #: What a start sets, and a job that is queued again has not any more.
 OF_A_START = {
     *("state", "processors", "requeue_asked", "first_group", "sizes", "started_at", "cause"),
-    *("history", "size", "restarts", "misses", "exit_code", "signal", "estimate_s", "why"),
+    *(
+        "history",
+        "size",
+        "restarts",
+        "misses",
+        "exit_code",
+        "signal",
+        "estimate_s",
+        "why",
+        "walltime_s",
+    ),
     *("first_estimate_s", "topology", "backfilled", "bounds", "progress", "warned"),
 }
 #: What a history computes again when it is asked.
@@ -179,6 +191,7 @@ def test_a_record_has_every_attribute_of_a_job() -> None:
         "resizable",
         "is_plain",
         "_smaller",
+        "_sums",
         "_history",
         "shown",
     }
@@ -209,7 +222,7 @@ def test_a_job_that_is_queued_again_loses_what_its_start_set_alone() -> None:
 def test_another_request_changes_what_follows_from_it_alone() -> None:
     job = EVERYTHING.job()
     job.change_limits(JobSpec(2, 50.0))
-    assert changed(job) == {"spec"}
+    assert changed(job) == {"spec", "walltime_s"}
     job.change_request(JobSpec(3, 50.0, topology=Topology("power-of-2"), partition="short"))
     of_queued = {"processors", "topology", "estimate_s", "first_estimate_s", "conditions"}
-    assert changed(job) == {"spec", "partition"} | of_queued
+    assert changed(job) == {"spec", "walltime_s", "partition"} | of_queued
