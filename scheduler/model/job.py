@@ -187,6 +187,8 @@ class Job:
     to_come : of an array: the tasks that are no jobs yet; None: it is no array.
     sent : the last signal that was ordered for its processes.
     warned : whether it has got the signal before the end of its walltime.
+    left : of a malleable job, at a time (s): the run time that it was estimated to need from then
+        on, and that its walltime allowed from then on, both on the requested size (s).
     is_lent : whether the processors of its first group belong to the job whose step it is.
     resizable : whether its request says so; decisions read it for every running job.
     shown : what user-defined code sees of it; see `scheduler.model.job_view.shown`.
@@ -234,6 +236,7 @@ class Job:
     is_lent: bool = False
     resizable: bool = False
     minimum: int = 0
+    left: tuple[float, float, float] = (0.0, 0.0, 0.0)
     shown: Any = None
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
@@ -269,15 +272,19 @@ class Job:
 
         The estimate is prolonged or shortened by the work that is left. The walltime is the time
         that the user allows on the requested size, so that it is prolonged for the time on fewer
-        processors, and is not shortened for that on more.
+        processors, and is not shortened for that on more. What the time on the present size was
+        worth is known by now; so an end that was expected by a wrong guess is corrected.
         """
         if not self.minimum or self.started_at is None:
             return
-        passed = now - self.started_at
-        before, after = self.slowness(self.size), self.slowness(size)
-        self.estimate_s = passed + max(0.0, self.estimate_s - passed) * after / before
-        allowed = max(after, 1.0) / max(before, 1.0)
-        self.walltime_s = passed + max(0.0, self.walltime_s - passed) * allowed
+        at, work_s, allowed_s = self.left
+        slower, passed = self.slowness(self.size), now - self.started_at
+        work_s -= (now - at) / slower
+        allowed_s -= (now - at) / max(slower, 1.0)
+        self.left = now, work_s, allowed_s
+        slower = self.slowness(size)
+        self.estimate_s = passed + max(0.0, work_s) * slower
+        self.walltime_s = passed + max(0.0, allowed_s) * max(slower, 1.0)
 
     def slowness(self, size: int) -> float:
         """Expected time on a size as a multiple of that on the requested one.
@@ -384,7 +391,7 @@ class Job:
         copy.tasks_queued, copy.tasks_failed = self.tasks_queued, self.tasks_failed
         copy.to_come = self.to_come
         copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
-        copy.walltime_s, copy.minimum = self.walltime_s, self.minimum
+        copy.walltime_s, copy.minimum, copy.left = self.walltime_s, self.minimum, self.left
         copy.topology, copy.sizes = self.topology, self.sizes
         copy.first_group, copy.next_group = self.first_group, self.next_group
         copy.resizes, copy.committed = self.resizes, self.committed
@@ -503,11 +510,13 @@ class Job:
         """Smallest size from this one on to which it can contract by whole groups; None: none."""
         if self.history.failed_contractions.given_up:
             return None
-        key = self.resizes, self.restarts
+        key = self.next_group, len(self.groups)
         if self._sums is None or self._sums[0] != key:
+            joining = () if self.resize is None else self.resize.joining
             sums = 1  # bit s: some of its groups have s processors together
-            for held in self.own_groups.values():
-                sums |= sums << count(held.intervals)
+            for group, held in self.own_groups.items():
+                if group not in joining:
+                    sums |= sums << count(held.intervals)
             self._sums = key, sums
         sums, present = self._sums[1], self.size
         sizes, size = self.valid_sizes, max(size, self.least)

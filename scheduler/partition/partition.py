@@ -348,7 +348,7 @@ class Partition:
             return self.queueing.steps.reason(known)
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
-        own = self.scenario.scheduling
+        own = self.scenario.own_scheduling
         policy = "" if own is None else title(own)
         return reason_pending(self.state.jobs[job], self.state, self.view, policy)
 

@@ -82,6 +82,9 @@ class Resizes:
             state = "not known" if job is None else job.state.name
             return _continue(event.job, "not running", "the job is {state}", state=state)
         note_progress(job, event)
+        if job.minimum and job.history.settled == 1:  # its speed on this size is known from now on
+            job.expect_on(job.size, self._state.now)
+            self._state.expect(job)
         if not job.resizable:
             text = "submitted for {size} processors only"
             return _continue(job.id, "rigid", text, size=job.size)

@@ -95,6 +95,7 @@ _BUILT_IN = {
     },
     "resizing": {
         "fcfs-pr": "prio_scenarios:FcfsPr",
+        "malleable": "malleable:Malleable",
         "max-b-pr": "prio_scenarios:MaxBPr",
         "pba-pr": "prio_scenarios:PbaPr",
     },

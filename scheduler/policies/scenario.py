@@ -8,7 +8,7 @@ and changes single fields (``resizing.min_benefit=0.1``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -31,7 +31,7 @@ from scheduler.text.used_fields import Needs, check
 
 
 def _backfills(own: Scenario) -> bool:
-    return own.scheduling is None
+    return own.own_scheduling is None
 
 
 class QueueRules(msgspec.Struct, frozen=True):
@@ -52,7 +52,8 @@ class Scenario(msgspec.Struct, frozen=True):
     scheduling : user-defined scheduling pass in place of backfilling; None: there is none.
     backfill_order : order in which jobs behind the head are tried; None is the queue order.
     estimates : source of the estimates of run times.
-    resizing : resizing policy; None keeps every job at its starting size (static).
+    resizing : resizing policy; None keeps every job at its starting size (static). If it has a
+        method `schedule`, it takes the place of backfilling as well.
     selection : processor selection.
     max_restarts : number of restarts of a job whose processes died in a resize; after the last one
         no resize of the job is tried any more.
@@ -174,16 +175,28 @@ class Scenario(msgspec.Struct, frozen=True):
             )
         return True
 
+    @property
+    def own_scheduling(self) -> Scheduling | None:
+        """Scheduling pass in place of backfilling: its own, or that of the resizing policy.
+
+        A resizing policy with a method `schedule` decides on starts as well.
+        """
+        if self.scheduling is not None:
+            return self.scheduling
+        policy: Any = self.resizing
+        return policy if callable(getattr(type(policy), "schedule", None)) else None
+
     def new_pass(self, state: SchedulerState, starter: Starter) -> SchedulingPass:
         """Make the scheduling pass; see `Backfill.scheduling_pass` for how long it is valid."""
-        if self.scheduling is None:
+        own = self.own_scheduling
+        if own is None:
             return self.backfill.scheduling_pass(state, starter)
-        return own_pass(self.scheduling, state, starter)
+        return own_pass(own, state, starter)
 
     @property
     def needs_index(self) -> bool:
         """Whether the pass asks the queue's search trees for the first job that fits."""
-        return self.scheduling is None and self.backfill.needs_index
+        return self.own_scheduling is None and self.backfill.needs_index
 
     def resizing_of(self, queue: str) -> Resizing | None:
         """Resizing policy of the jobs of a queue; None: they are not resized."""

@@ -2,8 +2,8 @@
 
 Jobs are grouped by the fewest processors on which they may start. The jobs of one size are kept in
 order, in short blocks, and a tree over the blocks holds the smallest estimate below each node. A
-query costs one comparison for each size that fits, whatever the length of the queue, plus the logarithm
-of the number of blocks for each size that has an answer.
+query costs one comparison for each size that fits, whatever the length of the queue, plus the
+logarithm of the number of blocks for each size that has an answer.
 """
 
 from __future__ import annotations

@@ -85,6 +85,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     is_lent: bool = False
     minimum: int = 0
     walltime_s: float = 0.0
+    left: tuple[float, float, float] = (0.0, 0.0, 0.0)
     history: History | None = None
     earlier_sizes: int = 0
 

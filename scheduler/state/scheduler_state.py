@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import cast
+from typing import Any, cast
 
 from scheduler.model.events import JobSpec
 from scheduler.model.groups import parts
@@ -116,6 +116,8 @@ class SchedulerState:
         self._idle_places: dict[tuple[int, NodeRequest | None, str, int], bool] = {}
         self._machine_changes = 0
         self.orders: list[Order] = []
+        #: What a policy has computed: version of the state, function, and result.
+        self.computed: tuple[int, Any, Any] | None = None
 
     # Quantities.
 
@@ -451,6 +453,8 @@ class SchedulerState:
             group = self.hold(job, processors)
         if number in self.queue.jobs:
             self.queue.remove(job)
+        if job.minimum:
+            job.left = now, job.estimate_s, job.walltime_s
         if size != job.processors:
             job.start_on(size)
             job.demand = self.quantity(size, job)

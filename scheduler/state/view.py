@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job, JobState
@@ -83,6 +83,22 @@ class MachineNow:
         """Processors of all known nodes, up or down."""
         return self._state.machine.installed
 
+    @property
+    def processors(self) -> int:
+        """Processors of the nodes that are up."""
+        return self._state.machine.processors
+
+    def once(self, compute: Callable[[Any], Any]) -> Any:
+        """Return what a function computes from this view, once for each state.
+
+        The function may read everything but the time.
+        """
+        state = self._state
+        kept = state.computed
+        if kept is None or kept[0] != state.version or kept[1] != compute:
+            kept = state.computed = state.version, compute, compute(self)
+        return kept[2]
+
 
 class View(MachineNow):
     """Scheduler state at one instant, for reading.
@@ -159,6 +175,17 @@ class View(MachineNow):
         running = self._state.resizable.values()
         found = (job for job in running if job.state is JobState.RUNNING)
         return map(shown, found) if self._read_only else found
+
+    @property
+    def live(self) -> list[Job]:
+        """Jobs that hold processors."""
+        return list(self._state.live.values())
+
+    @property
+    def expected(self) -> list[Job]:
+        """Queued jobs that the latest pass expects to start, in the order of the pass."""
+        jobs, now = self._state.queue.jobs, self._state.now
+        return [jobs[n] for n, at in self._state.reservations.items() if n in jobs and at <= now]
 
     @property
     def has_priorities(self) -> bool:

@@ -25,6 +25,8 @@ class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     start_s : from the decision until the new group is up, seconds; the job computes meanwhile.
     join_s : pause for the join of the groups, seconds.
+    pause_s : pause of every resize, expansion or contraction, besides the join and the move,
+        seconds.
     bytes_per_s : rate at which all data of the job moves; the job pauses.
 
     Raises
@@ -35,10 +37,11 @@ class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start_s: float = 0.0
     join_s: float = 0.0
     bytes_per_s: float = inf
+    pause_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("start_s", "join_s"):
+        for name in ("start_s", "join_s", "pause_s"):
             if not 0 <= getattr(self, name) < inf:
                 raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
         if not self.bytes_per_s > 0:
@@ -113,6 +116,7 @@ class Costs(msgspec.Struct, frozen=True):
     leave : from the end of the pause of a contraction until the processes that leave are gone,
         while the job computes; by these.
     bytes_per_s : rate at which all data of the job moves; the job pauses.
+    pause_s : pause of every resize besides the join and the move.
     """
 
     start: StepTime = StepTime()
@@ -122,6 +126,7 @@ class Costs(msgspec.Struct, frozen=True):
     join: StepTime = StepTime()
     leave: StepTime = StepTime()
     bytes_per_s: float = inf
+    pause_s: float = 0.0
 
     @classmethod
     def constant(cls, resize: ResizeCost, start_s: float, end_s: float, point_s: float) -> Costs:
@@ -133,6 +138,7 @@ class Costs(msgspec.Struct, frozen=True):
             StepTime(resize.start_s),
             StepTime(resize.join_s),
             bytes_per_s=resize.bytes_per_s,
+            pause_s=resize.pause_s,
         )
 
 

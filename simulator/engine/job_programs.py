@@ -190,7 +190,7 @@ class Programs(Physics):
             return
         if isinstance(order, Contract):
             leave_s = self._costs.leave.of(state.size - order.to, self._rng)
-            times = ResizeTimes(move_s=self._move_s(order))
+            times = ResizeTimes(plan_s=self._costs.pause_s, move_s=self._move_s(order))
             self._pause(order.job, order.serial, order.to, times, leave_s)
             return
         if isinstance(order, Expand):
@@ -306,6 +306,7 @@ class Programs(Physics):
             times = ResizeTimes(
                 start_s=state.group_s,
                 join_s=self._costs.join.of(joining.to, self._rng),
+                plan_s=self._costs.pause_s,
                 move_s=self._move_s(joining),
             )
             self._pause(job, joining.serial, joining.to, times)

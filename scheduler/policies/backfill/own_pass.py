@@ -11,7 +11,7 @@ the reservation table of `scheduler.policies.backfill.table_pass`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -19,11 +19,12 @@ from typing import Any, Protocol
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.model.job_view import JobView, ReadOnlyJob, original, shown
+from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original, shown
 from scheduler.model.orders import Reason
+from scheduler.model.space import NONE
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
-from scheduler.policies.backfill.wrapper import title
+from scheduler.policies.backfill.wrapper import Wrapper, title
 from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.profile import Availability
 from scheduler.state.reservation_table import TableSelection
@@ -62,8 +63,8 @@ class Room(Protocol):
     def earliest(self, job: Job) -> float:
         """Earliest start of a job, s; inf if there is none."""
 
-    def begin_job(self, job: Job, reason: Reason) -> bool:
-        """Start a job now if there is room for it; return whether it started."""
+    def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
+        """Start a job on `size` processors now if there is room; return whether it started."""
 
     def keep(self, job: Job) -> float:
         """Reserve for a job at its earliest start, and return that time (s)."""
@@ -78,20 +79,41 @@ class CurrentPass(MachineNow):
     room : what is free when.
     name : of the policy, for reasons.
 
-    Attributes
-    ----------
-    queue : jobs that are queued at the begin of the pass and that the machine could run, in queue
-        order; only the first ones if the depth of passes is limited.
+    read_only : whether it is for user-defined code, which gets each job as a `ReadOnlyJob`.
     """
 
-    def __init__(self, state: SchedulerState, room: Room, name: str) -> None:
+    def __init__(
+        self, state: SchedulerState, room: Room, name: str, *, read_only: bool = True
+    ) -> None:
         super().__init__(state)
-        self._room, self._name = room, name
-        examined = state.queue if state.window is None else state.window
-        self.queue: list[JobView] = [shown(job) for job in examined if state.can_run(job)]
+        self._room, self._name, self._read_only = room, name, read_only
         self._reserved: dict[int, float] = {}
-        state.examined += len(self.queue)
         room.begin()
+
+    @property
+    def queue(self) -> list[JobView]:
+        """Queued jobs that the machine could run, in queue order.
+
+        Only the first ones if the depth of passes is limited.
+        """
+        state = self._state
+        examined = state.queue if state.window is None else state.window
+        queued = [self._shown(job) for job in examined if state.can_run(job)]
+        state.examined += len(queued)
+        return queued
+
+    def fitting(self, processors: int) -> list[JobView]:
+        """Jobs of `queue` that may start on so many processors, in backfill order."""
+        state = self._state
+        jobs: Iterable[Job] = state.queue.jobs.values()
+        if state.window is not None:
+            jobs = [job for job in state.window if job.id in state.queue.jobs]
+        fitting = [job for job in jobs if job.start_least <= processors and state.can_run(job)]
+        state.examined += len(fitting)
+        return [self._shown(job) for job in state.queue.in_backfill_order(fitting, state.now)]
+
+    def _shown(self, job: Job) -> JobView:
+        return shown(job) if self._read_only else job
 
     @property
     def reserved(self) -> Mapping[int, float]:
@@ -101,7 +123,7 @@ class CurrentPass(MachineNow):
     @property
     def running(self) -> list[JobView]:
         """Jobs that hold processors: `size` of them, until `estimated_end`."""
-        return [shown(job) for job in self._state.live.values()]
+        return [self._shown(job) for job in self._state.live.values()]
 
     def earliest(self, job: JobView) -> float:
         """Earliest start of a queued job that delays neither running jobs nor reservations.
@@ -116,23 +138,31 @@ class CurrentPass(MachineNow):
         """
         return self._room.earliest(self._queued(job))
 
-    def start(self, job: JobView, reason: Reason | None = None) -> bool:
+    def start(self, job: JobView, reason: Reason | None = None, size: int | None = None) -> bool:
         """Start a queued job now if that delays no reservation; return whether it started.
 
         Parameters
         ----------
         reason : for `reshape explain`; None: that it delays no reservation.
+        size : number of processors of a malleable job; None: those that it requests.
 
         Raises
         ------
-        ValueError : the job is not queued, or has a reservation; the reason cannot be recorded.
+        ValueError : the job is not queued, or has a reservation; it cannot start on this size; the
+            reason cannot be recorded.
         """
-        own = self._queued(job)
-        if reason is not None:
+        own, state = self._queued(job), self._state
+        if reason is not None and self._read_only:
             _check(reason)
-        if own.demand > self._state.free:
+        if size is None:
+            size = own.processors
+        elif size != own.processors and own.starts_on(size) != size:
+            raise ValueError(f"job {own.id} cannot start on {size} processors")
+        demand = own.demand if size == own.processors else state.quantity(size, own)
+        if demand > state.free:
             return False
-        return self._room.begin_job(own, self._fits(own) if reason is None else reason)
+        chosen = self._fits(own, size) if reason is None else reason
+        return self._room.begin_job(own, chosen, size)
 
     def reserve(self, job: JobView) -> float:
         """Reserve for a queued job at its earliest start, which no later decision delays.
@@ -151,6 +181,13 @@ class CurrentPass(MachineNow):
             self._reserved[own.id] = at
         return at
 
+    def expect(self, job: JobView, at: float) -> None:
+        """Note when a queued job is expected to start, s, without keeping anything for it.
+
+        For jobs to which this policy leaves what contractions free.
+        """
+        self._reserved[self._queued(job).id] = at
+
     def start_in_order(self) -> None:
         """Start jobs in queue order while they fit (FCFS), without any reservation."""
         self._reserved.clear()
@@ -168,13 +205,13 @@ class CurrentPass(MachineNow):
             raise ValueError(f"job {own.id} has a reservation; a pass starts or reserves once")
         return own
 
-    def _fits(self, job: Job) -> Reason:
+    def _fits(self, job: Job, size: int) -> Reason:
         state = self._state
         facts: dict[str, int | float | str] = {
-            "needed": state.format_quantity(job.demand),
+            "needed": state.format_quantity(state.quantity(size, job)),
             "free": state.format_quantity(state.free),
             "unit": "" if state.multi_resource else " processors",
-            "walltime": job.estimate_s,
+            "walltime": job.estimate_on_s(size),
         }
         return Reason(self._name, FITS, facts)
 
@@ -193,12 +230,15 @@ class OwnPass(SchedulingPass):
     ) -> None:
         super().__init__(state, starter, name)
         self._room, self._policy = room, policy
+        self._read_only = isinstance(policy, Wrapper) or not is_ours(policy)
 
     def run(self) -> None:
         """Let the policy start the queued jobs that may start now."""
         state = self.state
-        current = CurrentPass(state, self._room, self.name)
+        current = CurrentPass(state, self._room, self.name, read_only=self._read_only)
         self._policy.schedule(current)
+        if state.reservations != current.reserved:
+            state.allocation_changed()
         state.reservations.clear()
         state.reservations.update(current.reserved)
 
@@ -208,29 +248,39 @@ class NumbersRoom:
 
     def __init__(self, state: SchedulerState, starter: Starter) -> None:
         self._state, self._starter = state, starter
-        self._profile = Availability(state.now, state.free)
+        #: What is free when; None until the first reservation, before which what is free only grows.
+        self._profile: Availability | None = None
 
     def begin(self) -> None:
         """Begin a pass, without reservations."""
-        state = self._state
-        self._profile = Availability(state.now, state.free, state.releases)
+        self._profile = None
 
     def earliest(self, job: Job) -> float:
         """Earliest start of a job, s."""
-        return self._profile.earliest(job.demand, job.estimate_s, self._state.now)
+        state = self._state
+        profile = self._profile
+        if profile is None:
+            profile = Availability(state.now, state.free, state.releases)
+        return profile.earliest(job.demand, job.estimate_s, state.now)
 
-    def begin_job(self, job: Job, reason: Reason) -> bool:
+    def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
         """Start a job now if there is room for it."""
-        now = self._state.now
-        if self.earliest(job) > now or not self._starter.start(job, reason):
+        state, profile = self._state, self._profile
+        now, demand, length_s = state.now, state.quantity(size, job), job.estimate_on_s(size)
+        if profile is not None and profile.earliest(demand, length_s, now) > now:
             return False
-        self._profile.reserve(job.demand, now, job.estimate_s)
+        if not self._starter.start(job, reason, NONE, size):
+            return False
+        if profile is not None:
+            profile.reserve(demand, now, length_s)
         return True
 
     def keep(self, job: Job) -> float:
         """Reserve for a job."""
-        at = self.earliest(job)
+        state, at = self._state, self.earliest(job)
         if at < inf:
+            if self._profile is None:
+                self._profile = Availability(state.now, state.free, state.releases)
             self._profile.reserve(job.demand, at, job.estimate_s)
         return at
 
@@ -255,13 +305,13 @@ class TableRoom(TablePass):
         allocation = self._find(job, inf)
         return inf if allocation is None else allocation.begin
 
-    def begin_job(self, job: Job, reason: Reason) -> bool:
+    def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
         """Start a job now if there is room for it."""
         now = self.state.now
-        allocation = self._find(job, now)
+        allocation = self._find(job, now, 0 if size == job.processors else size)
         if allocation is None or allocation.begin > now:
             return False
-        return self._start_with(job, allocation, reason)
+        return self._start_with(job, allocation, reason, size)
 
     def keep(self, job: Job) -> float:
         """Reserve for a job."""

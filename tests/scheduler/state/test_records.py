@@ -70,6 +70,7 @@ EVERYTHING = JobRecord(
     is_lent=True,
     minimum=1,
     walltime_s=120.0,
+    left=(3.0, 70.0, 80.0),
     history=History(),
 )
 #: What a start sets, and a job that is queued again has not any more.
