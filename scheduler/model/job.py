@@ -240,7 +240,7 @@ class Job:
     shown: Any = None
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
-    _sums: tuple[tuple[int, int], int] | None = None  # (key, processors that groups make up)
+    _sums: tuple[tuple[int, int, bool], int] | None = None  # (key, processors that groups make up)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         request = _request(spec)
@@ -419,6 +419,18 @@ class Job:
         return {group: held for group, held in self.groups.items() if group != lent}
 
     @property
+    def leavable(self) -> dict[int, ProcSet]:
+        """Groups that leave it in a contraction, unless others are asked for.
+
+        The oldest group of a malleable job stays, so that it can always return to its minimum.
+        """
+        groups = self.own_groups
+        if not self.minimum or not groups:
+            return groups
+        oldest = next(iter(groups))
+        return {group: held for group, held in groups.items() if group != oldest}
+
+    @property
     def least(self) -> int:
         """Smallest size that a resize may lead to."""
         return max(self.minimum or self.processors, self.bounds.minimum)
@@ -510,11 +522,11 @@ class Job:
         """Smallest size from this one on to which it can contract by whole groups; None: none."""
         if self.history.failed_contractions.given_up:
             return None
-        key = self.next_group, len(self.groups)
+        key = self.next_group, len(self.groups), self.resize is None
         if self._sums is None or self._sums[0] != key:
             joining = () if self.resize is None else self.resize.joining
             sums = 1  # bit s: some of its groups have s processors together
-            for group, held in self.own_groups.items():
+            for group, held in self.leavable.items():
                 if group not in joining:
                     sums |= sums << count(held.intervals)
             self._sums = key, sums

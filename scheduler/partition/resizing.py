@@ -348,8 +348,10 @@ class Resizes:
     def _on_nodes(self, job: Job, nodes: tuple[str, ...]) -> list[int]:
         """Groups that may leave and have processors of any of these nodes; all for no nodes."""
         by_node = self._state.machine.by_node
+        if not nodes:
+            return [*job.leavable]
         held = job.own_groups.items()
-        return [group for group, part in held if not nodes or {*nodes} & {*by_node(part)}]
+        return [group for group, part in held if {*nodes} & {*by_node(part)}]
 
     def _leaving(self, job: Job, count: int, among: Sequence[int]) -> tuple[int, ...] | None:
         """Choose groups of this many processors that leave; None if none of them fit.

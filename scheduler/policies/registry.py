@@ -7,6 +7,7 @@
 ``conservative``      static, every queued job holds a reservation
 ``rua``               EASY that starts jobs where shared nodes prolong them least (GUIM 7.4)
 ``static``            PRIO's baseline: EASY in the order of the aging priority, no job is resized
+``malleable``         starts jobs on what is free and divides the machine between them
 ``steady``            `fcfs-pr` that contracts a job only if a queued job can start as a result
 ``pba-pr``            PRIO 3.3 policy 1 scenario 1, performance-based allocation with priority
 ``fcfs-pr``           PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority
@@ -152,6 +153,9 @@ _SCENARIOS: dict[str, Callable[[], Scenario]] = {
         resizing=_policy(
             "resizing", "fcfs-pr", harvest="useful", grow_past="blocked", earn_back=True
         ),
+    ),
+    "malleable": lambda: Scenario(
+        "malleable", order=Aging(), resizing=_policy("resizing", "malleable")
     ),
     "pba-pr": lambda: Scenario("pba-pr", order=Aging(), resizing=_policy("resizing", "pba-pr")),
     "fcfs-pr": lambda: Scenario("fcfs-pr", order=Aging(), resizing=_policy("resizing", "fcfs-pr")),

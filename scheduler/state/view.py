@@ -63,10 +63,14 @@ class MachineNow:
     Parameters
     ----------
     state : scheduler state.
+    read_only : whether it is for user-defined code, which gets each job as a `ReadOnlyJob`.
     """
 
-    def __init__(self, state: SchedulerState) -> None:
-        self._state = state
+    def __init__(self, state: SchedulerState, *, read_only: bool) -> None:
+        self._state, self._read_only = state, read_only
+
+    def _shown(self, job: Job) -> JobView:
+        return shown(job) if self._read_only else job
 
     @property
     def now(self) -> float:
@@ -77,6 +81,11 @@ class MachineNow:
     def free(self) -> int:
         """Free processors; at a resize point those that the scheduling pass has left idle."""
         return self._state.machine.free_count
+
+    @property
+    def running(self) -> list[JobView]:
+        """Jobs that hold processors: `size` of them, until `estimated_end`."""
+        return [self._shown(job) for job in self._state.live.values()]
 
     @property
     def installed(self) -> int:
@@ -121,8 +130,7 @@ class View(MachineNow):
         *,
         read_only: bool = False,
     ) -> None:
-        super().__init__(state)
-        self._read_only = read_only
+        super().__init__(state, read_only=read_only)
         self._retry_after = retry_after
         self._prioritised = prioritised
 
@@ -177,15 +185,11 @@ class View(MachineNow):
         return map(shown, found) if self._read_only else found
 
     @property
-    def live(self) -> list[Job]:
-        """Jobs that hold processors."""
-        return list(self._state.live.values())
-
-    @property
-    def expected(self) -> list[Job]:
-        """Queued jobs that the latest pass expects to start, in the order of the pass."""
-        jobs, now = self._state.queue.jobs, self._state.now
-        return [jobs[n] for n, at in self._state.reservations.items() if n in jobs and at <= now]
+    def expected(self) -> list[JobView]:
+        """Queued jobs for which the latest pass has noted when they start, in its order."""
+        jobs = self._state.queue.jobs
+        reserved = self._state.reservations
+        return [self._shown(jobs[number]) for number in reserved if number in jobs]
 
     @property
     def has_priorities(self) -> bool:

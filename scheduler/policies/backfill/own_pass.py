@@ -11,7 +11,7 @@ the reservation table of `scheduler.policies.backfill.table_pass`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original, shown
+from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original
 from scheduler.model.orders import Reason
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
@@ -85,8 +85,8 @@ class CurrentPass(MachineNow):
     def __init__(
         self, state: SchedulerState, room: Room, name: str, *, read_only: bool = True
     ) -> None:
-        super().__init__(state)
-        self._room, self._name, self._read_only = room, name, read_only
+        super().__init__(state, read_only=read_only)
+        self._room, self._name = room, name
         self._reserved: dict[int, float] = {}
         room.begin()
 
@@ -112,18 +112,19 @@ class CurrentPass(MachineNow):
         state.examined += len(fitting)
         return [self._shown(job) for job in state.queue.in_backfill_order(fitting, state.now)]
 
-    def _shown(self, job: Job) -> JobView:
-        return shown(job) if self._read_only else job
+    def in_order(self) -> Iterator[JobView]:
+        """Jobs of `queue` one by one, for a policy that stops early and starts none meanwhile."""
+        state = self._state
+        examined: Iterable[Job] = state.queue.in_order() if state.window is None else state.window
+        for job in examined:
+            if state.can_run(job):
+                state.examined += 1
+                yield self._shown(job)
 
     @property
     def reserved(self) -> Mapping[int, float]:
         """Job number -> start that is reserved for it, s."""
         return MappingProxyType(self._reserved)
-
-    @property
-    def running(self) -> list[JobView]:
-        """Jobs that hold processors: `size` of them, until `estimated_end`."""
-        return [self._shown(job) for job in self._state.live.values()]
 
     def earliest(self, job: JobView) -> float:
         """Earliest start of a queued job that delays neither running jobs nor reservations.
@@ -248,7 +249,7 @@ class NumbersRoom:
 
     def __init__(self, state: SchedulerState, starter: Starter) -> None:
         self._state, self._starter = state, starter
-        #: What is free when; None until the first reservation, before which what is free only grows.
+        #: What is free when; None without reservations, where what is free only grows.
         self._profile: Availability | None = None
 
     def begin(self) -> None:

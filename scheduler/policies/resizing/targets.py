@@ -1,35 +1,149 @@
 """Target sizes: how the processors of a machine are divided between the jobs that can use them.
 
-Every running job keeps at least the smallest size to which it can contract. What these floors leave
-is divided evenly: all jobs get the same number of processors, except that none gets fewer than its
-floor or more than it can use. An even division shortens most where the time of a job falls with
-its size at the same rate for all jobs; it needs no measurement that a young job does not have.
+Every running job keeps at least its floor, the smallest size to which it can contract. What the
+floors leave is divided: each job gets a part in proportion to a weight, except that none gets fewer
+processors than its floor or more than it can use. With equal weights all get the same number, which
+shortens most where the time of all jobs falls with the size at the same rate. With a larger weight
+for jobs that have less work left, these end sooner and leave their processors to the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from scheduler.model.job import Job, JobState
 
 COMPLETING: Final = JobState.COMPLETING
+#: Steps of bisection, after which the division is exact to a fraction of a processor.
+STEPS: Final = 40
 
 
-class Targets:
-    """Target sizes of running jobs and of jobs that are about to start.
+class Share:
+    """What one job takes part with in the division.
 
     Attributes
     ----------
-    floor : processors that all these jobs hold at least.
-    sizes : job number -> target size; jobs that cannot be resized have their present one.
-    waiting : processors that jobs which are about to start need at least.
+    job : the job.
+    least, most : processors that it gets at least, and that it can use.
+    weight : in proportion to which it gets processors.
+    target : processors that it gets.
     """
 
-    def __init__(self) -> None:
-        self.floor = 0
+    def __init__(self, job: Job, least: int, most: int, weight: float) -> None:
+        self.job, self.least, self.most, self.weight = job, least, most, weight
+        self.target = least
+
+
+class Division:
+    """The processors of a machine, divided between running jobs.
+
+    Parameters
+    ----------
+    live : jobs that hold processors.
+    processors : of the machine.
+    favour : exponent by which a job with less work left has a larger weight; 0: equal weights.
+
+    Attributes
+    ----------
+    room : processors beside the floors of the jobs.
+    begun : queued jobs for which there is room, oldest decision first.
+    waiting : processors that these need at least.
+    """
+
+    def __init__(self, live: Iterable[Job], processors: int, favour: float) -> None:
+        self._favour = favour
+        self.room = processors
+        self._processors = processors
+        self._shares: dict[int, Share] = {}
+        self.begun: list[Job] = []
         self.waiting = 0
-        self.sizes: dict[int, int] = {}
+        for job in live:
+            least = floor_of(job)
+            self.room -= least
+            most = least
+            if job.resizable and job.state is not COMPLETING:
+                most = useful_most(job)
+            self._shares[job.id] = Share(job, least, max(least, most), self._weight(job))
+
+    def _weight(self, job: Job) -> float:
+        if not self._favour:
+            return 1.0
+        left_s = job.left[1] if job.started_at is not None and job.minimum else job.estimate_s
+        work = left_s * job.spec.processors
+        return work**-self._favour if 1.0 < work < inf else 1.0
+
+    def begin(self, job: Job) -> None:
+        """Let a queued job, for which there is room, take part."""
+        least = job.start_least
+        self.room -= least
+        self.waiting += least
+        self.begun.append(job)
+        self._shares[job.id] = Share(job, least, max(least, job.most), self._weight(job))
+
+    def divide(self) -> None:
+        """Divide the processors between all that take part."""
+        shares = list(self._shares.values())
+        low, high = 0.0, 0.0
+        for share in shares:
+            high = max(high, share.most / share.weight)
+        for _ in range(STEPS):
+            level = (low + high) / 2
+            needed = 0.0
+            for share in shares:
+                size = level * share.weight
+                if size > share.most:
+                    size = share.most
+                needed += size if size > share.least else share.least
+            if needed <= self._processors:
+                low = level
+            else:
+                high = level
+        left = self._processors
+        for share in shares:
+            size = low * share.weight + 1e-9
+            share.target = max(share.least, min(share.most, int(size)))
+            left -= share.target
+        for share in shares:  # the fractions of a processor, oldest job first
+            if left <= 0:
+                break
+            if share.least <= share.target < share.most and low * share.weight > share.target:
+                share.target += 1
+                left -= 1
+
+    def target(self, job: Job) -> int:
+        """Processors that a job gets; its present size if it takes no part."""
+        share = self._shares.get(job.id)
+        return held_by(job) if share is None else share.target
+
+    def shadow(self, head: Job, now: float) -> tuple[float, int]:
+        """Earliest time at which there is room for a job, by the estimated ends, and what is left.
+
+        Parameters
+        ----------
+        head : a queued job for which there is no room.
+        now : time, s.
+
+        Returns
+        -------
+        (seconds, processors beside it then); (inf, 0) if there is never room.
+        """
+        releases: list[tuple[float, int, int]] = []
+        for share in self._shares.values():
+            job = share.job
+            if job.started_at is None:
+                end = now + job.estimate_on_s(share.least)
+            else:
+                end = max(job.estimated_end, now)
+            releases.append((end, job.id, share.least))
+        releases.sort()
+        room, needed = self.room, head.start_least
+        for end, _, least in releases:
+            room += least
+            if room >= needed:
+                return end, room - needed
+        return inf, 0
 
 
 def held_by(job: Job) -> int:
@@ -41,6 +155,8 @@ def held_by(job: Job) -> int:
 def floor_of(job: Job) -> int:
     """Smallest size to which a running job can contract."""
     size = held_by(job)
+    if job.size < size:  # it expands, and can give that back
+        size = job.size
     if not job.resizable or job.state is COMPLETING or size <= job.least:
         return size
     least = job.contracts_to(job.least)
@@ -51,69 +167,3 @@ def useful_most(job: Job) -> int:
     """Largest size that a job can use: its largest one, or its sweet spot."""
     spot = None if job.recorded_history is None else job.history.sweet_spot
     return job.most if spot is None or spot > job.most else spot
-
-
-def floors(live: Iterable[Job]) -> int:
-    """Processors that running jobs hold at least."""
-    total = 0
-    for job in live:
-        total += floor_of(job)
-    return total
-
-
-def divide(live: Iterable[Job], begun: Sequence[Job], processors: int) -> Targets:
-    """Divide processors between running jobs and jobs that are about to start.
-
-    Parameters
-    ----------
-    live : jobs that hold processors.
-    begun : queued jobs for which there is room beside the floors of the others.
-    processors : of the machine.
-    """
-    targets, ranges = Targets(), list[tuple[int, int, int]]()
-    left = processors
-    for job in live:
-        size, least = held_by(job), floor_of(job)
-        targets.floor += least
-        most = useful_most(job) if job.resizable and job.state is not COMPLETING else size
-        if most <= least:
-            targets.sizes[job.id] = least
-            left -= least
-        else:
-            ranges.append((least, most, job.id))
-    for job in begun:
-        least = job.start_least
-        targets.floor += least
-        targets.waiting += least
-        ranges.append((least, max(least, job.most), job.id))
-    level = _level(ranges, left)
-    for least, most, number in ranges:
-        size = level if level < most else most
-        targets.sizes[number] = size if size > least else least
-        left -= targets.sizes[number]
-    for least, most, number in ranges:  # what a whole level more would exceed
-        if left <= 0:
-            break
-        if least <= level < most:
-            targets.sizes[number] += 1
-            left -= 1
-    return targets
-
-
-def _level(ranges: list[tuple[int, int, int]], processors: int) -> int:
-    """Largest number of processors that every job may have, within its range."""
-    low, high = 0, 0
-    for _, most, _ in ranges:
-        if most > high:
-            high = most
-    while low < high:
-        middle = (low + high + 1) // 2
-        needed = 0
-        for least, most, _ in ranges:
-            size = middle if middle < most else most
-            needed += size if size > least else least
-        if needed <= processors:
-            low = middle
-        else:
-            high = middle - 1
-    return low
