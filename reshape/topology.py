@@ -158,21 +158,27 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             parts.append(f"divides={self.divides}")
         return f"{self.kind}:{','.join(parts)}" if parts else self.kind
 
-    def check_start(self, start: int) -> None:
+    def check_start(self, start: int, minimum: int | None = None) -> None:
         """Check that a job of this topology can start on this many processors.
+
+        Parameters
+        ----------
+        minimum : fewest processors on which the job may start; None: `start`.
 
         Raises
         ------
         ValueError : it cannot; the error names the nearest sizes.
         """
-        if self._can_start(start):
+        least = start if minimum is None else minimum
+        if start >= 1 and self._between(start, least, start):
             return
-        below = next((s for s in range(start - 1, 0, -1) if self._can_start(s)), None)
+        below = next((s for s in range(least - 1, 0, -1) if self._can_start(s)), None)
         reach = range(max(start, 0) + 1, max(start, 0) + _SEARCH)
         above = next((s for s in reach if self._can_start(s)), None)
         closest = " or ".join(str(size) for size in (below, above) if size is not None)
         hint = f"; nearest: {closest}" if closest else ""
-        raise ValueError(f"a job of topology {self} cannot start on {start} processors{hint}")
+        sizes = f"{least} to {start}" if least < start else f"{start}"
+        raise ValueError(f"a job of topology {self} cannot start on {sizes} processors{hint}")
 
     def valid_sizes(self, request: int, maximum: int, minimum: int | None = None) -> Sequence[int]:
         """Return the valid sizes of a job, ascending.
@@ -196,7 +202,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         least = request if minimum is None else minimum
         sizes = self._between(request, least, maximum)
         if not sizes or sizes[0] > request:
-            self.check_start(request)
+            self.check_start(request, least)
         return sizes
 
     def next_larger(

@@ -202,6 +202,10 @@ FIELDS: dict[str, Field] = {
         "SIZE", lambda job, now: f"{_processors(job)}/{job.max_processors or job.requested}",
         key=lambda job, now: _processors(job),
     ),
+    "min": Field(
+        "MIN", lambda job, now: str(job.min_processors or job.requested),
+        key=lambda job, now: job.min_processors or job.requested,
+    ),
     "sizes": Field("SIZES", lambda job, now: sizes_text(job)),
     "priority": Field(
         "PRIORITY", lambda job, now: f"{job.priority:g}", "Qp", ("prioritylong",),

@@ -15,7 +15,6 @@ import msgspec
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.times import in_local_time
-from reshape.topology import Topology
 from scheduler.client.api import operations
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.api.client import Client
@@ -106,24 +105,22 @@ def _is_queued(directory: Path, job: int) -> bool:
 def bare_submission(
     processors: int,
     walltime_s: float | None,
-    max_processors: int | None,
-    topology: Topology | None,
-    priority: float | str | None,
-    queue: str,
-    resources: dict[str, int] | None,
-    partition: str,
+    *,
+    resources: dict[str, int] | None = None,
+    **fields: Any,
 ) -> m.Submission:
-    """Build a submission for a quote, which has no program."""
+    """Build a submission for a quote, which has no program.
+
+    Parameters
+    ----------
+    fields : other fields of a submission, which `request_options` names.
+    """
     return m.Submission(
         argv=["true"],
         processors=processors,
         walltime_s=walltime_s or 0.0,
-        max_processors=max_processors,
-        topology=topology,
-        priority=priority,
-        queue=queue,
         resources=resources or {},
-        partition=partition,
+        **fields,
     )
 
 

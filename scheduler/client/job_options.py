@@ -26,7 +26,12 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 _OPTIONS = (
-    click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with."),
+    click.option(
+        "-n",
+        "processors",
+        type=WholeRange(min=1),
+        help="Processors to start with; with --min the preferred number.",
+    ),
     per_process_option,
     request_options,
     click.option("--name", default="", help="Name of the job.  [default: name of the program]"),

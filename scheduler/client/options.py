@@ -244,6 +244,13 @@ def service_option(command: _Command) -> _Command:
 
 _REQUEST = (
     click.option(
+        "--min",
+        "min_processors",
+        type=WholeRange(min=1),
+        help="Smallest number of processors, on which the job may start and to which it may"
+        " contract.  [default: it has as many as it starts with, or more]",
+    ),
+    click.option(
         "--max",
         "max_processors",
         type=WholeRange(min=1),

@@ -87,6 +87,8 @@ def job_text(job: JobInfo, now: float) -> str:
     """Describe one job in full, as ``scontrol show job`` does."""
     resizes = f"{job.resize_count}, paused for {job.pause_s:.3f} s in all"
     most = f" (to {job.max_processors})" if job.max_processors else ""
+    if job.min_processors:
+        most = f" ({job.min_processors} to {job.max_processors or job.requested})"
     lines = {
         "Job": f"{job.job} {job.name}",
         **({"Step": job.label} if job.step_of else {}),

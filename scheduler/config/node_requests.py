@@ -58,14 +58,16 @@ def check_whole(submission: Submission, size: int) -> None:
     ------
     ReshapeError : it is resizable, or would start more processes than it asks for.
     """
-    n, most, per_process = submission.processors, submission.max_processors, submission.per_process
+    n, per_process = submission.processors, submission.per_process
     if size % per_process:
         raise ReshapeError(
             f"--exclusive: --per-process {per_process} does not divide the {size} processors of a"
             " node: ask for a divisor, or leave --exclusive out"
         )
-    if most is not None and most != n:
-        raise ReshapeError("--exclusive: a job with whole nodes is not resized: leave --max out")
+    if submission.resizable:
+        raise ReshapeError(
+            "--exclusive: a job with whole nodes is not resized: leave --max and --min out"
+        )
     if n % size and not submission.script:
         raise ReshapeError(
             f"--exclusive: processes have all processors, and {n} do not fill nodes of {size}:"

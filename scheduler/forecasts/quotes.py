@@ -144,26 +144,26 @@ def nearest_feasible(state: RecordedState, spec: JobSpec) -> JobSpec | None:
     there = partition.machine.installed
     for size in range(min(spec.processors, there), 0, -1):
         fits = partition.machine.can_place(partition.scenario.selection, size)
-        if fits and _is_valid(spec, size):
+        smaller = _smaller(spec, size) if fits else None
+        if smaller is not None:
             most = spec.max_processors
             return msgspec.structs.replace(
-                spec,
-                processors=size,
+                smaller,
                 max_processors=None if most is None else max(size, min(most, there)),
                 resources=resources,
             )
     return None
 
 
-def _is_valid(spec: JobSpec, size: int) -> bool:
-    """Whether the topology of a request allows to start on a size."""
-    if spec.topology is None:
-        return True
+def _smaller(spec: JobSpec, size: int) -> JobSpec | None:
+    """Return a request for as many processors or fewer; None if its topology does not allow it."""
+    least = None if spec.min_processors is None else min(spec.min_processors, size)
     try:
-        spec.topology.valid_sizes(size, size)
+        if spec.topology is not None:
+            spec.topology.check_start(size, least)
     except ValueError:
-        return False
-    return True
+        return None
+    return msgspec.structs.replace(spec, processors=size, min_processors=least)
 
 
 def waiting(
@@ -265,8 +265,9 @@ def _other_requests(spec: JobSpec) -> Iterator[JobSpec]:
     """Yield smaller and shorter requests: of both, one half, one quarter, one eighth."""
     for part in (2, 4, 8):
         size = spec.processors // part
-        if size and _is_valid(spec, size):
-            yield msgspec.structs.replace(spec, processors=size)
+        smaller = _smaller(spec, size) if size else None
+        if smaller is not None:
+            yield smaller
     for part in (2, 4, 8):
         yield msgspec.structs.replace(spec, walltime_s=spec.walltime_s / part)
 

@@ -68,7 +68,8 @@ class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes
     ----------
     walltime_s : run time limit, as in a submission.
-    processors, max_processors : of the starting and of the largest configuration.
+    processors, max_processors, min_processors : of the preferred, largest and smallest
+        configuration.
     dependency : as in a submission; "" removes the dependency.
     begin : Unix seconds of the wall clock.
     """
@@ -82,6 +83,7 @@ class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: str | None = None
     dependency: str | None = None
     begin: float | None = None
+    min_processors: int | None = None
 
     @property
     def given(self) -> dict[str, float | str]:

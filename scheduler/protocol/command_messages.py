@@ -25,6 +25,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
 
     Attributes
     ----------
+    processors, max_processors : of the preferred and of the largest configuration.
     walltime_s : run time limit, seconds. The service fills in the default of the partition or queue
         for 0, and the longest one for `LONGEST_WALLTIME_S`.
     priority : a number or a name of the service's configuration; None: the user's default.
@@ -64,6 +65,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     limits : soft resource limits of the processes, by name (`scheduler.launchers.inherited`).
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
+    min_processors : of the smallest configuration; None: the one on which the job starts.
     """
 
     argv: list[str]
@@ -105,6 +107,22 @@ class Submission(msgspec.Struct, omit_defaults=True):
     hook_end: str = ""
     umask: int | None = None
     limits: dict[str, int] = {}
+    min_processors: int | None = None
+
+    @property
+    def smallest(self) -> int:
+        """Processors of the smallest configuration."""
+        return min(self.processors, self.min_processors or self.processors)
+
+    @property
+    def largest(self) -> int:
+        """Processors of the largest configuration."""
+        return max(self.processors, self.max_processors or self.processors)
+
+    @property
+    def resizable(self) -> bool:
+        """Whether the job may run on more than one size."""
+        return self.smallest < self.largest
 
 
 class Submit(MessageBase):
@@ -288,6 +306,7 @@ class JobInfo(msgspec.Struct):
     Attributes
     ----------
     state, code : long and short name of the job state.
+    walltime_s : limit of the run time; longer than requested if it has had fewer processors.
     priority : sum of the user-assigned priority and that of the queue.
     resources : requested amounts of resources besides processors.
     shared : declared demand of each process for the shared resources of its node.
@@ -318,6 +337,7 @@ class JobInfo(msgspec.Struct):
     on_nodes : features of its nodes, and whether it gets them whole; "": any part of any node.
     late : since when it had no resize point, if that is unusual, and where its ranks are; only in
         the answer to a question for one job.
+    min_processors : of its smallest configuration; None: the one on which it starts.
     """
 
     job: int
@@ -374,6 +394,7 @@ class JobInfo(msgspec.Struct):
     held_tasks: str = ""
     held_by_admin: str = ""
     late: str = ""
+    min_processors: int | None = None
 
 
 class JobListing(MessageBase, tag="Jobs"):

@@ -86,6 +86,10 @@ class StepRequests:
                 " program as a job of its own with reshape submit"
             )
         check_per_process(submission)
+        if submission.smallest < submission.processors:
+            raise ReshapeError(
+                "a step starts on processors of its job, which it keeps to its end: leave --min out"
+            )
         processors, per_process = submission.processors, submission.per_process
         granted = ProcSet.union(live.groups.values())
         if processors > len(granted):

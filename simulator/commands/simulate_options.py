@@ -24,7 +24,7 @@ from simulator.commands.options import (
 )
 from simulator.commands.set_option import FieldText, assignments
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.jobs import field_of
+from simulator.experiment.jobs import Resizable, field_of
 from simulator.traces.normalise import Rules
 from simulator.workload_models import workload_file
 
@@ -59,8 +59,7 @@ MOVED = {
         ("sample", "sample_s=SECONDS"),
         ("price", "price=NUMBER"),
         *((name.replace("_", "-"), f"jobs.resizable.{name}=VALUE")
-          for name in ("performance", "iterations", "expand_most", "expand_step", "data_mib",
-                       "cost")),
+          for name in Resizable.__struct_fields__ if name not in ("share", "speedup")),
         ("size", "jobs.rules.processors=VALUE"),
         *((name.replace("_", "-"), f"jobs.rules.{name}=VALUE")
           for name in Rules.__struct_fields__ if name not in ("processors", "exact")),

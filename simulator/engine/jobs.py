@@ -34,7 +34,7 @@ class SimJob(msgspec.Struct, frozen=True):
     ----------
     at : time of submission, seconds.
     spec : request of the user.
-    run_s : run time on the starting size, seconds.
+    run_s : run time on the requested size, seconds.
     iterations : number of iterations of equal length; there is a resize point between any two.
     speedup : speedup by size; None: the job takes the same time on any size.
     data_bytes : bytes that move at a resize.
@@ -60,7 +60,10 @@ class SimJob(msgspec.Struct, frozen=True):
         if self.iterations < 1:
             raise ValueError(f"iterations must be >= 1, got {self.iterations}")
         if self.phases and not self.spec.resizable:
-            raise ValueError("phases: the job is rigid; give it max_processors above processors")
+            raise ValueError(
+                "phases: the job is rigid; give it max_processors above processors, or"
+                " min_processors below"
+            )
         for phase in self.phases:
             if not 0 <= phase.iteration < self.iterations:
                 raise ValueError(
@@ -75,7 +78,7 @@ class SimJob(msgspec.Struct, frozen=True):
 
     @property
     def iteration_s(self) -> float:
-        """Time of an iteration on the starting size, seconds."""
+        """Time of an iteration on the requested size, seconds."""
         return self.run_s / self.iterations
 
     def run_on_s(self, size: int) -> float:

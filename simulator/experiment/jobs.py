@@ -46,6 +46,7 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     speedup: str = "downey"
     iterations: Annotated[int, msgspec.Meta(ge=1)] = 10
     expand_most: Annotated[float, msgspec.Meta(ge=1)] = 4.0
+    expand_least: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     expand_step: Annotated[float, msgspec.Meta(ge=0)] = 0.25
     data_mib: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     cost: dict[str, Any] | str = {}
@@ -70,16 +71,17 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             cost = key_values(self.cost.split(",")) if isinstance(self.cost, str) else self.cost
         except ValueError as error:
             raise ConfigError(str(error), field="resizable.cost") from None
+        same = {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if name not in ("share", "speedup", "cost")
+        }
         return Resizability(
             self.share,
             model,
-            self.iterations,
-            self.expand_most,
-            self.expand_step,
-            self.data_mib,
-            converted(cost, ResizeCost, "resizable.cost"),
-            seed,
-            self.performance,
+            cost=converted(cost, ResizeCost, "resizable.cost"),
+            seed=seed,
+            **same,
         )
 
 

@@ -304,9 +304,9 @@ def _in_partitions(workload: Workload, machine: Platform) -> Workload:
     for number, job in enumerate(workload.jobs, 1):
         spec, name = job.spec, ""
         if limits is not None:
-            largest = spec.max_processors or spec.processors
+            n, largest = spec.processors, spec.largest
             try:
-                name = limits.check(spec.partition, spec.processors, largest, spec.walltime_s)
+                name = limits.check(spec.partition, n, largest, spec.walltime_s)
             except ReshapeError as error:
                 raise ReshapeError(f"job {number}: {error}") from None
         elif spec.partition:

@@ -331,13 +331,11 @@ def _submitted(job: Job, spec: JobSpec, submission: Submission, cost: Costs) -> 
     from apps.synthetic import arguments  # which defines these options
 
     options = arguments(words[words.index("apps.synthetic") + 1 :])
-    model, start = options.speedup, options.start_size
-    if start is not None and spec.resizable and job.topology is not None:
-        sizes = job.topology.valid_sizes(spec.processors, spec.max_processors or spec.processors)
+    model, start = options.speedup, options.start_size or job.processors
+    if start != spec.processors and spec.resizable and job.topology is not None:
+        sizes = job.topology.valid_sizes(spec.processors, spec.largest, spec.min_processors)
         model = Tabulated({size: 1 / model.factor(start, size) for size in sizes})
-    iteration_s = options.seconds / options.speedup.factor(
-        start or spec.processors, spec.processors
-    )
+    iteration_s = options.seconds / options.speedup.factor(start, spec.processors)
     if not spec.resizable:  # the simulator has no resize points for rigid jobs
         iteration_s += cost.point.of(spec.processors)
     iterations, mib = max(1, options.iterations), options.mib << 20

@@ -27,7 +27,7 @@ def notes(schedule: Schedule, chosen: Scenario | None, *, is_rigid: bool) -> Ite
     if chosen is not None and chosen.resizing is not None and is_rigid:
         yield (
             f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE for a"
-            " trace, max_processors for jobs of a workload file"
+            " trace, max_processors or min_processors for jobs of a workload file"
         )
     by_pass = chosen is not None and chosen.scheduling is not None
     yield from _unstarted(schedule, by_pass=by_pass)

@@ -6,6 +6,8 @@ as it did.
 
 from __future__ import annotations
 
+from math import ceil
+
 import msgspec
 import numpy as np
 
@@ -27,7 +29,9 @@ class Resizability(msgspec.Struct, frozen=True):
     speedup : of every resizable job.
     iterations : of every resizable job, with a resize point between any two.
     expand_most : largest size, in multiples of the processors requested.
-    expand_step : processors that an expansion adds, as a share of those requested.
+    expand_least : smallest size, as a share of the processors requested; 1: no job starts on fewer
+        processors, or contracts below those on which it starts.
+    expand_step : distance of its sizes, as a share of the processors requested.
     data_mib : data that moves at a resize, MiB for each processor requested.
     cost : cost of a resize.
     performance : performance model that the scheduler uses for resizable jobs; "": none.
@@ -37,6 +41,7 @@ class Resizability(msgspec.Struct, frozen=True):
     speedup: Model
     iterations: int = 10
     expand_most: float = 4.0
+    expand_least: float = 1.0
     expand_step: float = 0.25
     data_mib: float = 0.0
     cost: ResizeCost = ResizeCost()
@@ -67,13 +72,17 @@ def of_trace(
     ):
         start = spec.processors
         there = processors if limits is None else limits.largest(spec.partition)
-        most = min(there, int(how.expand_most * start))
-        if not is_chosen or most <= start:
+        most, least = min(there, int(how.expand_most * start)), ceil(how.expand_least * start)
+        if not is_chosen or (most <= start and least >= start):
             made.append(SimJob(at, spec, run_s))
             continue
         topology = Topology(step=max(1, round(how.expand_step * start)))
         spec = msgspec.structs.replace(
-            spec, max_processors=most, topology=topology, performance=how.performance
+            spec,
+            max_processors=max(most, start),
+            min_processors=least if least < start else None,
+            topology=topology,
+            performance=how.performance,
         )
         data_bytes = round(how.data_mib * start * 2**20)
         made.append(SimJob(at, spec, run_s, how.iterations, how.speedup, data_bytes))

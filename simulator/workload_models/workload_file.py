@@ -8,7 +8,8 @@
     jobs:
       - {at: 0, processors: 2, max_processors: 8, topology: "arbitrary:step=2", walltime: "5:00",
          iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64}
-      - {at: 2, processors: 2, max_processors: 8, walltime: "9:00", iterations: 30, iteration_s: 6,
+      - {at: 2, processors: 4, min_processors: 2, max_processors: 8, walltime: "9:00",
+         iterations: 30, iteration_s: 6,
          phases: [{iteration: 10, minimum: 4}, {iteration: 20, maximum: 2}]}   # requests of it
       - {at: 3, processors: 4, walltime: 120, iteration_s: 90, partition: batch}
       - {at: 3, processors: 1, walltime: 60, iteration_s: 9, dependency: "afterok:1", begin_s: 50}
@@ -51,8 +52,9 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     Parameters
     ----------
     at, iterations : as of `SimJob`; a rigid job has one iteration.
-    iteration_s : time of an iteration on the starting size.
-    max_processors, topology : largest size and valid sizes; without the former it is rigid.
+    iteration_s : time of an iteration on the requested size.
+    min_processors, max_processors, topology : smallest and largest size, and valid sizes; without
+        the former two it is rigid.
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
     data_mib : data that moves at a resize.
     performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
@@ -88,6 +90,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     kill_on_invalid_dep: bool = False
     phases: tuple[ProgramPhase, ...] = ()
     array: str = ""
+    min_processors: Whole | None = None
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,6 +185,7 @@ def _line(job: SimJob) -> JobLine:
         conditions.kill_on_invalid,
         job.phases,
         "" if spec.array is None else str(spec.array),
+        spec.min_processors,
     )
 
 
@@ -250,10 +254,18 @@ def _check_numbers(tree: Located, above: FieldPath, line: JobLine) -> None:
         value = getattr(line, name)
         if value is not None and value < 0:
             tree.fail((*above, name), f"must be >= 0, got {value}")
-    for name, least in (("processors", 1), ("max_processors", line.processors), ("iterations", 1)):
+    for name, least in (
+        *(("processors", 1), ("max_processors", line.processors), ("min_processors", 1)),
+        ("iterations", 1),
+    ):
         value = getattr(line, name)
         if value is not None and value < least:
             tree.fail((*above, name), f"must be >= {least}, got {value}")
+    if line.min_processors is not None and line.min_processors > line.processors:
+        tree.fail(
+            (*above, "min_processors"),
+            f"must be <= {line.processors}, the processors of the job, got {line.min_processors}",
+        )
     for resource, amount in line.demand.items():
         if amount < 0:
             tree.fail((*above, "demand", resource), f"must be >= 0, got {amount}")
@@ -287,8 +299,6 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     _check_numbers(tree, above, line)
     if not walltime_s > 0:
         tree.fail((*above, "walltime"), f"must be > 0, got {line.walltime!r}")
-    if line.phases and line.max_processors in (None, line.processors):
-        tree.fail((*above, "phases"), "the job is rigid; give it max_processors above processors")
     try:
         spec = JobSpec(
             line.processors,
@@ -304,9 +314,10 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             partition=line.partition,
             conditions=None if conditions == Conditions() else conditions,
             array=read_as("array", TaskArray.parse, line.array) if line.array else None,
+            min_processors=line.min_processors,
         )
         if topology is not None:
-            topology.valid_sizes(line.processors, line.max_processors or line.processors)
+            topology.check_start(spec.processors, spec.min_processors)
         data_bytes = round(line.data_mib * 2**20)
         run_s = line.iterations * line.iteration_s
         return SimJob(line.at, spec, run_s, line.iterations, model, data_bytes, line.phases)

@@ -122,7 +122,7 @@ def test_sizes_below_the_request_do_not_change_those_above(
 
 
 def test_a_request_without_a_size_between_its_bounds_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot start on 7 processors; nearest: 4 or 8"):
+    with pytest.raises(ValueError, match="cannot start on 5 to 7 processors; nearest: 4 or 8"):
         Topology.parse("list:2,4,8").valid_sizes(7, 8, 5)
 
 

@@ -47,8 +47,8 @@ cost: {start_s: 0.4, join_s: 0.05, bytes_per_s: 1e9}
 start_s: 0.5
 end_s: 0.1
 jobs:
-  - {at: 0, processors: 2, max_processors: 8, topology: "arbitrary:step=2", walltime: "5:00",
-     iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64,
+  - {at: 0, processors: 2, min_processors: 1, max_processors: 8, topology: "arbitrary:step=2",
+     walltime: "5:00", iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64,
      phases: [{iteration: 5, minimum: 4}, {iteration: 15, maximum: 2}]}
   - {at: 3, processors: 4, walltime: 120, iteration_s: 90, partition: batch, user: ann,
      demand: {bandwidth: 5}, performance: "amdahl:serial=0.1"}

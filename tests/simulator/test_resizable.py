@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from small_experiments import CENTRES
 
 from reshape.__main__ import main
 from reshape.errors import ConfigError, ReshapeError
-from reshape.speedup import parse
+from reshape.speedup import Amdahl, parse
 from scheduler.model.events import JobSpec
 from scheduler.model.procset import ProcSet
 from scheduler.policies import registry
@@ -172,6 +173,77 @@ def test_errors_of_phases(tmp_path: Path, old: str, new: str, words: str) -> Non
     with pytest.raises(ConfigError) as error:
         workload_file.read(path)
     assert words in str(error.value)
+
+
+MALLEABLE = """\
+processors: 4
+jobs:
+  - {at: 0, processors: 2, walltime: 100, iteration_s: 100}
+  - {at: 1, processors: 4, min_processors: 2, topology: "list:2,4", walltime: 50, iterations: 4,
+     iteration_s: 10, speedup: "amdahl:serial=0"}
+"""
+
+
+def test_a_job_with_a_minimum_starts_on_fewer_processors(tmp_path: Path) -> None:
+    """It requests the whole machine and runs on the half that is free, for twice as long.
+
+    Its walltime is prolonged, so that it is not ended at 50 s.
+    """
+    path = tmp_path / "malleable.yaml"
+    path.write_text(MALLEABLE)
+    facts = told(path, "--policy", "easy")
+    assert (facts["mean_wait_s"], facts["mean_execution_s"]) == (0, (100 + 80) / 2)
+    workload = workload_file.read(path)
+    path.write_bytes(workload_file.encode(workload, "the same"))
+    assert workload_file.read(path).jobs == workload.jobs
+    path.write_text(MALLEABLE.replace("min_processors: 2, ", ""))
+    assert told(path, "--policy", "easy")["mean_wait_s"] == 99 / 2
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        ("min_processors: 0", "jobs[1].min_processors: must be >= 1, got 0"),
+        ("min_processors: 5", "jobs[1].min_processors: must be <= 4, the processors of the job"),
+        (
+            "min_processors: 3, max_processors: 3",
+            "jobs[1].max_processors: must be >= 4, got 3",
+        ),
+    ],
+)
+def test_errors_of_a_minimum(tmp_path: Path, new: str, words: str) -> None:
+    path = tmp_path / "malleable.yaml"
+    path.write_text(MALLEABLE.replace("min_processors: 2", new))
+    with pytest.raises(ConfigError) as error:
+        workload_file.read(path)
+    assert f"{path}:4: {words}" in str(error.value)
+
+
+def test_a_topology_without_a_size_from_the_minimum_to_the_request(tmp_path: Path) -> None:
+    path = tmp_path / "malleable.yaml"
+    path.write_text(MALLEABLE.replace("list:2,4", "list:1,8"))
+    with pytest.raises(ConfigError, match="cannot start on 2 to 4 processors; nearest: 1 or 8"):
+        workload_file.read(path)
+
+
+def test_jobs_of_a_trace_with_a_smallest_size() -> None:
+    """Also those that request the whole machine, which cannot expand."""
+    jobs, _ = normalise(swf.read(SMALL), 16, Rules(larger="cap"))
+    how = Resizability(1.0, Amdahl(0.02), expand_least=0.3)
+    for made, spec in zip(of_trace(jobs, 16, how).jobs, jobs.specs(), strict=True):
+        n, least = spec.processors, ceil(0.3 * spec.processors)
+        assert made.spec.min_processors == (least if least < n else None)
+        assert made.spec.largest == min(16, 4 * n)
+        assert made.spec.resizable == (least < n or n < 16)
+    options = ["--policy", "easy", "--resizable", "1", "--speedup", "amdahl:serial=0.02"]
+    rigid, malleable = (
+        told(SMALL, *options, "--set", f"jobs.resizable.expand_least={least}")
+        for least in (1, 0.25)
+    )
+    assert malleable["mean_wait_s"] < rigid["mean_wait_s"]  # type: ignore[operator]
+    done = simulate(SMALL, *options, "--set", "jobs.resizable.expand_least=0")
+    assert done.exit_code != 0
+    assert "expand_least" in done.output
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ class JobOptions(TypedDict, total=False):
     text such as "now+2h". The job gets `environment` in place of the variables of the process.
     """
 
+    min_processors: int
     max_processors: int
     topology: Topology | str
     walltime: float | str
@@ -68,6 +69,7 @@ class Changes(TypedDict, total=False):
     """What ``reshape update`` changes; see `JobOptions`. An empty `dependency` removes it."""
 
     processors: int
+    min_processors: int
     max_processors: int
     walltime: float | str
     priority: float | str

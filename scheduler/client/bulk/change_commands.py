@@ -70,10 +70,12 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @service_option
 @click.option(
     "-n",
-    "--min",
     "processors",
     type=WholeRange(min=1),
-    help="Processors to start with; the job never has fewer.",
+    help="Processors to start with; with --min the preferred number.",
+)
+@click.option(
+    "--min", "min_processors", type=WholeRange(min=1), help="Smallest number; as -n: none."
 )
 @click.option("--max", "max_processors", type=WholeRange(min=1), help="Largest number.")
 @click.option("--walltime", "walltime_s", type=TimeLimit(), help="Limit of the run time.")

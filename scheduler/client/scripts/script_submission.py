@@ -18,6 +18,7 @@ from scheduler.protocol.messages import Submission
 
 #: Options of submit that have no effect on a script, by name of the parameter.
 _OF_RESIZABLE = {
+    "min_processors": "--min",
     "max_processors": "--max",
     "topology": "--topology",
     "performance": "--performance",

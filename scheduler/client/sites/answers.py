@@ -166,7 +166,7 @@ def _answers(site: SiteDescription, submission: m.Submission, deadline_s: float)
 
 
 def _check_limits(site: SiteDescription, submission: m.Submission) -> None:
-    most = max(submission.processors, submission.max_processors or 0)
+    most = submission.largest
     if most > site.max_processors:
         raise ReshapeError(
             f"the sites file allows {site.max_processors:g} processors there, not {most}"

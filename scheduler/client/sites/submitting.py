@@ -54,7 +54,12 @@ class AcceptedJob(NamedTuple):
 
 def request_of(submission: m.Submission, max_cost: float = inf) -> SiteRequest:
     """Request of a submission, as policies see it; its expected run time is the walltime."""
-    spec = JobSpec(submission.processors, submission.walltime_s, submission.max_processors)
+    spec = JobSpec(
+        submission.processors,
+        submission.walltime_s,
+        submission.largest,
+        min_processors=submission.smallest,
+    )
     return SiteRequest(0, spec, submission.walltime_s, "", max_cost)
 
 

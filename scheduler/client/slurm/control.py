@@ -141,6 +141,10 @@ def _job_text(job: JobInfo) -> str:
     started = "Unknown" if job.started_at is None else format_moment(job.started_at)
     ended = "Unknown" if (end := end_of(job)) is None else format_moment(end)
     run_s = 0.0 if job.started_at is None else (job.ended_at or job.started_at) - job.started_at
+    cpus = f"{job.size or job.requested}"
+    least, most = job.min_processors or job.requested, job.max_processors or job.requested
+    if not job.size and least < most:  # of a queued job Slurm writes what it requests
+        cpus = f"{least}-{most}"
     return "\n".join(
         (
             f"JobId={job.job} JobName={job.name}",
@@ -151,7 +155,7 @@ def _job_text(job: JobInfo) -> str:
             f"   SubmitTime={format_moment(job.submitted_at)} StartTime={started} EndTime={ended}",
             f"   Partition={job.partition or job.queue} NodeList={job.nodes or '(null)'}",
             f"   NumNodes={len(job.nodes.split(',')) if job.nodes else 1}"
-            f" NumCPUs={job.size or job.requested} NumTasks={job.requested}",
+            f" NumCPUs={cpus} NumTasks={job.requested}",
             f"   Command={plain(' '.join(job.argv))}",
             f"   StdOut={job.output}",
             f"   StdErr={job.error or job.output}",

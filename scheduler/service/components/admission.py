@@ -141,7 +141,7 @@ class Admission:
         self._check_selection(submission, partition)
         if nodes is not None:
             check_nodes(nodes, submission.processors, partition)
-        largest = self._largest(submission, partition)
+        least, largest = submission.smallest, self._largest(submission, partition)
         self._check_resources(submission, partition)
         self._check_performance(submission, largest)
         self._check_demand(submission, partition)
@@ -167,6 +167,7 @@ class Admission:
             array=self._array(submission),
             end_signal=_end_signal(submission),
             nodes=nodes,
+            min_processors=least if least < submission.processors else None,
         )
 
     def _nodes(self, submission: Submission) -> NodeRequest | None:
@@ -192,8 +193,8 @@ class Admission:
                     f"there is no partition {name!r}, as the service has none: leave it out"
                 )
             return self._idle.partitions[0]
-        largest = max(n, submission.max_processors or 0)
-        return self._idle.named(self._limits.check(name, n, largest, submission.walltime_s))
+        within = self._limits.check(name, n, submission.largest, submission.walltime_s)
+        return self._idle.named(within)
 
     def _check_places(self, submission: Submission) -> None:
         """Refuse places in the folders of the service, by their names.
@@ -243,6 +244,14 @@ class Admission:
         maximum = submission.max_processors
         if maximum is not None and maximum < n:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
+        minimum = submission.min_processors
+        if minimum is not None and minimum < 1:
+            raise ReshapeError(f"--min must be at least 1, got {minimum}")
+        if minimum is not None and minimum > n:
+            raise ReshapeError(
+                f"--min {minimum} is above the {n} processors of -n, on which the job would rather"
+                " run: lower --min, or raise -n"
+            )
         check_per_process(submission)
         if submission.topology is not None:
             if len(submission.topology.sizes) > MOST_SIZES:
@@ -251,7 +260,7 @@ class Admission:
                     f" {MOST_SIZES}"
                 )
             try:
-                submission.topology.check_start(n)
+                submission.topology.check_start(n, submission.smallest)
             except ValueError as error:
                 raise ReshapeError(str(error)) from None
 
@@ -265,8 +274,10 @@ class Admission:
 
     def _largest(self, submission: Submission, partition: Partition) -> int | None:
         """Return the largest size that the job may have and there are processors for."""
-        if submission.script and submission.max_processors not in (None, submission.processors):
-            raise ReshapeError("a job script runs once and is not resized: leave --max out")
+        if submission.script and submission.resizable:
+            raise ReshapeError(
+                "a job script runs once and is not resized: leave --max and --min out"
+            )
         if submission.max_processors is None:
             return None
         named = self._config.partitions
@@ -274,7 +285,7 @@ class Admission:
         return max(submission.processors, min(submission.max_processors, machine.processors))
 
     def _check_performance(self, submission: Submission, largest: int | None) -> None:
-        """Check the performance model on the sizes from the first to the largest, or on 100."""
+        """Check the performance model on the sizes of the job, or on 100 of them."""
         text = submission.performance
         if not text:
             return
@@ -290,11 +301,12 @@ class Admission:
             named(text)
         except ValueError as error:
             raise ReshapeError(str(error)) from None
-        first, last = submission.processors, largest or submission.processors
+        n, first = submission.processors, submission.smallest
+        last = largest or n
         for size in range(first, last + 1, max(1, (last - first) // 100)):
-            if speedup_by(text, first, size) is None:
+            if speedup_by(text, n, size) is None:
                 raise ReshapeError(
-                    f"performance model {text!r} gives no speedup above 0 from {first} to {size}"
+                    f"performance model {text!r} gives no speedup above 0 from {n} to {size}"
                     " processors: correct it"
                 )
 
@@ -354,7 +366,7 @@ class Admission:
                 f"user {submission.user} may not submit to queue {name}, only"
                 f" {', '.join(queue.users)}"
             )
-        most = max(submission.processors, submission.max_processors or 0)
+        most = submission.largest
         if queue.max_processors is not None and most > queue.max_processors:
             raise ReshapeError(
                 f"queue {name} has jobs of {queue.max_processors} processors at most, this one"
@@ -399,12 +411,10 @@ def check_per_process(submission: Submission) -> None:
             f"--per-process {per_process} does not divide the {n} processors of -n: -n counts the"
             " processors of all processes"
         )
-    if per_process > 1 and (
-        submission.topology is not None or submission.max_processors not in (None, n)
-    ):
+    if per_process > 1 and (submission.topology is not None or submission.resizable):
         raise ReshapeError(
-            "a program whose processes have several processors is not resized: leave --max and"
-            " --topology out, or --per-process"
+            "a program whose processes have several processors is not resized: leave --max, --min"
+            " and --topology out, or --per-process"
         )
 
 

@@ -34,8 +34,9 @@ WHILE_RUNNING = ("walltime_s", "max_processors", "priority", "name")
 #: Fields of a request that follow from each part of a submission that may be changed.
 FOLLOWING: Mapping[str, tuple[str, ...]] = {
     "walltime_s": ("walltime_s",),
-    "processors": ("processors", "max_processors"),
+    "processors": ("processors", "max_processors", "min_processors"),
     "max_processors": ("max_processors",),
+    "min_processors": ("min_processors",),
     "priority": ("priority",),
     "name": ("name",),
     "queue": ("queue", "priority"),
@@ -223,7 +224,7 @@ class JobChanges:
         """Refuse changes of a job that holds processors."""
         fixed = [name for name in given if name not in WHILE_RUNNING]
         if fixed or job.state is JobState.COMPLETING:
-            what = fixed[0].removesuffix("_s").replace("_", " ") if fixed else "nothing"
+            what = fixed[0].replace("min_processors", "minimum") if fixed else "nothing"
             raise ReshapeError(
                 f"job {job.id} is {job.state.name}: its {what} can be changed only while it is"
                 " queued"
@@ -237,11 +238,11 @@ class JobChanges:
             self._check_way(job, walltime_s)
         largest = given.get("max_processors")
         if isinstance(largest, int):
-            if not job.spec.resizable or largest == job.spec.processors:
+            is_resizable = job.spec.resizable
+            if is_resizable != (job.spec.malleable or largest > job.spec.processors):
                 raise ReshapeError(
                     f"job {job.id} is running, and cannot become"
-                    f" {'rigid' if job.spec.resizable else 'resizable'}: change --max while it is"
-                    " queued"
+                    f" {'rigid' if is_resizable else 'resizable'}: change --max while it is queued"
                 )
             if largest < job.size:
                 raise ReshapeError(
@@ -251,7 +252,7 @@ class JobChanges:
     def _check_way(self, job: Job, walltime_s: float) -> None:
         """Refuse a walltime by which a running job overruns a reservation that was granted."""
         assert job.started_at is not None
-        share = job.processors / job.spec.processors  # below 1 after an adaptive start
+        share = job.spec.walltime_s / job.walltime_s  # below 1 after time on fewer processors
         until, ahead_s = job.started_at + walltime_s / share, self._clock.ahead_s
         found = self._core.in_the_way(job, until)
         if found is None:

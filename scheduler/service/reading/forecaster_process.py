@@ -208,6 +208,8 @@ def _nearest_hint(state: RecordedState, spec: JobSpec | None) -> str:
     if nearest is None or nearest == spec:
         return ""
     words = [f"-n {nearest.processors}"]
+    if nearest.malleable:
+        words.append(f"--min {nearest.min_processors}")
     if nearest.max_processors is not None:
         words.append(f"--max {nearest.max_processors}")
     if nearest.resources:

@@ -146,6 +146,7 @@ def spec_of(submission: m.Submission) -> JobSpec | None:
             resources={name: amount for name, amount in submission.resources.items() if amount},
             reservation=submission.reservation,
             partition=submission.partition,
+            min_processors=submission.min_processors,
         )
     except ValueError:
         return None

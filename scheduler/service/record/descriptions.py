@@ -30,10 +30,10 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
 #: Fields of a description that are those of the job, and of its request.
 _OF_JOB = (
-    *("size", "submitted_at", "started_at", "ended_at", "redirected_at"),
+    *("size", "walltime_s", "submitted_at", "started_at", "ended_at", "redirected_at"),
     *("exit_code", "signal", "restarts", "requeues", "partition"),
 )
-_OF_SPEC = ("name", "user", "max_processors", "walltime_s", "queue", "priority")
+_OF_SPEC = ("name", "user", "max_processors", "min_processors", "queue", "priority")
 
 
 @dataclass
@@ -167,6 +167,7 @@ def submission_command(submission: m.Submission) -> str:
     """Command that submits the same program or script with the main options."""
     options = {
         "-n": submission.processors,
+        "--min": submission.min_processors,
         "--max": submission.max_processors,
         "--per-process": submission.per_process if submission.per_process > 1 else None,
         "--walltime": f"{submission.walltime_s:g}s",

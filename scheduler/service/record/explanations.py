@@ -239,11 +239,12 @@ def _decision(order: Event | Order) -> str:
 
 def _request_text(spec: JobSpec, ahead_s: float) -> str:
     """Say what a job requests and waits for."""
-    most = f" to {spec.max_processors}" if spec.resizable else ""
-    units = noun(spec.max_processors or spec.processors, "processor")
+    least, most = spec.min_processors or spec.processors, spec.largest
+    sizes = f"{least} to {most}" if least < most else f"{most}"
+    preferred = f", preferably {spec.processors}" if spec.malleable else ""
     more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
     more += "".join(f", {n} {name} a process" for name, n in spec.shared.items())
-    text = f"{spec.processors}{most} {units}{more}, {spec.walltime_s:g} s"
+    text = f"{sizes} {noun(most, 'processor')}{preferred}{more}, {spec.walltime_s:g} s"
     text += "" if spec.nodes is None else f", {spec.nodes}"
     if (conditions := spec.conditions) is not None:
         text += ", held" if conditions.hold else ""

@@ -17,7 +17,7 @@ JOBS = [
     ended(7, 0.0, 5.0, 65.0, name="solve", user="ann", state="FAILED", code="F", exit_code=3,
           label="7_4", nodes="n1,n2", priority=2.0),
     ended(8, 1.0, None, 9.0, name="a|b", user="bob", state="PENDING", code="PD", size=0,
-          reason="Priority", max_processors=None),
+          reason="Priority", max_processors=None, min_processors=1),
 ]  # fmt: skip
 JOBS[1].ended_at = None
 NOW = T + 100.0
@@ -52,6 +52,7 @@ def test_letters_are_those_of_squeue(text: str, lines: list[str]) -> None:
         ("jobid,state%20", ["JOBID                 STATE", "  7_4                FAILED",
                             "    8               PENDING"]),
         ("JobIDRaw,State:3", ["NUMBER  STATE", "     7  FAI", "     8  PEN"]),
+        ("min,size", ["MIN  SIZE", "  2   2/8", "  1   2/2"]),
         ("exitcode,elapsed", ["EXITCODE      TIME", "     3:0  00:01:00", "     0:0  00:00:00"]),
     ],
 )  # fmt: skip

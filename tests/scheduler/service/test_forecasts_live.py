@@ -28,7 +28,7 @@ SLEEP = ["sleep", "600"]
 
 
 def request(processors: int, walltime_s: float) -> m.Submission:
-    return bare_submission(processors, walltime_s, None, None, None, "", None, "")
+    return bare_submission(processors, walltime_s)
 
 
 def listed_starts(client: Client) -> dict[int, float | None]:

@@ -171,20 +171,25 @@ def test_an_update_of_a_queued_job_is_checked_like_a_submission(desk: Desk, fold
         ({"queue": "shrot"}, "there is no queue 'shrot'"),
         ({"queue": "short", "walltime_s": 600.0}, "walltimes of 00:02:00 at most"),
         ({"max_processors": 2, "processors": 3}, "--max 2 is below the 3"),
+        ({"min_processors": 4, "processors": 3}, "--min 4 is above the 3"),
         ({"partition": "batch"}, "there is no partition 'batch'"),
         ({"name": "a" * 300}, "name"),
     ):
         assert why in refusal(desk, update(job, **changes))
     changes = {"walltime_s": 100.0, "queue": "short", "processors": 2, "priority": 5.0}
-    assert ask(desk, update(job, name="second", max_processors=4, **changes)) == m.Done()
+    changes |= {"name": "second", "min_processors": 1, "max_processors": 4}
+    assert ask(desk, update(job, **changes)) == m.Done()
     for is_again in (False, True):
         desk = restarted(desk, folder) if is_again else desk
         new = info(desk, job)
-        assert (new.name, new.requested, new.max_processors) == ("second", 2, 4)
+        assert (new.name, new.requested) == ("second", 2)
+        assert (new.min_processors, new.max_processors) == (1, 4)
         assert (new.walltime_s, new.queue, new.priority) == (100, "short", 5)
         assert "JobHeldUser" in new.reason, "an update releases nothing"
     assert ask(desk, update(job, walltime_s=LONGEST_WALLTIME_S)) == m.Done()
     assert info(desk, job).walltime_s == 120, "the longest of its queue"
+    assert ask(desk, update(job, min_processors=2)) == m.Done()
+    assert info(desk, job).min_processors is None, "as many as it requests"
 
 
 @pytest.mark.parametrize(
@@ -193,6 +198,7 @@ def test_an_update_of_a_queued_job_is_checked_like_a_submission(desk: Desk, fold
         ({"processors": 2}, "its processors can be changed only while it is queued"),
         ({"queue": "short"}, "its queue can be changed only while it is queued"),
         ({"dependency": "singleton"}, "its dependency can be changed only while it is queued"),
+        ({"min_processors": 1}, "its minimum can be changed only while it is queued"),
         ({"max_processors": 4}, "cannot become resizable"),
         ({"walltime_s": 61.0}, "only an administrator can raise its walltime"),
         ({"walltime_s": LONGEST_WALLTIME_S}, "only an administrator can raise its walltime"),
@@ -215,6 +221,16 @@ def test_limits_of_a_running_job(desk: Desk) -> None:
     now = desk.components.core.jobs[job]
     assert (now.walltime_s, now.spec.max_processors, now.spec.name) == (90, 2, "short")
     assert now.estimated_end - (now.started_at or 0) == 90
+
+
+def test_a_running_job_with_a_minimum_gets_another_maximum(desk: Desk) -> None:
+    """It remains resizable, whatever its maximum is."""
+    desk.hello()
+    job = submit(desk, ANN, processors=2, min_processors=1)
+    for most in (4, 2):
+        assert ask(desk, update(job, max_processors=most), ANN) == m.Done()
+        assert desk.components.core.jobs[job].spec.largest == most
+    assert desk.components.core.jobs[job].resizable
 
 
 @pytest.mark.parametrize(
@@ -349,13 +365,14 @@ def test_the_hook_of_a_job_runs_before_its_remains_are_removed(desk: Desk, folde
 
 def test_a_job_that_has_ended_is_submitted_anew(desk: Desk) -> None:
     """Its record is complete and has no environment; the error names the command."""
-    job = submit(desk, argv=["solve", "a b"], max_processors=2, hold=True, cwd="/tmp")
+    size = {"processors": 2, "min_processors": 1, "max_processors": 3}
+    job = submit(desk, argv=["solve", "a b"], hold=True, cwd="/tmp", **size)
     script = submit(desk, hold=True, script=True, text="#!/bin/sh\n", argv=["job.sh", "a b"])
     wrapped = submit(desk, hold=True, script=True, argv=["/bin/sh", "-c", "ls *", "wrap"])
     ask(desk, m.Cancel(job=job))
     ask(desk, m.Cancel(job=script))
     ask(desk, m.Cancel(job=wrapped))
-    command = "reshape submit -n 1 --max 2 --walltime 60s --chdir /tmp -- solve 'a b'"
+    command = "reshape submit -n 2 --min 1 --max 3 --walltime 60s --chdir /tmp -- solve 'a b'"
     told = refusal(desk, m.RequeueJob(job=job))
     assert told.startswith(f"job {job} has ended already (CANCELLED)")
     assert told.endswith(f"submit it anew, as by {command}")
@@ -389,12 +406,14 @@ EVERYTHING = JobSpec(
     nodes=NodeRequest((("fast",),)),
     end_signal=EndSignal(10, 30),
     step_of=StepOf(1, 0),
+    min_processors=1,
 )
 #: Fields of a request that follow from a part of a submission.
 OF_PART = {
     "walltime_s": {"walltime_s"},
-    "processors": {"processors", "max_processors"},
+    "processors": {"processors", "max_processors", "min_processors"},
     "max_processors": {"max_processors"},
+    "min_processors": {"min_processors"},
     "priority": {"priority"},
     "name": {"name"},
     "queue": {"queue", "priority"},
@@ -408,6 +427,7 @@ CHANGES = st.fixed_dictionaries(
         "walltime_s": st.sampled_from([20.0, 40.0]),
         "processors": st.sampled_from([1, 2]),
         "max_processors": st.sampled_from([3, 4]),
+        "min_processors": st.sampled_from([1, 2]),
         "priority": st.sampled_from([1.0, 2.0]),
         "name": st.sampled_from(["second", "third"]),
         "queue": st.sampled_from(["main", "short"]),
@@ -430,7 +450,8 @@ def entered(desk: Desk, spec: JobSpec) -> int:
     """Enter a job with any request; its submission agrees with that where it is to change."""
     submission = m.Submission(
         **{name: f"the {name}" for name in ("argv", "cwd", "output", "error", "key", "hook_end")},
-        **{"processors": 2, "walltime_s": 50.0, "max_processors": 3, "kill_on_invalid": True},
+        **{"processors": 2, "min_processors": 1, "max_processors": 3, "walltime_s": 50.0},
+        kill_on_invalid=True,
         **{"name": "first", "user": "ann", "queue": "short", "environment": {"X": "1"}},
     )
     submission.argv = ["solve"]
@@ -480,7 +501,8 @@ def test_no_change_of_a_queued_job_loses_a_part_of_its_request(
             assert {name: getattr(after, name) for name in kept} == kept
             assert asdict(applications.submission_of(job)) == submission | changes
             for part in changes.keys() - {"priority", "dependency", "begin"}:
-                assert getattr(after, part) == changes[part]
+                is_none = part == "min_processors" and changes[part] == after.processors
+                assert getattr(after, part) == (None if is_none else changes[part])
             if after.conditions is not None:
                 assert after.conditions.kill_on_invalid
         desk.components.journal.close()

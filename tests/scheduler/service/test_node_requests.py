@@ -70,7 +70,8 @@ def test_jobs_get_the_nodes_that_they_request(tmp_path: Path) -> None:
         ({"constraint": "gpu&"}, "'' in 'gpu&' is no feature"),
         ({"constraint": "gpu", "n": 5}, "5 processors of nodes with gpu, and these have 4"),
         ({"exclusive": True, "n": 3}, "3 do not fill nodes of 2: ask for -n 4"),
-        ({"exclusive": True, "n": 2, "max_processors": 4}, "is not resized: leave --max out"),
+        ({"exclusive": True, "n": 2, "max_processors": 4}, "is not resized: leave --max and --min"),
+        ({"exclusive": True, "n": 2, "min_processors": 1}, "is not resized: leave --max and --min"),
         ({"exclusive": True, "n": 7, "script": True}, "the machine has 6"),
     ],
 )

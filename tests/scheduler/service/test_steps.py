@@ -140,6 +140,7 @@ def test_a_key_of_jobs_permits_steps_of_the_own_job_alone(desk: Desk) -> None:
     [
         ({"processors": 4}, "the step asks for 4 processors, job 1 has 3: ask for fewer"),
         ({"processors": 2, "max_processors": 1}, "--max 1 is below the 2 processors"),
+        ({"processors": 2, "min_processors": 1}, "which it keeps to its end: leave --min out"),
         ({"argv": []}, "no program to run"),
         ({"output": "%q"}, "the placeholder '%q'"),
     ],

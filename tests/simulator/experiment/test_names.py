@@ -63,8 +63,8 @@ def test_fields_of_its_file() -> None:
         "resizable",
     )  # fmt: skip
     assert Resizable.__struct_fields__ == (
-        "share", "speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost",
-        "performance",
+        "share", "speedup", "iterations", "expand_most", "expand_least", "expand_step", "data_mib",
+        "cost", "performance",
     )  # fmt: skip
 
 

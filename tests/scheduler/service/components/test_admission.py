@@ -96,6 +96,15 @@ def test_without_configured_users_any_priority_is_admitted() -> None:
         ("ann", {"processors": 9}, "asks for 9 processors, the machine has 8"),
         ("ann", {"processors": 0}, "at least 1 processor, got 0"),
         ("ann", {"max_processors": 1}, "--max 1 is below the 2 processors"),
+        ("ann", {"min_processors": 0}, "--min must be at least 1, got 0"),
+        ("ann", {"min_processors": 3}, "--min 3 is above the 2 processors of -n"),
+        ("ann", {"min_processors": 1, "script": True}, "leave --max and --min out"),
+        ("ann", {"min_processors": 1, "per_process": 2}, "leave --max, --min and --topology out"),
+        (
+            "ann",
+            {"processors": 7, "min_processors": 5, "topology": Topology.parse("list:2,4,8")},
+            "topology list:2,4,8 cannot start on 5 to 7 processors; nearest: 4 or 8",
+        ),
         ("ann", {"argv": []}, "no program to run"),
         ("ann", {"name": "two\nlines"}, "name 'two\\nlines' holds a control character"),
         ("ann", {"output": "a\x1b[31m"}, "output 'a\\x1b[31m' holds a control character"),
@@ -128,6 +137,20 @@ def test_a_maximum_beyond_the_machine_is_cut_to_it() -> None:
     spec = admit(user="ann", max_processors=1_000_000_000, topology=topology)
     assert spec.max_processors == 8
     assert admit(user="ann", max_processors=6).max_processors == 6
+
+
+def test_a_job_with_a_minimum_is_malleable() -> None:
+    spec = admit(processors=8, min_processors=2)
+    assert (spec.min_processors, spec.max_processors) == (2, None), "of the whole machine"
+    assert spec.malleable
+    assert spec.largest == 8
+    spec = admit(processors=4, min_processors=2, max_processors=8)
+    assert (spec.min_processors, spec.max_processors) == (2, 8)
+    assert admit(processors=6, min_processors=3, topology=Topology("power-of-2")).malleable
+    assert admit(processors=4, min_processors=2, array="0-3").malleable
+    none = admit(min_processors=2)
+    assert none == admit()
+    assert not none.resizable
 
 
 PARTITIONED = ServeConfig(

@@ -48,7 +48,10 @@ def test_a_process_has_several_processors(tmp_path: Path) -> None:
     [
         ({"processors": 3, "per_process": 2}, "--per-process 2 does not divide the 3 processors"),
         ({"processors": 2, "per_process": 0}, "--per-process 0 does not divide the 2 processors"),
-        ({"processors": 2, "per_process": 2, "max_processors": 4}, "leave --max and --topology"),
+        (
+            {"processors": 2, "per_process": 2, "max_processors": 4},
+            "leave --max, --min and --topology",
+        ),
     ],
 )
 def test_processors_of_a_process_that_are_refused(

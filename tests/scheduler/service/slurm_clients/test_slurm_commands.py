@@ -67,6 +67,7 @@ def test_jobs_are_listed_held_changed_and_cancelled(
     shown = programs.run("scontrol", "show", "job", job)
     assert f"JobId={job} JobName=other" in shown
     assert "TimeLimit=00:10:00" in shown
+    assert " NumCPUs=2 NumTasks=2" in shown
     programs.run("scontrol", "release", job)
     shared_service.until(int(job), "RUNNING")
     assert programs.run("squeue", "--noheader", "--me", "--name=other", "--format=%t %D") == "R 1\n"
@@ -74,6 +75,13 @@ def test_jobs_are_listed_held_changed_and_cancelled(
     programs.run("scancel", "-n", "other")
     assert shared_service.wait(int(job)).state in ("CANCELLED", "FAILED")
     assert programs.run("squeue", "-h", "-j", job) == ""
+
+
+def test_sizes_of_a_queued_job_are_a_range(programs: SlurmPrograms, shared_service: Any) -> None:
+    size = {"min_processors": 2, "max_processors": 8}
+    job = shared_service.submit(["sleep", "60"], 4, hold=True, **size)
+    assert " NumCPUs=2-8 NumTasks=4" in programs.run("scontrol", "show", "job", str(job))
+    shared_service.cancel(job)
 
 
 def test_scancel_cancels_only_what_all_its_options_choose(
