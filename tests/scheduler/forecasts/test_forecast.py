@@ -414,3 +414,17 @@ def test_the_nearest_feasible_request_fits_machine_and_topology() -> None:
     assert nearest is not None
     assert nearest.processors == 8
     assert nearest_feasible(state, nearest) == nearest
+    for least, found in ((3, 8), (10, 8)):
+        malleable = JobSpec(20, 60.0, topology=Topology("power-of-2"), min_processors=least)
+        nearest = nearest_feasible(state, malleable)
+        assert nearest is not None
+        assert (nearest.min_processors, nearest.processors) == (min(least, found), found)
+
+
+def test_smaller_requests_of_a_malleable_job_have_its_minimum_at_most() -> None:
+    site = new_site(SCENARIOS["easy"])
+    site.handle([JobSubmitted(0.0, 1, JobSpec(7, 100.0))])
+    site.handle([JobSubmitted(0.0, 2, JobSpec(8, 100.0, min_processors=3))])
+    found = waiting(RecordedState.of_core(site), 2)
+    starts = {other.processors: other.start for other in found.changes if other.walltime_s == 100}
+    assert starts == {4: 100.0, 2: 100.0, 1: 0.0}

@@ -223,6 +223,22 @@ def test_limits_of_a_running_job(desk: Desk) -> None:
     assert now.estimated_end - (now.started_at or 0) == 90
 
 
+def test_the_limit_of_a_job_that_started_on_fewer_processors(desk: Desk) -> None:
+    """It is prolonged as long as the job has them, and so is another one."""
+    desk.hello()
+    submit(desk, processors=2)
+    job = submit(desk, ANN, processors=4, min_processors=1)
+    now = info(desk, job)
+    assert (now.size, now.requested, now.walltime_s) == (2, 4, 120)
+    assert ask(desk, update(job, walltime_s=30.0), ANN) == m.Done()
+    assert info(desk, job).walltime_s == 60
+    assert ask(desk, update(job, walltime_s=90.0)) == m.Done()
+    assert info(desk, job).walltime_s == 180
+    explained = ask(desk, m.Explain(job=job))
+    assert isinstance(explained, m.Explanation)
+    assert explained.lines[0].text == "submitted for 1 to 4 processors, preferably 4, 60 s"
+
+
 def test_a_running_job_with_a_minimum_gets_another_maximum(desk: Desk) -> None:
     """It remains resizable, whatever its maximum is."""
     desk.hello()

@@ -43,6 +43,9 @@ def test_texts_and_values_mean_the_same() -> None:
     made = keywords.submission(["true"], 2, texts)
     assert made == keywords.submission(["true"], 2, {**values, "resources": {"gib": 2}})
     assert (made.walltime_s, made.cwd, made.processors) == (600.0, "/tmp", 2)
+    made = keywords.submission(["true"], 4, {"min_processors": 2, "max_processors": "8"})
+    assert (made.smallest, made.processors, made.largest) == (2, 4, 8)
+    assert keywords.changes({"min_processors": 2}) == {"min_processors": 2}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_each_line_is_a_submission_and_options_hold_for_all_lines(
         "\n"
         "reshape submit --walltime 5:00 --name two \\\n    --chdir case -- true\n"
         "  # the last one\n"
-        "-n 3 --no-bind true -n 9"
+        "-n 3 --min 2 --max 4 --no-bind true -n 9"
     )
     before = len(submitted(directory))
     options = ["--dir", directory, "-n", "1", "--walltime", "20:00", "--requeue"]
@@ -51,6 +51,8 @@ def test_each_line_is_a_submission_and_options_hold_for_all_lines(
     first, second, third = submitted(directory)[before:]
     assert first.argv == ["python", "a b.py", "x#1"]
     assert [job.requested for job in (first, second, third)] == [2, 1, 3]
+    sizes = [(job.min_processors, job.max_processors) for job in (first, second, third)]
+    assert sizes == [(None, None), (None, None), (2, 4)]
     assert [job.walltime_s for job in (first, second, third)] == [1200, 300, 1200]
     assert (first.name, second.name, third.name) == ("a b.py", "two", "true")
     assert first.output.startswith(f"{tmp_path}/reshape-")

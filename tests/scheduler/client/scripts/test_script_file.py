@@ -150,6 +150,7 @@ def test_a_command_line_of_sbatch(words: str, options: str, rest: str) -> None:
         (["--wrap", "true", "job.sh"], "give either SCRIPT or --wrap COMMAND"),
         (["none.sh"], "cannot read the script none.sh: No such file"),
         (["--max", "4", "--wrap", "true"], "--max: a job script runs once"),
+        (["-n", "4", "--min", "2", "--wrap", "true"], "--min: a job script runs once"),
     ],
 )
 def test_wrong_usage_of_batch(tmp_path: Path, words: list[str], why: str) -> None:
@@ -161,3 +162,6 @@ def test_a_wrong_value_in_a_script_names_it(tmp_path: Path) -> None:
     write(tmp_path, "#!/bin/sh\n#RESHAPE -n x\n")
     told = invoke("batch", "--dir", tmp_path, "job.sh", code=1, cwd=tmp_path).stderr
     assert "job.sh: Invalid value for '-n'" in told
+    write(tmp_path, "#!/bin/sh\n#RESHAPE -n 4 --min 2\n")
+    told = invoke("batch", "--dir", tmp_path, "job.sh", code=1, cwd=tmp_path).stderr
+    assert "--min: a job script runs once and is not resized: leave it out" in told
