@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, nearest
+from simulator.traces.normalise import BOUNDS
 from simulator.traces.plain_lines import LARGEST, Column, whole
 from simulator.traces.swf import Oddities, Trace
 
@@ -31,6 +32,7 @@ NAMES: dict[str, tuple[str, float]] = {
     "memory_kib": ("requested_memory", -1.0),
     "preceding_job": ("preceding", -1.0),
     "think_s": ("think", -1.0),
+    **{name: (name, -1.0) for name in BOUNDS},
 }
 REQUIRED = ("submit_s", "processors", "run_s")
 FIX = "correct the value or leave the row out"
@@ -81,6 +83,7 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
         is the run time if it is left out. Durations (timedeltas) become seconds, and dates and
         times in `submit_s` seconds since 1970, in UTC unless they have a time zone. `user`, `group`
         and `executable` may be texts. `preceding_job` and `think_s` are for feedback.
+        `min_processors` and `max_processors` are bounds on the sizes of resizable jobs; -1: none.
 
     Raises
     ------
@@ -103,11 +106,29 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
             )
     if not count:
         raise ConfigError("there is no job; give columns with at least one row", field="submit_s")
+    _check_bounds(arrays)
     arrays.setdefault("walltime_s", arrays["run_s"])
     arrays.setdefault("job", np.arange(1.0, count + 1.0))
     made: dict[str, Column] = {NAMES[name][0]: whole(values) for name, values in arrays.items()}
     made["processors"] = made["requested_processors"]
     return Trace("columns", [], made, Oddities(), is_table=True)
+
+
+def _check_bounds(arrays: Mapping[str, NDArray[np.float64]]) -> None:
+    """Check that the processors of each job are between its bounds."""
+    processors = arrays["processors"]
+    for name, words, is_beyond in zip(
+        BOUNDS, ("at most", "at least"), (np.greater, np.less), strict=True
+    ):
+        given = arrays.get(name, processors)
+        wrong = (given > 0) & is_beyond(given, processors)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ConfigError(
+                f"row {row}: must be {words} {processors[row]:g}, the processors of the job, got"
+                f" {given[row]:g}; {FIX}",
+                field=name,
+            )
 
 
 def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:

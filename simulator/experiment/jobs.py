@@ -19,7 +19,7 @@ from simulator.experiment import parquet
 from simulator.experiment.columns import NAMES, Frame, given_columns, trace_of
 from simulator.traces import swf
 from simulator.traces.files import is_file
-from simulator.traces.normalise import Rules, largest_size
+from simulator.traces.normalise import BOUNDS, Rules, largest_size
 from simulator.traces.swf import Trace
 from simulator.workload_models import workload_file
 from simulator.workload_models.generate import PRIO, Simulated, make, prio, request_of
@@ -289,7 +289,26 @@ class Jobs:
         seed : of a model, or instead of that of a workload file; None: 1, or that of the file.
         columns : of a trace, to read.
         simulated : simulates EASY, for a model with a wanted mean queue.
+
+        Raises
+        ------
+        ConfigError : jobs that are not resizable have bounds on their sizes.
         """
+        loaded = self._loaded(seed, columns, simulated)
+        if isinstance(loaded, Trace) and self.fields.resizable is None:
+            for name in BOUNDS:
+                if name in loaded.columns:
+                    raise ConfigError(
+                        "has an effect on resizable jobs only: make the jobs resizable"
+                        " (Jobs.with_resizable), or leave the column out",
+                        field=name,
+                    )
+        return loaded
+
+    def _loaded(
+        self, seed: int | None, columns: Iterable[str], simulated: Simulated | None
+    ) -> Trace | Workload:
+        """Read or draw the jobs; see `load`."""
         fields = self.fields
         if fields.trace is not None and fields.trace.endswith(parquet.ENDING):
             return parquet.read(fields.trace)

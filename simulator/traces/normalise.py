@@ -25,6 +25,8 @@ NEEDED = (
 )  # fmt: skip
 #: Columns that become labels of the jobs if they were read: field of `JobSpec` -> column.
 LABELS = {"group": "group", "executable": "executable", "memory_kib": "requested_memory"}
+#: Columns of a program, and fields of `JobSpec`: bounds on the sizes of resizable jobs.
+BOUNDS = ("min_processors", "max_processors")
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -169,13 +171,14 @@ def normalise(
             _refuse(trace, name, line, sizes, int(most[line]), too_long=bool(too_long[line]))
     lines = _some(_ordered(_kept(irregular, rules), column, rules), trace, processors)
     run, estimate = _times(requested[lines], run[lines], rules)
+    within = np.minimum(sizes, most)[lines].astype(np.int64)
     jobs = TraceJobs(
         lines=lines,
         numbers=trace.columns["job"][lines].astype(np.int64),
         submitted=column["submit"][lines],
         run=run,
         estimate=np.maximum(run if rules.exact else estimate, np.where(run > 0, 0.0, 1.0)),
-        processors=np.minimum(sizes, most)[lines].astype(np.int64),
+        processors=within,
         users=column["user"][lines].astype(np.int64),
         priorities=column["queue"][lines] * (rules.priority == "queue"),
         cut=irregular["overrun"][lines] & (rules.overrun == "cut"),
@@ -183,7 +186,7 @@ def normalise(
         names=names,
         shared=shared[lines],
         shared_names=shared_names,
-        labels=_labels(trace, lines) if labels else {},
+        labels=(_labels(trace, lines) if labels else {}) | _bounds(trace, lines, within),
         partition=np.zeros(0, np.int64) if partitions is None else partitions.index[lines],
         partitions=() if partitions is None else partitions.names,
     )
@@ -226,6 +229,16 @@ def _labels(trace: Trace, lines: Ints) -> dict[str, Ints]:
         for name, field in LABELS.items()
         if field in trace.columns
     }
+
+
+def _bounds(trace: Trace, lines: Ints, processors: Ints) -> dict[str, Ints]:
+    """Bounds on the sizes of the jobs on these lines, which include their processors; -1: none."""
+    bounds = {}
+    for name, inclusive in zip(BOUNDS, (np.minimum, np.maximum), strict=True):
+        if name in trace.columns:
+            given = trace.columns[name][lines].astype(np.int64)
+            bounds[name] = np.where(given > 0, inclusive(given, processors), -1)
+    return bounds
 
 
 def _report(trace: Trace, irregular: Mapping[str, Bools], kept: int) -> CleaningReport:

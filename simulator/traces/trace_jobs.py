@@ -32,7 +32,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     cut : (n,) bool, whether the run was cut at the request.
     resources : (n, k) int64, amounts of further resources; names : of these.
     shared : (n, m) int64, demands of each process for shared resources; shared_names : of these.
-    labels : field of `JobSpec` -> (n,) int64, -1 unknown, of `LABELS`; empty unless asked for.
+    labels : field of `JobSpec` -> (n,) int64, -1 unknown: those of `LABELS` if asked for, and
+        `BOUNDS` if the jobs have any (`simulator.traces.normalise`).
     partition : (n,) int64, index of each job's partition among `partitions`; empty without any.
     """
 
@@ -154,6 +155,10 @@ class TraceJobs(msgspec.Struct, frozen=True):
         return [_labelled(each, self.labels, row) for each, row in zip(specs, labels, strict=True)]
 
 
+#: Labels that are numbers in a request.
+_NUMBERS = frozenset({"memory_kib", "min_processors", "max_processors"})
+
+
 class _Requests(dict[tuple[Any, ...], JobSpec]):
     """Request of each row of columns, made when it is looked up first."""
 
@@ -182,5 +187,5 @@ def _positive(names: Sequence[str], amounts: Sequence[int]) -> dict[str, int]:
 def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> JobSpec:
     """Request with labels; negative values are unknown."""
     known = {name: value for name, value in zip(names, values, strict=True) if value >= 0}
-    labels = {n: value if n == "memory_kib" else str(value) for n, value in known.items()}
+    labels = {n: value if n in _NUMBERS else str(value) for n, value in known.items()}
     return msgspec.structs.replace(spec, **labels)

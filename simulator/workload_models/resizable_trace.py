@@ -28,9 +28,9 @@ class Resizability(msgspec.Struct, frozen=True):
     resizable : share of the jobs, from 0 to 1, drawn by `seed`.
     speedup : of every resizable job.
     iterations : of every resizable job, with a resize point between any two.
-    expand_most : largest size, in multiples of the processors requested.
-    expand_least : smallest size, as a share of the processors requested; 1: no job starts on fewer
-        processors, or contracts below those on which it starts.
+    expand_most : largest size of jobs that state none, in multiples of the processors requested.
+    expand_least : smallest size of jobs that state none, as a share of the processors requested;
+        1: no job starts on fewer processors, or contracts below those on which it starts.
     expand_step : distance of its sizes, as a share of the processors requested.
     data_mib : data that moves at a resize, MiB for each processor requested.
     cost : cost of a resize.
@@ -72,8 +72,11 @@ def of_trace(
     ):
         start = spec.processors
         there = processors if limits is None else limits.largest(spec.partition)
-        most, least = min(there, int(how.expand_most * start)), ceil(how.expand_least * start)
+        most = min(there, spec.max_processors or int(how.expand_most * start))
+        least = spec.min_processors or ceil(how.expand_least * start)
         if not is_chosen or (most <= start and least >= start):
+            if spec.resizable:
+                spec = msgspec.structs.replace(spec, min_processors=None, max_processors=None)
             made.append(SimJob(at, spec, run_s))
             continue
         topology = Topology(step=max(1, round(how.expand_step * start)))

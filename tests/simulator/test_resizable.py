@@ -246,6 +246,34 @@ def test_jobs_of_a_trace_with_a_smallest_size() -> None:
     assert "expand_least" in done.output
 
 
+COLUMNS = {"submit_s": [0, 1, 2], "processors": [4, 6, 2], "run_s": [10, 10, 10]}
+
+
+def test_columns_with_bounds_on_the_sizes() -> None:
+    """The second job starts on four of its two to six processors; the others state no bounds."""
+    jobs = Jobs(COLUMNS, min_processors=[-1, 2, -1], max_processors=[-1, -1, -1])
+    jobs = jobs.with_resizable(1.0, "amdahl:serial=0", expand_most=1)
+    result = Experiment(jobs, scenario="easy", processors=8).run()
+    assert result.schedule.started.tolist() == [0, 1, 10]
+    assert result.schedule.ended.tolist() == [10, 1 + 15, 20]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ({"min_processors": [1, 7, 1]}, "row 1: must be at most 6, the processors of the job, got"),
+        ({"max_processors": [4, 8, 1]}, "row 2: must be at least 2, the processors of the job"),
+        ({"min_processors": [1, 1]}, "has 2 values and submit_s 3"),
+        ({"min_processors": [1, 1, 1]}, "has an effect on resizable jobs only: make the jobs"),
+    ],
+)
+def test_errors_of_columns_with_bounds(bounds: dict[str, list[int]], words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Experiment(Jobs(COLUMNS, **bounds), processors=8).run()
+    assert words in str(error.value)
+    assert next(iter(bounds)) in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -81,7 +81,6 @@ def test_sizes_of_a_queued_job_are_a_range(programs: SlurmPrograms, shared_servi
     size = {"min_processors": 2, "max_processors": 8}
     job = shared_service.submit(["sleep", "60"], 4, hold=True, **size)
     assert " NumCPUs=2-8 NumTasks=4" in programs.run("scontrol", "show", "job", str(job))
-    shared_service.cancel(job)
 
 
 def test_scancel_cancels_only_what_all_its_options_choose(
