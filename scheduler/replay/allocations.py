@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from scheduler.model.events import Event, JobEnded, ResizeDone, ResizeFailed
@@ -28,19 +28,19 @@ def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str
     history: list[tuple[float, str]] = []
     for at, what in merged(events, orders):
         match what:
-            case Start(groups=dict(several)):
-                groups = several.copy()
             case Start():
-                groups = {what.group: what.processors}
+                groups = dict(_groups(what))
             case Expand():
-                groups[what.group], pending = what.processors, what
+                groups |= _groups(what)
+                pending = what
             case Contract():
                 pending = what
             case ResizeDone() if isinstance(pending, Contract) and pending.serial == what.serial:
                 for group in pending.groups:
                     groups.pop(group, None)
             case ResizeFailed() if isinstance(pending, Expand) and pending.serial == what.serial:
-                groups.pop(pending.group, None)
+                for group in _groups(pending):
+                    groups.pop(group, None)
             case JobEnded():
                 groups = {}
             case _:
@@ -49,3 +49,9 @@ def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str
         if not history or history[-1][1] != held:
             history.append((at, held))
     return history
+
+
+def _groups(order: Start | Expand) -> Mapping[int, ProcSet]:
+    """Groups that an order starts, with their processors."""
+    several = order.groups
+    return several if isinstance(several, dict) else {order.group: order.processors}
