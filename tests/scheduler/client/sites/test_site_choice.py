@@ -6,6 +6,7 @@ import stat
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from reshape.errors import ConfigError, ReshapeError
@@ -146,3 +147,17 @@ def test_an_accepted_submission_is_not_sent_again(folder: Path) -> None:
     assert retry("k", 1.0).job == 7
     with pytest.raises(ReshapeError, match="no submission with the key other"):
         retry("other", 1.0)
+
+
+def test_a_request_has_the_sizes_of_the_submission() -> None:
+    """Sizes that the sites refuse are left to them, whose errors name the options."""
+    for least, most, sizes in (
+        (1, 8, (1, 2, 8)),
+        (None, None, (2, 2, 2)),
+        (3, 1, (2, 2, 2)),
+    ):
+        asked = msgspec.structs.replace(SUBMISSION, min_processors=least, max_processors=most)
+        spec = request_of(asked).spec
+        assert (spec.min_processors, spec.processors, spec.largest) == sizes
+        sent = at_site(asked, SiteDescription("a", Path("a")))
+        assert (sent.min_processors, sent.max_processors) == (least, most)
