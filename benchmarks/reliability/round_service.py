@@ -106,8 +106,9 @@ class Service:
         except subprocess.TimeoutExpired:
             return NO_ANSWER
         error = done.stderr.strip()[-200:] if done.returncode else ""
-        if error:
-            self.outcome.notes.append(f"{name} {' '.join(words)}: {error}")
+        note = f"{name} {' '.join(words)}: {error}"
+        if error and note not in self.outcome.notes:
+            self.outcome.notes.append(note)
         return error
 
     def wait_up(self, within: float, *, first: bool = False) -> m.Info | None:

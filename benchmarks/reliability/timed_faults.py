@@ -32,10 +32,7 @@ def follow(service: Service, jobs: dict[int, str]) -> set[int]:
         for number, fault in enumerate(around.faults):
             if not fault.point and around.elapsed >= fault.at and not around.has_happened(number):
                 begin(service, number, fault, states, jobs, cancelled)
-        for state in list(states):
-            if state.is_over(around):
-                states.remove(state)
-                state.end()
+        states = [each for each in states if not each.is_over(around) or not each.end()]
         continue_stopped(around)
         service.keep_up()
         found = service.jobs()
@@ -50,16 +47,21 @@ def follow(service: Service, jobs: dict[int, str]) -> set[int]:
         if not under_way and all(job.state in FINAL for job in (found or {}).values()):
             return cancelled
         time.sleep(0.1)
-    for state in states:
-        state.end()
+    service.outcome.hung += [f"{each.fault} did not end" for each in states if not each.end()]
     continue_stopped(around, all_of_them=True)
     return cancelled
 
 
 class State:
-    """A fault that lasts, such as a full disk, and how it ends."""
+    """A fault that lasts, such as a full disk, and how it ends.
 
-    def __init__(self, fault: Fault, end: Callable[[], Any]) -> None:
+    Parameters
+    ----------
+    end : ends it if that can be done now, without waiting for the end of another fault, which comes
+        in the same loop; returns whether it has ended.
+    """
+
+    def __init__(self, fault: Fault, end: Callable[[], bool]) -> None:
         self.fault, self.end = fault, end
 
     def is_over(self, around: Round) -> bool:
@@ -124,17 +126,16 @@ def change_task(service: Service, fault: Fault, array: int, cancelled: set[int])
     return None
 
 
-def release(service: Service, task: str) -> None:
-    """Release a task; a refusal means that it does not wait any more, or was never held."""
-    for _ in range(20):
-        service.keep_up()
-        error = service.command("release", task)
-        if not any(words in error for words in AWAY):
-            return
-        time.sleep(0.5)
+def release(service: Service, task: str) -> bool:
+    """Release a task; return whether the service has answered.
+
+    A refusal means that it does not wait any more, or was never held.
+    """
+    error = service.command("release", task)
+    return not any(words in error for words in AWAY)
 
 
-def fill(folder: Path) -> Callable[[], Any]:
+def fill(folder: Path) -> Callable[[], bool]:
     """Fill the file system of a folder; return what removes the file that does so."""
     path = folder / "filler"
     with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
@@ -142,27 +143,32 @@ def fill(folder: Path) -> Callable[[], Any]:
             with contextlib.suppress(OSError):
                 while True:
                     os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
-    return lambda: path.unlink(missing_ok=True)
+
+    def end() -> bool:
+        path.unlink(missing_ok=True)
+        return True
+
+    return end
 
 
 def check_second(
     service: Service, first: subprocess.Popen[bytes] | None, other: subprocess.Popen[bytes]
-) -> None:
-    """The second service of a directory must have ended, with an error.
+) -> bool:
+    """Check that the second service of a directory ends with an error; return whether it has ended.
 
-    If another fault ended the first one meanwhile, the second one may have taken its place.
+    If another fault ended the first one meanwhile, the second one may take its place; it is killed
+    then, as the round starts another one itself.
     """
-    try:
-        code = other.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        other.kill()
-        code = 0
-    if code != 0:
-        return
+    code = other.poll()
     if service.process is first and first is not None and first.poll() is None:
-        service.outcome.wrong.append("a second service ran in the same directory")
-    else:
-        service.outcome.notes.append("the second service took the place of the first one")
+        if code == 0:
+            service.outcome.wrong.append("a second service ran in the same directory")
+    elif not code:
+        other.kill()
+        other.wait()
+        service.outcome.notes.append("the second service could take the place of the first one")
+        return True
+    return code is not None
 
 
 def damage(service: Service, fault: Fault) -> None:

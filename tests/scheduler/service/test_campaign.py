@@ -13,8 +13,9 @@ from paths import ROOT
 pytestmark = pytest.mark.campaign
 
 #: 5: an agent is killed while a group starts. 1008: the disk and /dev/shm are full. 2010: the
-#: latest part of the journal is lost. 2051: an agent is killed within resizes.
-SEEDS = (5, 1008, 2010, 2051)
+#: latest part of the journal is lost. 2051: an agent is killed within resizes. 756688: the disk is
+#: full when a held task is to be released.
+SEEDS = (5, 1008, 2010, 2051, 756688)
 
 
 def test_nothing_is_lost_wrong_hung_or_leaked(tmp_path: Path) -> None:
