@@ -51,6 +51,8 @@ The second argument is the number of the process, of those that carry out the at
 """
 
 
+#: Milliseconds within which a service under load answers a message, or has dropped its answer.
+ANSWER_MS = 10_000
 #: The begin of a connection without keys, and of a message (ZMTP 3.1).
 _GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
 _OPENING = _GREETING + b"\4\x29\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0"
@@ -72,7 +74,7 @@ def oversized(target: Target, _part: int) -> Iterator[None]:
     sizes = (MAX_REQUEST_BYTES + 1, MAX_REQUEST_BYTES + 1, MAX_REQUEST_FRAME_BYTES + 1)
     for size in cycle(sizes):
         frames = iter([[PROTOCOL, bytes(size)]])
-        yield from _send(frames, target.endpoint)
+        yield from _send(frames, target.endpoint, last_ms=0)  # the largest ones have no answer
         time.sleep(0.2)
 
 
@@ -231,19 +233,34 @@ def _forged(target: Target) -> Iterator[list[bytes]]:
 
 
 def _send(
-    messages: Iterator[list[bytes]], endpoint: str, access: AccessFile | None = None
+    messages: Iterator[list[bytes]],
+    endpoint: str,
+    access: AccessFile | None = None,
+    last_ms: int = ANSWER_MS,
 ) -> Iterator[None]:
-    """Send messages over one connection, and read the answers."""
+    """Send messages over one connection, and read the answers.
+
+    TCP drops what has not been sent yet when a connection is closed on which data has arrived that
+    was not read, so that the last answers are waited for, `last_ms` milliseconds for the next one.
+    """
+    left = 0
     with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
         peer.setsockopt(zmq.LINGER, 2000)
         if access is not None:
             use_keys(peer, access)
         peer.connect(endpoint if access is None else access.endpoint)
-        for frames in messages:
-            peer.send_multipart(frames)
-            while peer.poll(0):
+        try:
+            for frames in messages:
+                peer.send_multipart(frames)
+                left += 1
+                while peer.poll(0):
+                    peer.recv_multipart()
+                    left -= 1
+                yield
+        finally:
+            while left and peer.poll(last_ms):
                 peer.recv_multipart()
-            yield
+                left -= 1
 
 
 def _connect_once(endpoint: str, access: AccessFile | None) -> Iterator[None]:
