@@ -27,7 +27,7 @@ from round_service import HERE
 
 DEFECTS = ("lost", "wrong", "hung", "leaked")
 #: Seconds after which a round is ended; its jobs count as hung.
-ROUND_S = 420.0
+ROUND_S = 600.0
 
 
 def run_round(seed: int, out: Path) -> dict[str, Any]:

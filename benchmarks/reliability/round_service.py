@@ -20,6 +20,9 @@ from scheduler.protocol import messages as m
 
 HERE = Path(__file__).resolve().parent
 PROCESSORS = 8
+#: Walltime of all jobs: a job hangs before it is over (`timed_faults.PATIENCE_S`), and a job whose
+#: service is away for minutes beside other load ends before it, too.
+WALLTIME_S = 300.0
 SERVICE = f"""
 processors: {PROCESSORS}
 scenario: restless:Restless
@@ -199,7 +202,7 @@ def submit(
         argv=argv,
         processors=processors,
         max_processors=most,
-        walltime_s=120.0,
+        walltime_s=WALLTIME_S,
         cwd=str(work),
         environment=dict(os.environ) | variables,
         **more,

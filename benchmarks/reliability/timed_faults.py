@@ -20,7 +20,7 @@ from round_service import AWAY, FINAL, Service
 from scheduler.protocol import messages as m
 
 #: Seconds after which a job that has not ended counts as hung.
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 def follow(service: Service, jobs: dict[int, str]) -> set[int]:
@@ -41,9 +41,9 @@ def follow(service: Service, jobs: dict[int, str]) -> set[int]:
             and (not around.has_happened(number) or around.elapsed < fault.at + fault.lasts)
             for number, fault in enumerate(around.faults)
         )
-        under_way = (
-            states or pending or stopped(around) or found is None or jobs.keys() - found.keys()
-        )
+        # A job comes to be known as the service starts again, unless damage has removed its record.
+        unknown = found is None or (jobs.keys() - found.keys() and not is_damaged(around))
+        under_way = states or pending or stopped(around) or unknown
         if not under_way and all(job.state in FINAL for job in (found or {}).values()):
             return cancelled
         time.sleep(0.1)
@@ -205,11 +205,20 @@ def damage(service: Service, fault: Fault) -> None:
     service.start()
 
 
+def is_damaged(around: Round) -> bool:
+    """Whether a fault has damaged the journal, so that jobs may be forgotten."""
+    damages = (n for n, fault in enumerate(around.faults) if fault.kind == "damage")
+    return any(around.has_happened(number) for number in damages)
+
+
 def _is_up(service: Service, *options: str) -> bool:
-    """Start the service; return whether it answers, or else let it have ended."""
+    """Start the service; return whether it answers, and not has refused its journal and ended.
+
+    Only its own end is a refusal: one that is slow may have written to the journal already.
+    """
     service.start(*options)
     assert service.process is not None
-    end = time.monotonic() + 8
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end and service.process.poll() is None:
         info = service.ask(m.ServerInfo())
         if isinstance(info, m.Info) and service.jobs() is not None:
@@ -217,8 +226,10 @@ def _is_up(service: Service, *options: str) -> bool:
                 service.outcome.notes.append(f"{len(info.unreadable)} records are unreadable")
             return True
         time.sleep(0.1)
-    service.process.kill()
-    service.process.wait()
+    if service.process.poll() is None:
+        service.outcome.hung.append("the service neither refuses a damaged journal nor answers")
+        service.process.kill()
+        service.process.wait()
     return False
 
 
