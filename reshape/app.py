@@ -96,7 +96,7 @@ class Application(Reports):
     def __enter__(self) -> Application:
         """Collective over COMM_WORLD. Start the job, or prepare to join it.
 
-        In a process that joins, and in a job that restarts with several groups, MPI.COMM_WORLD is
+        In a process that joins, and in a job that starts with several groups, MPI.COMM_WORLD is
         not the communicator of the job: all operations on it but `Abort` raise an error from here.
 
         Raises
@@ -165,10 +165,10 @@ class Application(Reports):
         self._is_fresh_start = self._role == "first"
         if self._role == "join" or len(who.groups) > 1:
             retire()
-        if self._role == "restart" and len(who.groups) > 1:
+        if len(who.assembling) > 1:
             from reshape.resizing.resize_points import assemble
 
-            assemble(job, who.groups, self._link)
+            assemble(job, who.assembling, self._link)
         if self._role == "first":
             from reshape.resizing.transaction import begin_anew
 

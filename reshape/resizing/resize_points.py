@@ -1,9 +1,10 @@
 """Where a job communicates with its service: start, restart, join of a group, resize points.
 
-A group is one world and can only leave as a whole. A job therefore restarts with the groups that
-it had; otherwise it could not contract. The first group accepts the others in turn, and those that
-have joined accept with it. The groups may be on different hosts, so the names of the ports go
-through the service.
+A group is one world and can only leave as a whole. A job that is to contract therefore starts with
+several groups, and restarts with those that it had. The first group accepts the others in turn, and
+those that it has accepted accept with it. The groups may be on different hosts, so the names of the
+ports go through the service. Groups that join a job together assemble in the same way before the
+job accepts them, so that it accepts once.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool |
 
 
 def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
-    """Collective over the job.comm of all groups. Make job.comm that of the whole job.
+    """Collective over the job.comm of these groups. Make job.comm that of all of them.
 
     If a group ends, the service ends the others.
 
@@ -78,7 +79,7 @@ def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
     own = job.comm
     if sizes.get(job.group) != own.size:
         raise ReshapeError(
-            f"group {job.group} restarts with {own.size} processes, expected {sizes}: mpi4py is"
+            f"group {job.group} starts with {own.size} processes, expected {dict(sizes)}: mpi4py is"
             " bound to another MPI than the mpiexec in use; see 'reshape doctor'"
         )
     ranks: list[int] = []
@@ -88,7 +89,7 @@ def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
         if group == job.group and group != ranks[0]:
             answer = await_port(own, link)
             if isinstance(answer, Abandon):
-                raise ReshapeError(f"this group cannot restart: {answer.why}")
+                raise ReshapeError(f"this group cannot start: {answer.why}")
             merged = connect(job, Address.parse(answer.port).port)
         elif is_earlier:
             merged = accept(job, group, link.announce_group)
@@ -99,7 +100,7 @@ def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
 
 
 def await_join(job: JobContext, link: Link) -> Address:
-    """Collective over job.comm. Wait until the running job accepts this group.
+    """Collective over job.comm. Wait until the running job accepts this group, or these groups.
 
     Raises
     ------
@@ -134,7 +135,9 @@ def join_job(job: JobContext, address: Address) -> None:
 def _end(job: JobContext, why: str) -> NoReturn:
     """End this process, which is not needed by the job."""
     if job.comm.rank == 0:
-        print(f"reshape: group {job.group} does not join: {why}", file=sys.stderr)
+        several = tuple(dict.fromkeys(job.groups))
+        who = f"group {job.group} does" if len(several) == 1 else f"groups {several} do"
+        print(f"reshape: {who} not join: {why}", file=sys.stderr)
     raise SystemExit(0)
 
 

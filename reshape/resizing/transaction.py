@@ -1,8 +1,9 @@
 """The resize transaction: over MPI, and either committed or rolled back by all ranks.
 
 A job consists of groups, each of which is one mpiexec world. The running job accepts and
-the joining group connects. The other direction is unsafe, because connecting to a dead process can
-abort the running job. Expansion and contraction take the same steps::
+the joining group connects; several groups that join together are one communicator before. The
+other direction is unsafe, because connecting to a dead process can abort the running job.
+Expansion and contraction take the same steps::
 
     stop      all ranks have stopped computing; rank 0 writes the restart point
     join      (expansion) port, accept, merge; the joining group sends what it has registered
@@ -51,10 +52,14 @@ LEFT = "this process has left the job"
 
 
 class JoiningGroup(NamedTuple):
-    """First message of a joining group, broadcast by its rank 0."""
+    """First message of what joins, broadcast by its rank 0: one group, or several together.
 
-    group: int
-    size: int
+    Attributes
+    ----------
+    groups : group of each of its ranks.
+    """
+
+    groups: tuple[int, ...]
     loop: int
     total: int
     signature: tuple[Declaration, ...]
@@ -257,7 +262,7 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
     joining: JoiningGroup | str | None = value_of(merged, None, root=job.comm.size)
     if not isinstance(joining, JoiningGroup):
         raise RolledBackError("the group that was to join is gone")
-    groups = job.groups + (joining.group,) * joining.size
+    groups = job.groups + joining.groups
     status = JobStatus(
         _objection(job, order, joining),
         order.serial,
@@ -289,7 +294,7 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     ------
     RolledBackError : the job rejects this group.
     """
-    joining = JoiningGroup(job.group, job.comm.size, job.loop, job.total, job.signature)
+    joining = JoiningGroup(job.groups, job.loop, job.total, job.signature)
     value_of(merged, joining, root=merged.size - job.comm.size)
     status: JobStatus | None = value_of(merged, None, root=0)
     assert status is not None
@@ -306,10 +311,10 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
 
 def _objection(job: JobContext, order: Join, joining: JoiningGroup) -> str:
     """Reason to reject a joining group; empty if there is none."""
-    if (joining.group, joining.size) != (order.group, order.size):
+    group, size = joining.groups[0], len(joining.groups)
+    if (group, size) != (order.group, order.size):
         return (
-            f"expected group {order.group} of {order.size} processes, "
-            f"got group {joining.group} of {joining.size}"
+            f"expected group {order.group} of {order.size} processes, got group {group} of {size}"
         )
     if (joining.loop, joining.total) != (job.loop, job.total):
         ours, theirs = (

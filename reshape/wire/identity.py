@@ -12,8 +12,9 @@ from typing import Literal, cast, get_args
 from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
-#: Environment variables that the service sets for the processes of a job: RESHAPE_GROUPS for
-#: jobs that restart or expand, RESHAPE_SCRIPT for job scripts, the last two for steps.
+#: Environment variables that the service sets for the processes of a job: RESHAPE_GROUPS for jobs
+#: of several groups, RESHAPE_JOINING for several that join together, RESHAPE_SCRIPT for job
+#: scripts, the last two for steps.
 IDENTITY_VARIABLES = (
     "RESHAPE_SERVER",
     "RESHAPE_JOB",
@@ -22,6 +23,7 @@ IDENTITY_VARIABLES = (
     "RESHAPE_SHM",
     "RESHAPE_ROLE",
     "RESHAPE_GROUPS",
+    "RESHAPE_JOINING",
     "RESHAPE_SCRIPT",
     "RESHAPE_STEP",
     "RESHAPE_STEP_JOB",
@@ -51,8 +53,9 @@ class Identity:
     token : the job token.
     folder : shared-memory folder of the job.
     role : "first" group of a job, a group that is to "join", or "restart" from a restart point.
-    groups : size of each group of a job that restarts or expands by this group, by number, oldest
-        first, this group not included if it joins; else empty.
+    groups : size of each group of a job by number, oldest first, if it starts with several of them
+        or restarts, or if this group joins it; joining groups are not included. Else empty.
+    joining : the same of several groups that join the job together; else empty.
     """
 
     server: str
@@ -62,6 +65,12 @@ class Identity:
     folder: Path
     role: Role
     groups: Mapping[int, int] = field(default_factory=dict)
+    joining: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def assembling(self) -> Mapping[int, int]:
+        """Size of each group that connects to this one before its program registers anything."""
+        return self.joining if self.role == "join" else self.groups
 
 
 def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
@@ -110,15 +119,6 @@ def _identity(environment: Mapping[str, str]) -> Identity:
             file="environment",
             field="RESHAPE_ROLE",
         )
-    groups = {}
-    if text := environment.get("RESHAPE_GROUPS", ""):
-        if not re.fullmatch(r"\d+:\d+( \d+:\d+)*", text):
-            raise ConfigError(
-                f"expected GROUP:SIZE of each group, got {text!r}",
-                file="environment",
-                field="RESHAPE_GROUPS",
-            )
-        groups = {int(n): int(size) for n, size in (pair.split(":") for pair in text.split())}
     return Identity(
         server=variable("RESHAPE_SERVER"),
         job=number(STEP_VARIABLE if STEP_VARIABLE in environment else "RESHAPE_JOB"),
@@ -126,5 +126,18 @@ def _identity(environment: Mapping[str, str]) -> Identity:
         token=variable("RESHAPE_TOKEN"),
         folder=Path(variable("RESHAPE_SHM")),
         role=cast(Role, role),
-        groups=groups,
+        groups=_sizes(environment, "RESHAPE_GROUPS"),
+        joining=_sizes(environment, "RESHAPE_JOINING"),
     )
+
+
+def _sizes(environment: Mapping[str, str], name: str) -> dict[int, int]:
+    """Read the sizes of groups by number; empty if the variable is not set."""
+    text = environment.get(name, "")
+    if not text:
+        return {}
+    if not re.fullmatch(r"\d+:\d+( \d+:\d+)*", text):
+        raise ConfigError(
+            f"expected GROUP:SIZE of each group, got {text!r}", file="environment", field=name
+        )
+    return {int(n): int(size) for n, size in (pair.split(":") for pair in text.split())}

@@ -138,7 +138,7 @@ class Link:
         self._client.request(message, PORT_LIMIT_S)
 
     def announce_group(self, group: int, port: str) -> None:
-        """Announce the port on which another group of a job that restarts is accepted.
+        """Announce the port on which another group is accepted, with which this one assembles.
 
         There is no time limit, as for `wait_for_port`.
 
@@ -151,7 +151,7 @@ class Link:
             try:
                 self._client.request(message, READY_EVERY_S)
             except ServiceUnavailable as error:
-                log.warning("job %d restarts and waits: %s", self.who.job, error)
+                log.warning("job %d starts and waits: %s", self.who.job, error)
                 time.sleep(READY_EVERY_S / 10)
                 continue
             return

@@ -142,8 +142,8 @@ class JoinPort(MessageBase):
 
     Attributes
     ----------
-    serial : number of the resize; 0 at a restart.
-    group : group that is accepted at a restart; 0 in a resize.
+    serial : number of the resize; 0 while groups assemble.
+    group : group that is accepted by the groups with which it assembles; 0 in a resize.
     """
 
     job: int
@@ -175,7 +175,11 @@ class ProgramFault(MessageBase):
 
 
 class GroupReady(MessageBase):
-    """A group waits for a port: it has registered its arrays and joins, or the job restarts."""
+    """A group waits for a port: of the job that it joins, or of groups with which it assembles.
+
+    `size` is the number of its processes. For several groups that join together, which are one
+    communicator then, the first of them sends it, with the number of all their processes.
+    """
 
     job: int
     group: int
@@ -212,7 +216,11 @@ class Proceed(MessageBase):
 
 
 class Join(MessageBase):
-    """Expand by this group now: open a port, send JoinPort, accept, merge, move the data."""
+    """Expand by this group now: open a port, send JoinPort, accept, merge, move the data.
+
+    If several groups join together, `group` is the first of them, and `size` the number of all
+    their processes.
+    """
 
     serial: int
     group: int

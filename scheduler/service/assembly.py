@@ -25,7 +25,7 @@ from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.components.transactions import RestartPorts, Transactions
+from scheduler.service.components.transactions import AssemblyPorts, Transactions
 from scheduler.service.late_jobs import LateJobs
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
@@ -128,7 +128,7 @@ def _assemble(
         core, monitor, directory, launches, parts, config.binding, config.kill_wait_s
     )
     transactions = Transactions(journal, clock)
-    ports = RestartPorts(journal, send, clock)
+    ports = AssemblyPorts(journal, send, clock)
     remap = RemapScheduler(
         core, transactions, monitor, startup, config.deadlines, send, clock, ports
     )

@@ -9,11 +9,13 @@ of the script::
     nodes NODE:N ...                      processors of the nodes
     steps TEXT                            resizes that the policy decides; see `scripted`
     deadlines NAME=S ...                  see `scheduler.config.settings.Deadlines`
+    starts SHARE                          smallest size of resizable jobs, as a share of the request
 
-    @TIME submit n=N [max=N] [walltime=S]
+    @TIME submit n=N [max=N] [walltime=S] [topology=TEXT]
     @TIME cancel
     @TIME agent NODE                      it reports the state of its node (as the lines below do)
     @TIME agent NODE runs GROUP | ended GROUP [exit=N] [signal=N] | forgot GROUP | swept
+    @TIME agent NODE refuses GROUP WORD ...  it cannot start the group, for a reason of the node
     @TIME agent NODE restart-point | no-restart-point
     @TIME agent NODE ranks RANKS at PLACE [loop=N]   N: in iteration N; N.5: after it; -1: left it
     @TIME agent NODE replaced             its groups have ended with the agent before it
@@ -51,7 +53,7 @@ from unittest import mock
 import msgspec
 from core_script import order_line, read_words
 
-from reshape.topology import SizeBounds
+from reshape.topology import SizeBounds, Topology
 from reshape.wire.codec import encode
 from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig
 from scheduler.model.events import ResizePoint, Wakeup
@@ -70,7 +72,7 @@ HIDDEN = {"truncate", "id", "at", "job", "times", "argv", "cwd", "environment", 
 HIDDEN |= {"own_folders"}
 #: Speaker and word of a line -> names that it may give values to.
 NAMES = {
-    "submit": {"n", "max", "walltime"},
+    "submit": {"n", "max", "walltime", "topology"},
     "agent ended": {"exit", "signal"},
     "agent ranks": {"loop"},
     "job hello": {"n"},
@@ -97,7 +99,7 @@ def replay(path: Path, folder: Path) -> str:
 
 def set_up(lines: list[str]) -> ServeConfig:
     nodes: tuple[NodeConfig, ...] = (NodeConfig("a", 4),)
-    steps, deadlines = "", Deadlines()
+    steps, deadlines, share = "", Deadlines(), 1.0
     for line in lines:
         what, *rest = line.split()
         if what == "nodes":
@@ -108,12 +110,14 @@ def set_up(lines: list[str]) -> ServeConfig:
         elif what == "deadlines":
             values = read_words(line, rest, set(Deadlines.__struct_fields__))[1]
             deadlines = Deadlines(**{name: float(value) for name, value in values.items()})
+        elif what == "starts":
+            share = float(rest[0])
         else:
             raise ValueError(f"unknown word {what!r} in {line!r}")
     return ServeConfig(
         nodes=nodes,
         scenario="scripted:Scripted",
-        parameters={"resizing.steps": steps},
+        parameters={"resizing.steps": steps, "backfill.adaptive_start": share},
         kill_at_walltime=False,
         deadlines=deadlines,
     )
@@ -207,6 +211,7 @@ class Script:
                 processors=int(values["n"]),
                 max_processors=int(values["max"]) if "max" in values else None,
                 walltime_s=float(values.get("walltime", 3600)),
+                topology=Topology.parse(values["topology"]) if "topology" in values else None,
             )
             return "user", m.Submit(submission=submission)
         if what == "cancel":
@@ -230,6 +235,16 @@ class Script:
                     alive=False,
                     exit_code=int(values.get("exit", 0)),
                     signal=int(values.get("signal", 0)),
+                )
+            case ["refuses", group, *why]:
+                report.groups[int(group)] = m.GroupStatus(
+                    job=JOB,
+                    group=int(group),
+                    alive=False,
+                    exit_code=126,
+                    why=" ".join(why),
+                    began=False,
+                    fault="node",
                 )
             case ["forgot", group]:
                 del report.groups[int(group)]
@@ -349,6 +364,8 @@ def shown(record: msgspec.Struct) -> str:
             parts.append(f"{each.name}={value}")
     if isinstance(record, m.StartGroup):
         parts.append(f"role={record.environment['RESHAPE_ROLE']}")
-        if (groups := record.environment.get("RESHAPE_GROUPS", "")).count(":") > 1:
-            parts.append(f"groups={groups.replace(' ', ',')}")
+        for name in ("groups", "joining"):
+            sizes = record.environment.get(f"RESHAPE_{name.upper()}", "")
+            if sizes.count(":") > 1:
+                parts.append(f"{name}={sizes.replace(' ', ',')}")
     return " ".join(parts)

@@ -4,6 +4,9 @@ A job ends when all its groups are gone. If a group ends that was not to end, th
 the job are ended too, because they would wait for it forever. If that happens within a resize while
 the restart point exists, the job is started again from there instead. Otherwise the event says
 whether the processes died, so that the core can queue a job again that was submitted for that.
+
+A job of several groups has started when they are together, which its first message says. If a group
+ends before, or the others wait for it too long, the start has failed.
 """
 
 from __future__ import annotations
@@ -31,6 +34,10 @@ log = logging.getLogger(__name__)
 STRAGGLER_S = 30.0
 #: Seconds within which an agent answers how a group ended.
 ANSWER_S = 10.0
+NEVER_TOGETHER = (
+    "it ended before the groups of the job were one: a job that is submitted with a minimum starts"
+    " as several mpiexec worlds, and its program has to use reshape.application()"
+)
 
 
 class JobEnds:
@@ -74,9 +81,11 @@ class JobEnds:
         if self._may_restart(job):
             return []
         self._end_if_newer(job)
+        self._end_if_apart(job)
         statuses = {group: self._status(job, group) for group in job.groups}
         events: list[Event] = []
-        if job.state is JobState.STARTING and all(s and s.alive for s in statuses.values()):
+        is_up = len(statuses) == 1 and all(s and s.alive for s in statuses.values())
+        if job.state is JobState.STARTING and is_up:
             events.append(JobStarted(at=self._clock(), job=job.id))
         gone = {group: s for group, s in statuses.items() if s is not None and not s.alive}
         if not gone:
@@ -109,11 +118,27 @@ class JobEnds:
                 self._on_failed_group(job, lost)
                 return
 
+    def _is_apart(self, job: Job) -> bool:
+        """Whether a job starts with several groups that are not together."""
+        several = job.state is JobState.STARTING and len(job.groups) > 1
+        return several and not self._remap.assembly_ports.are_known(job)
+
+    def _end_if_apart(self, job: Job) -> None:
+        """End a job one of whose groups has waited too long for another one that starts with it."""
+        if job.state is not JobState.STARTING or len(job.groups) == 1 or job.id in self._culprits:
+            return
+        limit_s = self._remap.deadlines.start_s
+        late = self._remap.assembly_ports.overdue_group(job, limit_s)
+        if late is not None:
+            why = f"the groups of the job were not together within {limit_s:g} s"
+            lost = m.GroupStatus(job=job.id, group=late, alive=False, signal=9, why=why)
+            self._on_failed_group(job, lost)
+
     def _may_restart(self, job: Job) -> bool:
         """Whether a resized job was on a lost node whose restart points are not known yet."""
         if job.state not in RESIZING or job.resize is None:
             return False
-        groups = [group for group in job.groups if group != job.resize.group]
+        groups = [group for group in job.groups if group not in job.resize.joining]
         nodes = {node for group in groups for node in self._startup.nodes_of(job, group)}
         return not all(self._core.machine.nodes[node].up for node in nodes)
 
@@ -142,7 +167,7 @@ class JobEnds:
             return status
         why = f"its agent on {node} was lost"
         if self._core.machine.nodes[node].up:
-            joins = job.resize is not None and job.resize.group == group
+            joins = job.resize is not None and group in job.resize.joining
             awaited = job.state is JobState.STARTING or (joins and self._remap.is_starting(job))
             agent = self._reports.agents.get(node)
             if awaited or agent is None or self._startup.starts(job, group):
@@ -178,13 +203,15 @@ class JobEnds:
                 for group, status in gone.items()
                 if group not in resize.leaving or not (committed or _succeeded(status))
             }
-        if job.state is JobState.EXPANDING and resize is not None and resize.group in gone:
-            events = self._remap.joining_group_ended(job, gone.pop(resize.group))
+        if job.state is JobState.EXPANDING and resize is not None:
+            joined = [gone.pop(group) for group in resize.joining if group in gone]
+            events = self._remap.joining_group_ended(job, joined[0]) if joined else []
             if events or not gone:
                 return events
+        is_apart = self._is_apart(job)
         for status in gone.values():
-            if not _succeeded(status):
-                self._on_failed_group(job, status)
+            if not _succeeded(status) or is_apart:
+                self._on_failed_group(job, _too_early(status) if is_apart else status)
                 return []
         if gone:
             self._on_partial_end(job, gone)
@@ -201,15 +228,14 @@ class JobEnds:
         """Some groups have ended with success: wait for the others, and end them if they hang."""
         resize = job.resize
         remaining = [group for group in job.groups if group not in gone]
-        if resize is not None and remaining == [resize.group]:
+        if resize is not None and set(remaining) <= set(resize.joining):
             why = "the job ended before this group joined"
             transaction = self._remap.transactions.of(job)
             if transaction is not None:
                 self._remap.release_joining_group(job, transaction, why)
-            node = self._startup.node_of(job, remaining[0])
-            self._startup.kill(
-                node, job.id, remaining[0], why, grace_s=0
-            )  # it has computed nothing
+            for group in remaining:  # it has computed nothing
+                node = self._startup.node_of(job, group)
+                self._startup.kill(node, job.id, group, why, grace_s=0)
             return  # without an answer, its node is lost in time
         since = self._ending_since.setdefault(job.id, time.monotonic())
         if time.monotonic() - since > STRAGGLER_S:
@@ -220,10 +246,13 @@ class JobEnds:
             self._startup.kill_all(job, why)
 
     def _on_all_gone(self, job: Job, gone: dict[int, m.GroupStatus]) -> list[Event]:
-        joining = job.resize.group if job.resize is not None else None
-        own = [status for group, status in gone.items() if group != joining]
+        joining = job.resize.joining if job.resize is not None else ()
+        own = [status for group, status in gone.items() if group not in joining]
+        is_apart = self._is_apart(job)
         culprit = self._culprits.pop(job.id, None)
         culprit = culprit or next((status for status in own if not _succeeded(status)), None)
+        if is_apart and culprit is None:
+            culprit = _too_early(own[0])
         self._ending_since.pop(job.id, None)
         within_resize = job.state in RESIZING and self._reports.has_restart_point(job.id)
         obstacle = self._obstacle_to_restart(job, own) if within_resize else ""
@@ -241,7 +270,8 @@ class JobEnds:
             return [JobEnded(at=self._clock(), job=job.id)]
         # Where a proxy is lost with its host, mpiexec ends with a code of its own.
         died = culprit.signal != 0 or job.cause is JobState.NODE_FAIL
-        began = self._has_begun(job) or culprit.fault == "job"
+        began = self._has_begun(job, [culprit.group] if is_apart else list(job.groups))
+        began = began or culprit.fault == "job"
         is_lost = began or job.cause is JobState.NODE_FAIL
         what = "the script" if self._startup.is_script(job) else f"group {culprit.group}"
         why = f"{what} ended with {self._how(job, culprit)}"
@@ -265,9 +295,14 @@ class JobEnds:
             )
         ]
 
-    def _has_begun(self, job: Job) -> bool:
-        """Whether a program of a job has begun, or may have, since the job was queued last."""
-        started = self._reports.started.get(job.id, set()) & job.groups.keys()
+    def _has_begun(self, job: Job, groups: Sequence[int]) -> bool:
+        """Whether a program of a job has begun, or may have, since the job was queued last.
+
+        Parameters
+        ----------
+        groups : those that count. Groups that wait for another one have computed nothing.
+        """
+        started = self._reports.started.get(job.id, set()).intersection(groups)
         return job.restarts > 0 or not all(
             self._startup.never_began(job, group) for group in started
         )
@@ -291,6 +326,13 @@ class JobEnds:
         nodes = {node for group in groups for node in self._startup.nodes_of(job, group.group)}
         lost = sorted(nodes - set(self._reports.nodes_with_folder(job.id)))
         return f"its data on {', '.join(lost)} is lost" if lost else ""
+
+
+def _too_early(status: m.GroupStatus) -> m.GroupStatus:
+    """Return the end of a group of a start that is not together; success is a failure then."""
+    if not _succeeded(status):
+        return status
+    return replace(status, exit_code=1, why=NEVER_TOGETHER)
 
 
 def _succeeded(status: m.GroupStatus) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -172,8 +173,9 @@ class JobStartup:
         before = self._nodes_of_earlier_life(job)
         # The job starts again when every agent has removed what the earlier start left.
         for group in wanted if not before else ():
-            joins = job.resize is not None and job.resize.group == group
-            if (job.state is JobState.STARTING or joins) and self.status(job, group) is None:
+            joins = job.resize is not None and group in job.resize.joining
+            starts = job.state is JobState.STARTING and self._may_write(job, group)
+            if (starts or joins) and self.status(job, group) is None:
                 self._start(job, group, "join" if joins else "first")
             if self.placements.has_hosts:
                 self._arrange_hosts(job, group)
@@ -196,6 +198,14 @@ class JobStartup:
         if self.placements.has_hosts:
             parts = sum(len(self.nodes_of(job, group)) for group in job.groups)
         return is_swept and alive == job.groups.keys() and len(known) == parts
+
+    def _may_write(self, job: Job, group: int) -> bool:
+        """Whether the output that a group appends to is not emptied any more by the first one."""
+        if group == FIRST_GROUP or FIRST_GROUP not in job.groups:
+            return True
+        status = self.status(job, FIRST_GROUP)
+        is_open = status is not None and (status.began or not status.alive)
+        return is_open or self._launches[job.id].submission.open_mode == "append"
 
     def _signal(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> None:
         """Send the signal that was ordered last to the groups that have not had it."""
@@ -371,6 +381,13 @@ class JobStartup:
         """
         self._command(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
 
+    def kill_group(self, job: Job, group: int, why: str) -> None:
+        """Let the agents end a group of a job at once."""
+        for node in self.nodes_of(job, group):
+            status = self._reports.status(node, job.id, group)
+            if status is not None and status.alive:
+                self.kill(node, job.id, group, why, grace_s=0)
+
     def end_soon(self) -> None:
         """End cancelled jobs like groups that are not needed any more: the service stops."""
         self._kill_wait_s = min(self._kill_wait_s, GRACE_S)
@@ -475,9 +492,11 @@ class JobStartup:
         }
         if role == "first" and job.restarts:
             world["RESHAPE_ROLE"] = role = "restart"
-        if role != "first":
-            others = {n: held for n, held in job.groups.items() if role == "restart" or n != group}
-            world["RESHAPE_GROUPS"] = " ".join(f"{n}:{len(held)}" for n, held in others.items())
+        joining = () if job.resize is None else job.resize.joining
+        if role != "first" or len(job.groups) > 1:
+            world["RESHAPE_GROUPS"] = _sizes(job, [n for n in job.groups if n not in joining])
+        if len(joining) > 1:
+            world["RESHAPE_JOINING"] = _sizes(job, joining)
         if step is not None or submission.script:
             world["RESHAPE_PROCESSORS"] = str(len(job.groups[group]))
         if step is not None:
@@ -505,6 +524,11 @@ class JobStartup:
     def forget_old(self) -> None:
         """Drop the send times that `_command` does not need any more."""
         self._sent.forget_old()
+
+
+def _sizes(job: Job, groups: Iterable[int]) -> str:
+    """Return the number of processes of each of these groups, as processes of a job read it."""
+    return " ".join(f"{group}:{len(job.groups[group])}" for group in groups)
 
 
 def _could_not_start(part: m.GroupStatus) -> bool:

@@ -32,10 +32,11 @@ from scheduler.model.events import (
     SizesRequested,
 )
 from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.orders import Resize
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.components.transactions import RestartPorts, Transaction, Transactions
+from scheduler.service.components.transactions import AssemblyPorts, Transaction, Transactions
 from scheduler.service.record.descriptions import ReportedProgress
 from scheduler.text.plain import LONGEST_REASON
 
@@ -55,7 +56,7 @@ class RemapScheduler:
     ----------
     send : queues a message for a peer, named by its socket identity.
     clock : the service's clock, Unix seconds.
-    restart_ports : connects the groups of jobs that restart.
+    assembly_ports : connects the groups that assemble.
     """
 
     core: Core
@@ -65,7 +66,7 @@ class RemapScheduler:
     deadlines: Deadlines
     send: Callable[[bytes, m.Message], None]
     clock: Callable[[], float]
-    restart_ports: RestartPorts
+    assembly_ports: AssemblyPorts
     progress: dict[int, ReportedProgress] = field(default_factory=dict)
     ahead: set[int] = field(default_factory=set)  # jobs with resizes that the journal lacks
 
@@ -143,13 +144,14 @@ class RemapScheduler:
         transaction.registered_bytes = message.registered_bytes
         if resize.expands:
             assert resize.group is not None
-            status = self.startup.status(job, resize.group)
-            if transaction.phase == "starting" or status is None or not status.alive:
+            statuses = [self.startup.status(job, group) for group in resize.joining]
+            are_alive = all(status is not None and status.alive for status in statuses)
+            if transaction.phase == "starting" or not are_alive:
                 return m.Proceed(id=message.id, expands_to=resize.new)
             if transaction.phase == "ready":
                 self.transactions.enter(job, transaction, "joining")
             self._watch(job, transaction)
-            size = len(job.groups[resize.group])
+            size = _joining_size(job, resize)
             return m.Join(id=message.id, serial=resize.serial, group=resize.group, size=size)
         if transaction.phase == "committed":
             return m.Proceed(id=message.id)
@@ -174,13 +176,13 @@ class RemapScheduler:
             self.monitor.send_to(node, watch)
 
     def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Message | None:
-        """Note that a group waits; None as long as there is no port for it."""
-        if self.restart_ports.concerns(job, message.group):
-            return self.restart_ports.on_group_ready(job, peer, message)
+        """Note that a group, or several as one, waits; None as long as there is no port for it."""
+        if self.assembly_ports.concerns(job, message.group):
+            return self.assembly_ports.on_group_ready(job, peer, message)
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.group != message.group:
             return m.Abandon(id=message.id, why="the job does not need this group any more")
-        started = len(job.groups[message.group])
+        started = _joining_size(job, resize)
         if message.size != started:
             why = wrong_size(message.size, job, message.group, started)
             return m.Abandon(id=message.id, why=why)
@@ -193,7 +195,7 @@ class RemapScheduler:
         return None
 
     def on_port(self, job: Job, message: m.JoinPort) -> None:
-        """Send the job's port to the group that waits for it.
+        """Send a port to the group that waits for it.
 
         A group whose agent has not reported since the service started may be alive: the job waits
         for it, until it asks for the port or its agent reports its end.
@@ -203,17 +205,18 @@ class RemapScheduler:
         ReshapeError : no group will connect; the job rolls back.
         """
         if message.group:
-            if self.restart_ports.concerns(job, message.group):
-                self.restart_ports.on_port(job, message.group, message.port)
+            if self.assembly_ports.concerns(job, message.group):
+                self.assembly_ports.on_port(job, message.group, message.port)
             return
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.serial != message.serial:
             raise ReshapeError("the service has given this resize up")
-        if resize.group is None:
+        if not resize.expands:
             raise ReshapeError("no group joins in a contraction")
-        status = self.startup.status(job, resize.group)
-        if status is not None and not status.alive:
-            raise ReshapeError(_end_of_group(status))
+        for group in resize.joining:
+            status = self.startup.status(job, group)
+            if status is not None and not status.alive:
+                raise ReshapeError(_end_of_group(status))
         self.transactions.set_port(job, transaction, message.port)
         if transaction.joiner is not None:
             connect = m.Connect(id=transaction.joiner_request, port=message.port)
@@ -246,12 +249,19 @@ class RemapScheduler:
         return self.finished_contraction(job)
 
     def release_joining_group(self, job: Job, transaction: Transaction, why: str) -> None:
-        """Tell a new group that waits to end by itself; it is killed only if it does not."""
-        if transaction.joiner is not None and job.resize is not None:
+        """Tell new groups that wait to end by themselves; they are killed only if they do not.
+
+        If one of several has ended, the others cannot, as they are one communicator.
+        """
+        if transaction.joiner is None or job.resize is None:
+            return
+        joining = job.resize.joining
+        statuses = [self.startup.status(job, group) for group in joining]
+        if len(joining) == 1 or all(status is None or status.alive for status in statuses):
             self.send(transaction.joiner, m.Abandon(id=transaction.joiner_request, why=why))
-            assert job.resize.group is not None
-            self.startup.let_end(job, job.resize.group)
-            transaction.joiner = None
+            for group in joining:
+                self.startup.let_end(job, group)
+        transaction.joiner = None
 
     def _fail(self, job: Job, transaction: Transaction, why: str) -> list[Event]:
         self.transactions.enter(job, transaction, "rolled back", why)
@@ -294,11 +304,13 @@ class RemapScheduler:
     def joining_group_ended(self, job: Job, status: m.GroupStatus) -> list[Event]:
         """React to the end of a new group.
 
-        Before the join the resize fails and the job continues. Within the join the job is released
-        from accepting; if that does not help, it is ended and restarts from its restart point.
+        Before the join the resize fails and the job continues. Within the join the other new groups
+        are ended, and the job is released from accepting; if that does not help, it is ended and
+        restarts from its restart point.
         """
         transaction = self.transactions.of(job)
         assert transaction is not None
+        assert job.resize is not None
         why = _end_of_group(status)
         if transaction.phase in ("starting", "ready"):
             return self._fail(job, transaction, why)
@@ -306,6 +318,9 @@ class RemapScheduler:
             return []
         now = time.monotonic()
         transaction.died = transaction.died or now
+        for group in job.resize.joining:
+            if group != status.group:
+                self.startup.kill_group(job, group, f"group {status.group} has ended")
         if transaction.cancelled is None and transaction.port:
             if now - transaction.died > REPORT_S:
                 self._cancel(job, transaction, now)
@@ -335,7 +350,7 @@ class RemapScheduler:
     def on_tick(self) -> list[Event]:
         """Return the events of phases that have passed their deadlines."""
         events: list[Event] = []
-        self.restart_ports.keep_only(self.core.live)
+        self.assembly_ports.keep_only(self.core.live)
         for number in self.transactions.jobs():
             job = self.core.jobs.get(number)
             if job is None:
@@ -349,7 +364,10 @@ class RemapScheduler:
     def _overdue(self, job: Job, transaction: Transaction, waited_s: float) -> list[Event]:
         limits = self.deadlines
         if transaction.phase == "starting" and waited_s > limits.start_s:
-            return self._fail(job, transaction, f"no group came up within {limits.start_s:g} s")
+            assert job.resize is not None
+            several = len(job.resize.joining) > 1
+            what = "the groups were not together" if several else "no group came up"
+            return self._fail(job, transaction, f"{what} within {limits.start_s:g} s")
         progress = self.progress.get(job.id, ReportedProgress())
         patience_s = max(limits.ready_s, 10 * progress.iteration_s)
         if transaction.phase == "ready" and waited_s > patience_s:
@@ -361,6 +379,11 @@ class RemapScheduler:
                 node = self.startup.node_of(job, group)
                 self.startup.kill(node, job.id, group, "it left and did not end", grace_s=0)
         return []
+
+
+def _joining_size(job: Job, resize: Resize) -> int:
+    """Return the number of processes that join in an expansion."""
+    return sum(len(job.groups[group]) for group in resize.joining)
 
 
 def _end_of_group(status: m.GroupStatus) -> str:

@@ -1,11 +1,11 @@
 """The resize transactions that are under way, and their phases in the journal.
 
-    expand      starting   the new group comes up while the job computes
-                ready      it waits for the job's next resize point
-                joining    the job writes its restart point, accepts the group and moves its data
+    expand      starting   the new groups come up and assemble while the job computes
+                ready      they wait for the job's next resize point
+                joining    the job writes its restart point, accepts them and moves its data
                 accepting  (journal only) the port on which the job accepts; empty: no port is open
                 committed
-    restart     reconnecting (journal only) the port on which a group is accepted
+    assembly    reconnecting (journal only) the port on which a group is accepted
     contract    leaving    the data moves off the groups that leave
                 committed  their processes end
 
@@ -13,9 +13,11 @@ A service that starts again continues each transaction in the phase that the jou
 is part of that: without it, the service could not release a job that waits for a group which ended
 while there was no service.
 
-The groups of a job that restarts connect to each other. They may be on different hosts, so they
-find each other through the service. A group reports that it waits (`GroupReady`) until it is given
-the port that the earlier groups have opened for it (`JoinPort` with its number).
+Groups assemble if a job starts or restarts with several of them, and if several join it together:
+they connect to each other. They may be on different hosts, so they find each other through the
+service. A group reports that it waits (`GroupReady`) until it is given the port that the earlier
+groups have opened for it (`JoinPort` with its number). The first of the groups that join together
+reports for all of them that they wait for the job.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ class Transaction:
     Attributes
     ----------
     since : when the present phase began; begun : when the transaction began.
-    joiner, joiner_request : peer of the new group, and the request with which it waits.
+    joiner, joiner_request : peer of the new groups, and the request with which it waits.
     port : MPI port on which the job accepts; empty if it does not.
     start_s : time from the decision until the new group was up, seconds.
     times : what the application measured, once it has reported.
-    died : when the new group was found to have ended.
+    died : when a new group was found to have ended.
     cancelled : when the job was released from accepting.
     """
 
@@ -130,8 +132,8 @@ class Transactions:
 _PHASE = "reconnecting"
 
 
-class RestartPorts:
-    """Gives each group of a restarted job the port on which the earlier groups accept it.
+class AssemblyPorts:
+    """Gives each group that assembles with others the port on which the earlier ones accept it.
 
     Parameters
     ----------
@@ -148,16 +150,44 @@ class RestartPorts:
         self._journal, self._send, self._clock = journal, send, clock
         self._ports: dict[tuple[int, int], str] = {}  # by job and group
         self._waiting: dict[tuple[int, int], tuple[bytes, int]] = {}  # peer and request
+        self._came: set[tuple[int, int]] = set()  # groups that have waited for a port
+        self._since: dict[tuple[int, int], float] = {}  # by job and first group, when one waited
 
     def concerns(self, job: Job, group: int) -> bool:
-        """Whether a group belongs to a job that has restarted, and does not join it in a resize."""
-        joining = None if job.resize is None else job.resize.group
-        is_own = group in job.groups and group != joining
-        return is_own and job.restarts > 0 and job.state not in FINAL
+        """Whether earlier groups accept a group: of a start, a restart, or those that join."""
+        if group not in job.groups or job.state in FINAL:
+            return False
+        if job.resize is not None and group in job.resize.joining:
+            return group != job.resize.group
+        return group != next(iter(job.groups))
+
+    def are_known(self, job: Job) -> bool:
+        """Whether each group of a job but the first has been given a port, or has joined it."""
+        _, *others = job.groups
+        return all(self._port(job, group) for group in others)
+
+    def overdue_group(self, job: Job, limit_s: float) -> int | None:
+        """Return the group for which the others of a start have waited too long; None: not yet.
+
+        Parameters
+        ----------
+        limit_s : from the moment at which one of them waits, s.
+        """
+        first, *others = job.groups
+        key, now = (job.id, first), time.monotonic()
+        if key not in self._since:
+            if not any(self._port(job, group) for group in others):
+                return None
+            self._since[key] = now  # it waited for an earlier run of the service
+        if now - self._since[key] <= limit_s:
+            return None
+        late = [group for group in others if (job.id, group) not in self._came]
+        return late[0] if late else first
 
     def on_port(self, job: Job, group: int, port: str) -> None:
         """Note the port on which a group is accepted, and send it if the group waits."""
         key = job.id, group
+        self._note_wait(job)
         if self._ports.get(key) != port:
             self._ports[key] = port
             self._journal.add_phase(job.id, job.resizes, self._clock(), _PHASE, f"{group} {port}")
@@ -168,8 +198,9 @@ class RestartPorts:
     def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Connect | None:
         """Return the port for a group; None as long as there is none."""
         key = job.id, message.group
-        port = self._ports.get(key) or self._noted(job, message.group)
-        if port:
+        self._note_wait(job)
+        self._came.add(key)
+        if port := self._port(job, message.group):
             self._waiting.pop(key, None)
             return m.Connect(id=message.id, port=port)
         self._waiting[key] = peer, message.id
@@ -179,12 +210,18 @@ class RestartPorts:
         """Forget the ports of other jobs."""
         self._ports = {key: port for key, port in self._ports.items() if key[0] in jobs}
         self._waiting = {key: peer for key, peer in self._waiting.items() if key[0] in jobs}
+        self._since = {key: since for key, since in self._since.items() if key[0] in jobs}
+        self._came = {key for key in self._came if key[0] in jobs}
 
-    def _noted(self, job: Job, group: int) -> str:
-        """Port that an earlier run of the service has noted; empty if there is none."""
-        port = ""
-        for phase in self._journal.phases_of(job.id):
-            number, _, name = phase.detail.partition(" ")
-            if phase.phase == _PHASE and number == str(group):
-                port = name
-        return port
+    def _note_wait(self, job: Job) -> None:
+        self._since.setdefault((job.id, next(iter(job.groups))), time.monotonic())
+
+    def _port(self, job: Job, group: int) -> str:
+        """Port for a group, perhaps noted by an earlier run of the service; empty: none."""
+        key = job.id, group
+        if key not in self._ports:
+            for phase in self._journal.phases_of(job.id):
+                number, _, name = phase.detail.partition(" ")
+                if phase.phase == _PHASE and number == str(group):
+                    self._ports[key] = name
+        return self._ports.get(key, "")
