@@ -1,6 +1,7 @@
 """Start of a group on several hosts: by the service, by plain mpiexec, and as groups that join.
 
     python benchmarks/cluster/group_start.py [--hosts 1 2 4 8] [--ranks 2] [--repeats 5] [--json]
+    python benchmarks/cluster/group_start.py --groups 1 2 4 6 [--repeats 5] [--json]
 
 Hosts are namespaces of this machine (`examples/cluster/hosts.py`; needs root), each with an agent
 started by hand. In turn, on the same hosts, with `--ranks` processes on each of them:
@@ -13,6 +14,10 @@ started by hand. In turn, on the same hosts, with `--ranks` processes on each of
               merge in turn, to a barrier of all
 
 The ratio is that of the medians of service and mpiexec; goal: at most 1.3.
+
+With `--groups 1 2 4 6` instead, a job of six processes starts on one host as so many groups, as a
+job with a minimum does, and the time is from sending the submission to the first barrier of the
+job. The ratio is that of the medians, against one group.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from cluster import Cluster
 from hosts import HEAD, Host
 
 from reshape.mpi import clean_environment, mpiexec_path
+from reshape.topology import Topology
 
 GOAL = 1.3
 LIMIT_S = 120.0
@@ -87,6 +93,24 @@ for tie in ties:
 """
 
 
+#: The argument is the file for the time of the barrier of a job, whatever its groups.
+IN_BLOCK = """
+import os, sys, time
+import reshape
+with reshape.application() as app:
+    assert app.comm.size == int(sys.argv[2]), app.comm.size
+    app.comm.Barrier()
+    if app.comm.rank == 0:
+        with open(sys.argv[1] + ".new", "w") as file:
+            file.write(repr(time.time()))
+        os.replace(sys.argv[1] + ".new", sys.argv[1])
+"""
+#: Processes of a job that starts as several groups, and its valid sizes: a group ends at each.
+PROCESSES = 6
+SIZES = {1: "6,12", 2: "3,6,12", 3: "2,4,6,12", 4: "1,2,4,6,12", 5: "1,2,3,4,6,12"}
+SIZES[6] = "1,2,3,4,5,6,12"
+
+
 class Starts:
     """The three ways to start a group on the hosts of a cluster."""
 
@@ -106,10 +130,18 @@ class Starts:
 
     def service(self, hosts: list[Host]) -> float:
         """Start the group by a submission; return seconds."""
+        return self._submit(BARRIER, self.ranks * len(hosts))
+
+    def groups(self, count: int) -> float:
+        """Start a job as so many groups by a submission; return seconds."""
+        topology = Topology.parse(f"list:{SIZES[count]}")
+        return self._submit(IN_BLOCK, PROCESSES, max_processors=12, topology=topology)
+
+    def _submit(self, program: str, size: int, **more: Any) -> float:
         out = self._file()
-        size = self.ranks * len(hosts)
         began = time.time()
-        job = self.cluster.submit([sys.executable, "-c", BARRIER, str(out), str(size)], size)
+        command = [sys.executable, "-c", program, str(out), str(size)]
+        job = self.cluster.submit(command, size, **more)
         ended = self._await(out)
         info = self.cluster.wait(job)
         assert info.state == "COMPLETED", (info, self.cluster.output(job))
@@ -190,15 +222,44 @@ def measure(counts: list[int], ranks: int, repeats: int) -> list[dict[str, Any]]
     return rows
 
 
+def measure_groups(counts: list[int], repeats: int) -> list[dict[str, Any]]:
+    """Return one row for each number of groups on one host."""
+    options = ["--set", "backfill.adaptive_start=0.1"]  # the smallest valid size is the minimum
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Cluster(Path(folder), hosts=1, processors=12, options=options) as cluster,
+    ):
+        starts = Starts(cluster, PROCESSES)
+        times: dict[int, list[float]] = {count: [] for count in dict.fromkeys([1, *counts])}
+        for _ in range(repeats):
+            for count, each in times.items():
+                each.append(starts.groups(count))
+    one = median(times[1])
+    return [
+        {
+            "groups": count,
+            "ranks": PROCESSES,
+            "start_s": round(median(times[count]), 3),
+            "least_s": round(min(times[count]), 3),
+            "ratio": round(median(times[count]) / one, 2),
+        }
+        for count in counts
+    ]
+
+
 def main() -> None:
     """Print the table, or the same as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--ranks", type=int, default=2, help="processes on each host (2)")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--groups", type=int, nargs="+", choices=[*SIZES], help="on one host")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = measure(options.hosts, options.ranks, options.repeats)
+    if options.groups:
+        rows = measure_groups(options.groups, options.repeats)
+    else:
+        rows = measure(options.hosts, options.ranks, options.repeats)
     if options.json:
         print(json.dumps(rows, indent=2))
         return

@@ -135,8 +135,8 @@ def join_job(job: JobContext, address: Address) -> None:
 def _end(job: JobContext, why: str) -> NoReturn:
     """End this process, which is not needed by the job."""
     if job.comm.rank == 0:
-        several = tuple(dict.fromkeys(job.groups))
-        who = f"group {job.group} does" if len(several) == 1 else f"groups {several} do"
+        groups = [str(group) for group in dict.fromkeys(job.groups)]
+        who = f"group {groups[0]} does" if len(groups) == 1 else f"groups {', '.join(groups)} do"
         print(f"reshape: {who} not join: {why}", file=sys.stderr)
     raise SystemExit(0)
 

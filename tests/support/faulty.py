@@ -3,10 +3,11 @@
 It iterates until the test tells it to end (`told`). Its data are the indices of the elements plus
 the number of iterations, so that it can verify them. The fault happens once for each job.
 
-Arguments: FAULT SIDE [SIZE], where SIDE is "joining" (a group that joins or has joined) or "job"
-(the last rank, if it is in the first group) and FAULT is "none" or a function of one of the modules
-`resize_points`, `transaction` and `move` of `reshape.resizing`. With "hang:" before it, the process
-sleeps instead of being killed. With SIZE, the fault happens on that number of processes alone.
+Arguments: FAULT SIDE [SIZE], where SIDE is "joining" (a group that joins or has joined), "job" (the
+last rank, if it is in the first group) or "groupN" (a rank of group N), and FAULT is "none" or a
+function of one of the modules `resize_points`, `transaction` and `move` of `reshape.resizing`. With
+"hang:" before it, the process sleeps instead of being killed. With SIZE, the fault happens on that
+number of processes alone.
 """
 
 from __future__ import annotations
@@ -34,9 +35,15 @@ SIZE = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 def inject_fault() -> None:
     """Kill or hang this process if it is the chosen one and the fault has not happened yet."""
     mark = Path(f"struck-{os.environ['RESHAPE_JOB']}")
-    if (side == "joining") != joining or mark.exists() or SIZE not in (0, app.comm.size):
+    if mark.exists():
         return
-    if joining or app.comm.rank == app.comm.size - 1:
+    if side.startswith("group"):
+        is_chosen = side == f"group{os.environ['RESHAPE_GROUP']}"
+    elif (side == "joining") != joining or SIZE not in (0, app.comm.size):
+        return
+    else:
+        is_chosen = joining or app.comm.rank == app.comm.size - 1
+    if is_chosen:
         mark.touch()
         if fault.startswith("hang:"):
             time.sleep(3600)

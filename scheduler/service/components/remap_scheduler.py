@@ -318,11 +318,12 @@ class RemapScheduler:
             return []
         now = time.monotonic()
         transaction.died = transaction.died or now
-        for group in job.resize.joining:
-            if group != status.group:
-                self.startup.kill_group(job, group, f"group {status.group} has ended")
+        statuses = {group: self.startup.status(job, group) for group in job.resize.joining}
+        living = [group for group, each in statuses.items() if each is not None and each.alive]
+        for group in living:
+            self.startup.kill_group(job, group, f"group {status.group} has ended")
         if transaction.cancelled is None and transaction.port:
-            if now - transaction.died > REPORT_S:
+            if now - transaction.died > REPORT_S and not living:
                 self._cancel(job, transaction, now)
             return []
         if now - (transaction.cancelled or transaction.died) <= CANCEL_S:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reshape.times import utc_moment
@@ -218,9 +219,9 @@ def _decision(order: Event | Order) -> str:
             return "has ended:"
         case Start(restart=restart, processors=processors):
             verb = "restarts from its last resize point" if restart else "starts"
-            return f"{verb} on processors {processors}:"
+            return f"{verb} on processors {processors}{_groups(order)}:"
         case Expand(to=to, processors=processors):
-            return f"is to expand to {to} with processors {processors}:"
+            return f"is to expand to {to} with processors {processors}{_groups(order)}:"
         case Contract(to=to, groups=groups):
             return f"is to contract to {to}, groups {', '.join(map(str, groups))} leave:"
         case Signal(to_script=to_script):
@@ -235,6 +236,13 @@ def _decision(order: Event | Order) -> str:
         case Requeue(reason=reason) if reason.rule == "requeue":
             return "goes back to the queue:"
     return "moves to the redirection group and starts from the beginning:"
+
+
+def _groups(order: Start | Expand) -> str:
+    """Say how many processors each group has, if there are several."""
+    if order.groups is UNSET:
+        return ""
+    return f", in groups of {'+'.join(str(len(held)) for held in order.groups.values())}"
 
 
 def _request_text(spec: JobSpec, ahead_s: float) -> str:

@@ -32,12 +32,23 @@ def test_agents_connect_and_jobs_get_answers() -> None:
     assert 0 < points["p50_ms"] <= points["p99_ms"] <= points["max_ms"]
 
 
-def test_groups_start_in_three_ways() -> None:
+def skip_without_hosts() -> None:
     try:
         with Hosts(1):
             pass
     except NoHosts as reason:
         pytest.skip(str(reason))
+
+
+def test_jobs_start_as_several_groups() -> None:
+    skip_without_hosts()
+    one, three = rows_of("group_start.py", "--groups", "1", "3", "--repeats", "1")
+    assert (one["groups"], three["groups"], three["ranks"]) == (1, 3, 6)
+    assert min(one["least_s"], three["least_s"], three["ratio"]) > 0
+
+
+def test_groups_start_in_three_ways() -> None:
+    skip_without_hosts()
     (row,) = rows_of("group_start.py", "--hosts", "2", "--ranks", "1", "--repeats", "1")
     assert (row["hosts"], row["ranks"]) == (2, 2)
     assert min(row["service_s"], row["mpiexec_s"], row["joined_s"]) > 0

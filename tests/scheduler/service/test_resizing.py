@@ -33,6 +33,8 @@ scenario: scripted:Scripted
 verify: true
 deadlines: {}
 """
+#: Sizes of which each step is a single group; test_groups_live.py has steps of several.
+BY_TWO = Topology.parse("arbitrary:step=2")
 #: Deadlines that no load of the machine reaches; a test shortens the one that it waits for.
 PATIENT = {"start_s": 200, "ready_s": 200, "join_s": 200}
 
@@ -145,7 +147,7 @@ def test_a_program_requests_sizes(served, scripted):
 
 def test_a_job_contracts_to_its_last_group(served, scripted):
     scripted("4 6 2/1+2")
-    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=8)
+    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=8, topology=BY_TWO)
     job = served.when(number, lambda job: len(job.sizes) == 4)
     assert sizes(job) == [2, 4, 6, 2]
     assert job.processors == "4-5"  # those of the last group; the first two are gone
@@ -160,7 +162,7 @@ def test_a_job_contracts_to_its_last_group(served, scripted):
 def test_a_restarted_job_contracts_by_the_group_that_it_began_with(served, scripted):
     """A rank dies while the job of two groups expands; after the restart its first group leaves."""
     scripted("4 6 2/4")
-    number = served.submit([*FAULTY, "relay", "joining", "4"], 2, max_processors=8)
+    number = served.submit([*FAULTY, "relay", "joining", "4"], 2, max_processors=8, topology=BY_TWO)
     served.when(number, lambda job: job.restarts == 1 and job.size == 2)
     job = served.finish(number)
     assert (job.state, job.restarts) == ("COMPLETED", 1), served.output(number)
@@ -172,7 +174,9 @@ def test_a_restarted_job_contracts_by_the_group_that_it_began_with(served, scrip
 @pytest.mark.long
 def test_an_interior_group_leaves(served, scripted):
     scripted("3 5 7 5/3 3/1 6")
-    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=8)
+    sizes_of_steps = Topology.parse("list:2,3,5,6,7")
+    program = [*FAULTY, "none", "job"]
+    number = served.submit(program, 2, max_processors=8, topology=sizes_of_steps)
     served.when(number, lambda job: len(job.sizes) == 7)
     job = served.finish(number)
     assert job.state == "COMPLETED", served.output(number)
@@ -183,7 +187,7 @@ def test_an_interior_group_leaves(served, scripted):
 @pytest.mark.long
 @pytest.mark.parametrize("program", ["apps.lu", "apps.jacobi", "apps.synthetic"])
 def test_every_application_is_right_at_every_size(served, scripted, program):
-    scripted("4 6 2/1+2 4")
+    scripted("4 6 2 4")
     arguments = {
         "apps.lu": ["--n", "384", "--block", "16", "--repeat", "8"],  # 24 iterations each
         "apps.jacobi": ["--n", "256", "--iterations", "190"],
@@ -215,7 +219,7 @@ def test_a_group_that_fails_before_the_join_costs_nothing(
     served, scripted, fault: str, deadlines: Mapping[str, float], words: str
 ):
     scripted("4", **deadlines)
-    number = served.submit([*FAULTY, fault, "joining"], 2, max_processors=4)
+    number = served.submit([*FAULTY, fault, "joining"], 2, max_processors=4, topology=BY_TWO)
     job = served.when(number, lambda job: bool(job.resizes) and "rolled" in job.resizes[0].outcome)
     assert re.search(words, job.resizes[0].outcome)
     job = served.finish(number)
@@ -227,7 +231,7 @@ def test_a_group_that_fails_before_the_join_costs_nothing(
 def test_a_group_that_waits_too_long_is_released(served, scripted):
     """The job is in one long iteration: the processors of the new group are released."""
     scripted("4", ready_s=1)
-    number = served.submit(["python", "-c", LONG_ITERATION], 2, max_processors=4)
+    number = served.submit(["python", "-c", LONG_ITERATION], 2, max_processors=4, topology=BY_TWO)
     job = served.when(number, lambda job: bool(job.resizes) and "rolled" in job.resizes[0].outcome)
     assert "the job reached no resize point within" in job.resizes[0].outcome
     wait_until(lambda: served.free() == 6)
@@ -252,7 +256,7 @@ def test_a_group_that_waits_too_long_is_released(served, scripted):
 )
 def test_a_death_within_the_join_costs_at_most_a_restart(served, scripted, fault, side):
     scripted("4", **({"join_s": 4} if fault.startswith("hang:") else {}))
-    number = served.submit([*FAULTY, fault, side], 2, max_processors=4)
+    number = served.submit([*FAULTY, fault, side], 2, max_processors=4, topology=BY_TWO)
     served.when(number, lambda job: job.resizes and job.resizes[0].outcome != "under way")
     job = served.finish(number)
     assert job.state == "COMPLETED", served.output(number) + served.story(number)
@@ -264,7 +268,7 @@ def test_a_death_within_the_join_costs_at_most_a_restart(served, scripted, fault
 
 def test_a_death_while_leaving_costs_at_most_a_restart(served, scripted):
     scripted("4 2/1")
-    number = served.submit([*FAULTY, "check_leave", "job"], 2, max_processors=4)
+    number = served.submit([*FAULTY, "check_leave", "job"], 2, max_processors=4, topology=BY_TWO)
     served.when(number, lambda job: len(job.resizes) == 2 and job.resizes[1].outcome != "under way")
     job = served.finish(number)
     assert job.state == "COMPLETED", served.output(number) + served.story(number)
@@ -299,7 +303,7 @@ def test_joins_that_restart_a_job_are_given_up_before_they_end_it(served, tmp_pa
 
 def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
     scripted("4")
-    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4)
+    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4, topology=BY_TWO)
     served.when(number, lambda job: job.size == 4)
     rank = next(
         process
@@ -329,7 +333,7 @@ def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
 )
 def test_a_service_that_dies_within_an_expansion_finishes_it(served, scripted, moment):
     scripted("4 2/1")
-    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4)
+    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4, topology=BY_TWO)
     words = {"starting": "is to expand", "ready": "waits for the next", "later": "is done"}[moment]
     wait_until(lambda: words in served.story(number))
     served.kill()
@@ -350,7 +354,7 @@ def test_a_service_that_dies_within_an_expansion_finishes_it(served, scripted, m
 def test_a_job_that_ends_before_its_new_group_joins(served, scripted):
     scripted("4")
     program = ["python", "-c", LONG_ITERATION, "no group comes up"]
-    number = served.submit(program, 2, max_processors=4)
+    number = served.submit(program, 2, max_processors=4, topology=BY_TWO)
     served.until(number, "EXPANDING")
     job = served.finish(number)
     assert job.state == "COMPLETED", served.output(number) + served.story(number)
@@ -361,7 +365,7 @@ def test_a_job_that_ends_before_its_new_group_joins(served, scripted):
 def test_a_group_that_is_not_needed_ends_without_an_error_message(served, scripted):
     """It is asked to end by itself, so mpiexec writes no error to the job's output."""
     scripted("4")
-    number = served.submit(["python", "-c", LONG_ITERATION], 2, max_processors=4)
+    number = served.submit(["python", "-c", LONG_ITERATION], 2, max_processors=4, topology=BY_TWO)
     wait_until(lambda: "waits for the next resize point" in served.story(number))
     job = served.finish(number)
     assert job.state == "COMPLETED"
@@ -371,7 +375,7 @@ def test_a_group_that_is_not_needed_ends_without_an_error_message(served, script
 
 def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
     scripted("4")
-    number = served.submit([*FAULTY, "hang:start", "joining"], 2, max_processors=8)
+    number = served.submit([*FAULTY, "hang:start", "joining"], 2, max_processors=8, topology=BY_TWO)
     served.until(number, "EXPANDING")
     served.ask(m.Cancel(job=number))
     assert served.wait(number).state == "CANCELLED"
@@ -424,7 +428,7 @@ def test_short_iterations_ask_seldom_and_are_resized_all_the_same(served, script
         "            break\n"
         "    app.report(size=app.comm.size)\n"
     )
-    number = served.submit(["python", "-c", program], 2, max_processors=4)
+    number = served.submit(["python", "-c", program], 2, max_processors=4, topology=BY_TWO)
     served.when(number, lambda job: job.size == 4 and job.iteration > 1000)
     job = served.finish(number)
     assert (job.state, job.facts) == ("COMPLETED", {"size": 4}), served.output(number)

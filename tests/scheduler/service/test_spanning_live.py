@@ -61,7 +61,8 @@ def test_a_group_on_several_hosts_is_resized_and_verified(tmp_path: Path) -> Non
     steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=6 3/1"]
     options = ["--verify", *steps, "--set", f"resizing.gate={tmp_path}/step-"]
     with Cluster(tmp_path, hosts=3, processors=2, options=options, policies=SUPPORT) as cluster:
-        job = cluster.submit(synthetic(), 3, max_processors=6)
+        topology = Topology.parse("list:3,6")
+        job = cluster.submit(synthetic(), 3, max_processors=6, topology=topology)
         (tmp_path / "step-1").touch()
         cluster.until(lambda: cluster.job(job).size == 6)
         assert ranks_text(cluster.job(job)) == (
@@ -73,6 +74,36 @@ def test_a_group_on_several_hosts_is_resized_and_verified(tmp_path: Path) -> Non
         assert info.state == "COMPLETED", cluster.output(job)
         assert info.facts["verified"] is True
         for name in cluster.names:
+            cluster.until(lambda name=name: processes(cluster, name, "hydra|synthetic") == 0)
+
+
+@pytest.mark.parametrize("lost", ["n1", "n3"])
+def test_a_job_starts_with_groups_that_span_hosts_and_loses_one(tmp_path: Path, lost: str) -> None:
+    """The host with the first group, the minimum of the job, counts no more than another one."""
+    steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps='3'"]
+    options = ["--verify", *steps, "--set", f"resizing.gate={tmp_path}/step-"]
+    options += ["--set", "backfill.adaptive_start=0.5"]
+    limits = "deadlines: {node_lost_s: 6, heartbeat_s: 0.3, start_s: 200, join_s: 200}"
+    with Cluster(
+        tmp_path, hosts=4, processors=2, options=options, policies=SUPPORT, config=limits
+    ) as cluster:
+        topology = Topology.parse("list:3,6,8")
+        program, most = synthetic(), {"max_processors": 8, "topology": topology}
+        job = cluster.submit(program, 6, requeue=True, **most)
+        cluster.until(lambda: cluster.job(job).state == "RUNNING")
+        assert ranks_text(cluster.job(job)) == (
+            "group 1: 0-1 on n1:0-1, 2 on n2:0; group 2: 0 on n2:1, 1-2 on n3:0-1"
+        )
+        cluster.hosts[lost].kill()
+        cluster.until(lambda: cluster.job(job).requeues == 1)
+        cluster.until(lambda: cluster.job(job).state == "RUNNING")
+        assert cluster.job(job).size == 6  # on the others, which have as many processors
+        (tmp_path / "step-1").touch()
+        cluster.until(lambda: cluster.job(job).size == 3)
+        info = finish(cluster, job)
+        assert info.state == "COMPLETED", cluster.output(job)
+        assert info.facts["verified"] is True
+        for name in set(cluster.names) - {lost}:
             cluster.until(lambda name=name: processes(cluster, name, "hydra|synthetic") == 0)
 
 
