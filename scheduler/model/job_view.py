@@ -312,7 +312,7 @@ _reads(ReadOnlyJob, "id is_plain processors estimate_s demand state topology res
 _reads(ReadOnlyJob, "submitted_at queued_at redirected_at started_at ended_at walltime_s smaller")
 _reads(ReadOnlyJob, "expected_end estimated_end ends_by_progress progress bounds least most")
 _reads(ReadOnlyJob, "minimum valid_sizes valid_from valid_up_to contracts_to start_least")
-_reads(ReadOnlyJob, "left starts_on slowness estimate_on_s")
+_reads(ReadOnlyJob, "left leavable starts_on slowness estimate_on_s")
 _reads(ReadOnlyJob, "resize resizes restarts committed paused_s most_moved_bytes backfilled")
 _reads(ReadOnlyJob, "first_estimate_s misses requeues requeued_why stalled failed_starts")
 _reads(ReadOnlyJob, "checkpoint cause why exit_code signal partition conditions is_lent")

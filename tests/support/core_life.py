@@ -71,10 +71,11 @@ class ChaoticPass(msgspec.Struct, frozen=True):
         dice.shuffle(jobs)
         for job in jobs:
             choice = dice.randrange(4)
+            size = dice.choice([job.starts_on(n) for n in range(1, 7)])
             if choice == 0:
                 at = current.earliest(job)
                 assert current.now <= at == current.reserve(job)
-            elif choice < 3 and not current.start(job) and dice.random() < 0.5:
+            elif choice < 3 and not current.start(job, size=size) and dice.random() < 0.5:
                 current.reserve(job)
 
 
@@ -136,6 +137,8 @@ SCENARIOS = [
     scenario("fcfs-pr", {"selection": "few-nodes"}),
     Scenario("chaos", resizing=Chaos(), selection=FewNodes()),
     scenario("steady"),
+    scenario("malleable"),
+    scenario("malleable", {"order": "fcfs", "selection": "few-nodes", "resizing.slack": 1}),
     scenario("pba-pr"),
     scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
     scenario("max-b-pr", {"order.qfactor_weight": 0}),
@@ -184,6 +187,7 @@ class AnyLife(RuleBasedStateMachine):
         processors=st.integers(1, 6),
         walltime_s=st.sampled_from([1.0, 5.0, 20.0, 100.0]),
         more=st.sampled_from([0, 0, 1, 4]),
+        fewer=st.sampled_from([0, 0, 1, 4]),
         topology=st.sampled_from([None, Topology(), Topology("nearly-square")]),
         resources=st.sampled_from([{}, {}, {"memory": 3}, {"memory": 6, "disk": 1}]),
         requeue=st.booleans(),
@@ -196,6 +200,7 @@ class AnyLife(RuleBasedStateMachine):
         processors: int,
         walltime_s: float,
         more: int,
+        fewer: int,
         topology: Topology | None,
         resources: dict[str, int],
         requeue: bool,
@@ -217,6 +222,7 @@ class AnyLife(RuleBasedStateMachine):
             reservation=reservation,
             conditions=conditions,
             array=tasks,
+            min_processors=max(1, processors - fewer) if fewer else None,
         )
         self.waiting.append(JobSubmitted(self.time, job, spec))
 
@@ -270,9 +276,13 @@ class AnyLife(RuleBasedStateMachine):
         elif job is not None and not job.tasks_queued:
             spec = msgspec.structs.replace(job.spec, walltime_s=walltime_s)
             if job.state is JobState.PENDING:
-                most = processors + 2 if job.spec.resizable else None
+                resizable = job.spec.resizable
                 spec = msgspec.structs.replace(
-                    spec, processors=processors, max_processors=most, conditions=conditions
+                    spec,
+                    processors=processors,
+                    max_processors=processors + 2 if resizable else None,
+                    min_processors=max(1, processors - 2) if resizable else None,
+                    conditions=conditions,
                 )
             self.waiting.append(JobUpdated(self.time, number, spec))
         self.deliver()
@@ -488,11 +498,12 @@ class AnyLife(RuleBasedStateMachine):
     @invariant()
     def sizes_and_groups_agree(self) -> None:
         for job in self.core.live.values():
-            joining = job.resize.group if job.resize is not None else None
-            computing = [held for group, held in job.groups.items() if group != joining]
+            joining = job.resize.joining if job.resize is not None else ()
+            computing = [held for group, held in job.groups.items() if group not in joining]
             if job.state is not JobState.COMPLETING:
                 assert sum(map(len, computing)) == job.size
-                assert job.processors <= job.size
+                assert (job.minimum or job.processors) <= job.size
+                assert job.size in job.valid_sizes or job.size == job.processors
                 assert job.processors <= job.spec.processors
                 assert job.size <= (job.spec.max_processors or job.spec.processors)
             assert (job.resize is not None) == (
@@ -520,7 +531,8 @@ class AnyLife(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
         for partition in self.partitions:
-            head = partition.state.head if partition.scenario.scheduling is None else None
+            own = partition.scenario.own_scheduling
+            head = partition.state.head if own is None else None
             kept = (
                 ProcSet()
                 if head is None

@@ -6,7 +6,7 @@ output expected. The first block sets up (``scenario NAME field=value ...``, ``m
 line is an event, an enquiry or a comment; events of a block with the same time are handled
 together. An unknown word is an error.
 
-    @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
+    @TIME submit JOB n=N walltime=S [min=N] [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
            [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
            [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX] [constraint=FEATURES] [whole=N]
            [per_process=N] [task=ARRAY_INDEX]
@@ -171,7 +171,7 @@ def why(core: Core, name: JobName) -> str:
 SUBMIT: tuple[set[str], set[str]] = (
     {"requeue", "hold", "strict"},
     {
-        *("n", "walltime", "max", "topology", "priority", "performance", "reservation"),
+        *("n", "walltime", "min", "max", "topology", "priority", "performance", "reservation"),
         *("partition", "name", "user", "begin", "after", "array", "signal", "step"),
         *("constraint", "whole", "per_process", "task"),
     },
@@ -252,6 +252,7 @@ def read_event(line: str) -> Event:
     job, *others = [int(number) for number in numbers] or [0]
     if what in ("submit", "update") and not others:
         most = int(named["max"]) if "max" in named else None
+        least = int(named["min"]) if "min" in named else None
         spec = JobSpec(
             int(named["n"]),
             float(named["walltime"]),
@@ -260,6 +261,7 @@ def read_event(line: str) -> Event:
             priority=float(named.get("priority", 0)),
             requeue="requeue" in words,
             performance=named.get("performance", ""),
+            min_processors=least,
             reservation=named.get("reservation", ""),
             partition=named.get("partition", ""),
             name=named.get("name", ""),

@@ -88,19 +88,21 @@ class CurrentPass(MachineNow):
         super().__init__(state, read_only=read_only)
         self._room, self._name = room, name
         self._reserved: dict[int, float] = {}
+        self._queue: list[JobView] | None = None
         room.begin()
 
     @property
     def queue(self) -> list[JobView]:
-        """Queued jobs that the machine could run, in queue order.
+        """Jobs that were queued when this was read first and that the machine could run, in order.
 
         Only the first ones if the depth of passes is limited.
         """
-        state = self._state
-        examined = state.queue if state.window is None else state.window
-        queued = [self._shown(job) for job in examined if state.can_run(job)]
-        state.examined += len(queued)
-        return queued
+        if self._queue is None:
+            state = self._state
+            examined = state.queue if state.window is None else state.window
+            self._queue = [self._shown(job) for job in examined if state.can_run(job)]
+            state.examined += len(self._queue)
+        return self._queue
 
     def fitting(self, processors: int) -> list[JobView]:
         """Jobs of `queue` that may start on so many processors, in backfill order."""

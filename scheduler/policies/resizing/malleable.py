@@ -82,12 +82,13 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if head is not None:
             at = self._backfill(current, division, head)
         division.divide()
-        needed = division.waiting
+        needed, lacking = division.waiting, 0
         for job in division.begun:
             needed -= job.start_least
             if not self._start(current, job, division.target(job), needed):
                 needed += job.start_least
-                current.expect(job, current.now)
+                lacking += job.start_least
+                current.expect(job, division.frees(lacking - current.free, current.now))
         if head is not None:
             current.expect(head, at)
 
@@ -119,9 +120,9 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
         size = job.starts_on(min(free, max(least, min(target, free - others))))
         facts: Facts = {"wanted": job.processors, "free": free, "size": size or 0, "part": target}
-        text = "it starts on {size} of {free} free processors; it requests {wanted}"
+        text = "{wanted} processors wanted, {free} free"
         if size != job.processors:
-            text += ", its part of the machine is {part}"
+            text += "; it starts on {size}, its part of the machine is {part}"
         return size is not None and current.start(job, Reason(START, text, facts), size)
 
     def decide(self, job: JobView, view: View) -> Decision:

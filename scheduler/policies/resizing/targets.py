@@ -117,6 +117,28 @@ class Division:
         share = self._shares.get(job.id)
         return held_by(job) if share is None else share.target
 
+    def frees(self, processors: int, now: float) -> float:
+        """Time by which contractions and ends are expected to free so many processors, s.
+
+        Jobs that have more than their parts contract at their next resize points.
+        """
+        freed: list[tuple[float, int]] = []
+        for share in self._shares.values():
+            job = share.job
+            if job.started_at is None:
+                continue
+            history = job.recorded_history
+            more = held_by(job) - share.target
+            if more > 0 and history is not None and history.next_point_at > 0:
+                freed.append((max(now, history.next_point_at), more))
+            freed.append((max(now, job.estimated_end), share.target))
+        freed.sort()
+        for at, count in freed:
+            processors -= count
+            if processors <= 0:
+                return at
+        return inf
+
     def shadow(self, head: Job, now: float) -> tuple[float, int]:
         """Earliest time at which there is room for a job, by the estimated ends, and what is left.
 

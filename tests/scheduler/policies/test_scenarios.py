@@ -116,6 +116,7 @@ def test_the_built_in_scenarios() -> None:
             "easy++",
             "fcfs",
             "static",
+            "malleable",
             "steady",
             "pba-pr",
             "fcfs-pr",

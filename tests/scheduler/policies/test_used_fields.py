@@ -41,7 +41,7 @@ ELSEWHERE = {
     "selection.leave": "no job is resized here; see selection/test_few_nodes.py",
 }
 PROCESSORS = 12
-NUMBERS = [None, 0, 1, 2, 3, 0.2, 0.5, 1.5, 5, 50, 1000]
+NUMBERS = [None, 0, 1, 2, 3, 0.02, 0.2, 0.5, 1.5, 5, 50, 1000]
 LISTS = [[1.0], [2.0, 900.0], ["number"], ["user"]]
 
 
@@ -64,6 +64,7 @@ def workload(seed: int) -> Workload:
             priority=rng.choice([0.0, 100.0, 1000.0]),
             shared={"bandwidth": rng.choice([0, 20, 80])},
             memory_kib=rng.choice([1, 1000]),
+            min_processors=max(1, size // 2) if grows and seed > 7 else None,
         )
         count = 10 if grows else 1
         speedup = Amdahl(rng.choice([0.01, 0.2, 0.9]))
@@ -73,7 +74,7 @@ def workload(seed: int) -> Workload:
     return Workload(PROCESSORS, jobs, cost, start_s=pause_s, end_s=4 * pause_s, kills=False)
 
 
-WORKLOADS = [workload(seed) for seed in range(8)]
+WORKLOADS = [workload(seed) for seed in range(9)]
 
 
 def platform_for(chosen: Scenario) -> Platform:
