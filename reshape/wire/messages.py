@@ -42,12 +42,13 @@ class Failure(MessageBase):
 class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
     """Times of one resize, in seconds, and the bytes that went from one process to another.
 
-    The group starts in the background while the job computes, which takes `start_s`. The other four
+    The group starts in the background while the job computes, which takes `start_s`. The other five
     phases are the pause of the job.
 
     Attributes
     ----------
     start_s : start of the joining group, as the service measures it.
+    close_s : closing what depends on the size, by functions of the program.
     join_s : stop of the iterations, restart point, accept and merge.
     plan_s, move_s : planning and moving the registered data.
     resume_s : commit, and forming the new communicator.
@@ -56,6 +57,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
     """
 
     start_s: float = 0.0
+    close_s: float = 0.0
     join_s: float = 0.0
     plan_s: float = 0.0
     move_s: float = 0.0
@@ -66,7 +68,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
     @property
     def pause_s(self) -> float:
         """Pause of the application, seconds."""
-        return self.join_s + self.plan_s + self.move_s + self.resume_s
+        return self.close_s + self.join_s + self.plan_s + self.move_s + self.resume_s
 
 
 @dataclass

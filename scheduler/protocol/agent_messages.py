@@ -254,13 +254,15 @@ class ReportEnd(MessageBase):
 
 
 class WatchJoin(MessageBase):
-    """A resize of the job begins: kill the job if its restart point exists after the deadline.
+    """A resize of the job begins: kill the job if its restart point exists for too long.
 
-    The application removes the restart point when the resize is committed.
+    The application writes the restart point when the program has closed what depends on the size,
+    and removes it when the resize is committed.
 
     Attributes
     ----------
-    deadline_s : time for the resize without the transfer of `app.state`; 0 ends the watch.
+    deadline_s : time for which the restart point may exist, without the transfer of `app.state`; 0
+        ends the watch.
     bytes_per_s : lowest acceptable rate of that transfer. The restart point holds the pickled
         values, so that its size / rate is added to `deadline_s`.
     """

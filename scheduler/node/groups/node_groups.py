@@ -55,10 +55,10 @@ STRAY_S = 2.0
 
 
 class Watch(NamedTuple):
-    """The deadline of a resize (monotonic s), to which its restart point adds, and its order."""
+    """What limits a resize, and when its restart point was seen first (monotonic s)."""
 
-    deadline: float
     order: m.WatchJoin
+    since: float | None = None
 
 
 class NodeGroups:
@@ -285,9 +285,9 @@ class NodeGroups:
         self.changed = True
 
     def watch_join(self, order: m.WatchJoin) -> None:
-        """Kill a job that is still within a resize at a deadline; 0 removes the deadline."""
+        """Kill a job whose restart point exists for too long; a deadline of 0 ends the watch."""
         if order.deadline_s > 0:
-            self._watches[order.job] = Watch(time.monotonic() + order.deadline_s, order)
+            self._watches[order.job] = Watch(order)
         else:
             self._watches.pop(order.job, None)
 
@@ -350,8 +350,7 @@ class NodeGroups:
                     log.exception("cannot examine group %d of job %d", group.group, group.job)
         now = time.monotonic()
         for job, watch in list(self._watches.items()):
-            if now > watch.deadline:
-                self._end_overdue_resize(job, watch, now)
+            self._end_overdue_resize(job, watch, now)
         self._stand_ins.examine()
         self._hooks.examine()
         self.changed |= self.probe.examine()
@@ -501,11 +500,15 @@ class NodeGroups:
     def _end_overdue_resize(self, job: int, watch: Watch, now: float) -> None:
         """Kill a job that hangs within a resize; it can restart from its restart point."""
         state_bytes, order = restart_point_bytes(self._folders.shm(job)), watch.order
-        if state_bytes is not None and now <= watch.deadline + state_bytes / order.bytes_per_s:
+        if state_bytes is None:
+            if watch.since is not None:  # the resize has ended
+                del self._watches[job]
+            return
+        since = now if watch.since is None else watch.since
+        if now <= since + order.deadline_s + state_bytes / order.bytes_per_s:
+            self._watches[job] = Watch(order, since)
             return
         del self._watches[job]
-        if state_bytes is None:
-            return
         log.warning("resize %d of job %d is overdue", order.serial, job)
         for (other, _), group in self._groups.items():
             if other == job:

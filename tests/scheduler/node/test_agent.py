@@ -304,6 +304,22 @@ def test_the_deadline_of_a_resize_follows_the_size_of_its_restart_point(driver):
     assert driver.ended(1).why == "resize 1 did not finish in time"
 
 
+def test_the_deadline_of_a_resize_begins_with_its_restart_point(driver):
+    """Before, the program closes its files, for as long as it takes."""
+    driver.start_agent()
+    for job in (1, 2):
+        driver.start(job, "sleep", "1000")
+        driver.running(job)
+        driver.send(m.WatchJoin(job=job, serial=1, deadline_s=0.5, bytes_per_s=1e6))
+    (driver.place.shm(2) / RESTART_FILE).touch(0o600)
+    driver.ended(2)
+    assert driver.running(1).alive
+    began = time.monotonic()
+    (driver.place.shm(1) / RESTART_FILE).touch(0o600)
+    assert driver.ended(1).why == "resize 1 did not finish in time"
+    assert time.monotonic() - began > 0.5
+
+
 def test_a_probe_tells_whether_the_node_can_start_groups(driver):
     driver.start_agent()
     driver.send(m.ProbeNode(serial=5, processes=10**6))
