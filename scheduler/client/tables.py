@@ -39,6 +39,7 @@ def resize_table(job: JobInfo) -> Table:
             "AT",
             "SIZE",
             "START",
+            "CLOSE",
             "JOIN",
             "PLAN",
             "MOVE",
@@ -64,8 +65,9 @@ def resize_table(job: JobInfo) -> Table:
 
 
 def phases_s(resize: ResizeInfo) -> tuple[float, ...]:
-    """Seconds of start, join, plan, move and resume."""
-    return resize.start_s, resize.join_s, resize.plan_s, resize.move_s, resize.resume_s
+    """Seconds of start, close, join, plan, move and resume."""
+    before = resize.start_s, resize.close_s, resize.join_s
+    return *before, resize.plan_s, resize.move_s, resize.resume_s
 
 
 def held_text(job: JobInfo) -> str:

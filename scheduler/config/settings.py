@@ -60,7 +60,8 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start_s : from the decision until the new group has started.
     ready_s : how long a new group waits for the next resize point of the job. At least ten
         iterations are always allowed.
-    join_s : from the beginning of a join (or leave) to its commit, without moving the data.
+    join_s : from the restart point of a join (or leave) to its commit, without moving the data.
+        What a program closes before, by functions of `Application.each_size`, has no time limit.
     move_bytes_per_s : lowest acceptable rate of moving data; bytes / rate is added to `join_s`. The
         bytes are those of the arrays and of the pickled `app.state`.
     exit_s : for the processes of a group that left to end.

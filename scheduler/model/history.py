@@ -51,7 +51,7 @@ class Moves:
 
     Attributes
     ----------
-    fixed_s : time of a pause that does not depend on the data: join, plan and resume, s.
+    fixed_s : time of a pause that does not depend on the data: close, join, plan and resume, s.
     byte_s : time of the move per byte of the job's data, s.
     """
 
@@ -61,7 +61,7 @@ class Moves:
 
     def add(self, times: ResizeTimes, data_bytes: int) -> None:
         """Add a resize of a job with this many bytes of data (0: not known)."""
-        self.fixed_s.append(times.join_s + times.plan_s + times.resume_s)
+        self.fixed_s.append(times.close_s + times.join_s + times.plan_s + times.resume_s)
         del self.fixed_s[:-KEPT]
         if data_bytes > 0:
             self.byte_s.append(times.move_s / data_bytes)

@@ -267,7 +267,7 @@ class ListJobs(MessageBase):
 
 
 class ResizeInfo(msgspec.Struct):
-    """One resize of a job; times in seconds."""
+    """One resize of a job; times in seconds, as in `reshape.wire.messages.ResizeTimes`."""
 
     at: float
     serial: int
@@ -276,12 +276,18 @@ class ResizeInfo(msgspec.Struct):
     outcome: str
     reason: str
     start_s: float = 0.0
+    close_s: float = 0.0
     join_s: float = 0.0
     plan_s: float = 0.0
     move_s: float = 0.0
     resume_s: float = 0.0
     moved_bytes: int = 0
     spare_bytes: int = 0
+
+    @property
+    def pause_s(self) -> float:
+        """Pause of the job, seconds."""
+        return self.close_s + self.join_s + self.plan_s + self.move_s + self.resume_s
 
 
 class RankPlace(msgspec.Struct):

@@ -124,7 +124,8 @@ class RecordedRun(msgspec.Struct):
             self.leaves.append((resize.old - resize.new, max(0.0, leave_s)))
         elif times.start_s > 0:  # otherwise its report was lost
             self.groups.append((resize.at, resize.new - resize.old, times.start_s))
-            self.joins.append((resize.new, times.join_s + times.plan_s + times.resume_s))
+            join_s = times.close_s + times.join_s + times.plan_s + times.resume_s
+            self.joins.append((resize.new, join_s))
         if data_bytes > 0 and times.move_s > 0:
             self.moves.append((data_bytes, times.move_s))
 

@@ -70,7 +70,7 @@ def history(
 
     Times are local: 2026-05-01, 2026-05-01T12:00 or 2026-05-01T12:00:30. If more jobs match than
     --limit, a message says how to list the earlier ones. EXITCODE is code:signal. The job computes
-    during START; it pauses for JOIN, PLAN, MOVE and RESUME.
+    during START; it pauses for CLOSE, JOIN, PLAN, MOVE and RESUME.
     """
     for option, is_set in (("--format", columns is not None), ("--noheader", noheader)):
         if is_set and (as_json or job is not None):

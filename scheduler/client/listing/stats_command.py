@@ -126,9 +126,8 @@ def stats_of(jobs: Sequence[JobInfo], since: float, until: float, processors: in
             if since <= resize.at <= until:
                 kind = "expand" if resize.new > resize.old else "contract"
                 resizes[f"{kind} {resize.outcome}"] += 1
-                stopped_s = resize.join_s + resize.plan_s + resize.move_s + resize.resume_s
-                pause_s += stopped_s
-                lost += stopped_s * resize.old
+                pause_s += resize.pause_s
+                lost += resize.pause_s * resize.old
     ended = [job for job in own if job.ended_at is not None and since <= job.ended_at <= until]
     started = [
         job for job in own if job.started_at is not None and since <= job.started_at <= until

@@ -195,7 +195,8 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
             times = what.times
             return (
                 f"resize {what.serial} is done; the pause was {1000 * times.pause_s:.0f} ms"
-                f" (join {1000 * times.join_s:.0f}, move {1000 * times.move_s:.0f})"
+                f" (close {1000 * times.close_s:.0f}, join {1000 * times.join_s:.0f},"
+                f" move {1000 * times.move_s:.0f})"
             )
         case ResizeFailed():
             rest = "restarts at its old size" if what.restart else "continues at its old size"
@@ -293,8 +294,8 @@ def resizes(
         match ends.get(order.serial):
             case ResizeDone(times=times):
                 info.outcome, size = "done", order.to
-                info.start_s, info.join_s, info.plan_s = times.start_s, times.join_s, times.plan_s
-                info.move_s, info.resume_s = times.move_s, times.resume_s
+                info.start_s, info.close_s, info.join_s = times.start_s, times.close_s, times.join_s
+                info.plan_s, info.move_s, info.resume_s = times.plan_s, times.move_s, times.resume_s
                 info.moved_bytes, info.spare_bytes = times.moved_bytes, times.spare_bytes
             case ResizeFailed(why=why, restart=restart):
                 info.outcome = f"{'restarted' if restart else 'rolled back'}: {why}"

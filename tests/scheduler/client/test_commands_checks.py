@@ -209,15 +209,15 @@ def test_history_shows_sizes_times_and_the_end_of_a_job() -> None:
 
 def test_resizes_are_shown_in_milliseconds() -> None:
     resize = ResizeInfo(
-        at=115.0, serial=1, old=2, new=4, outcome="done", reason="", start_s=1.5, join_s=0.02,
-        plan_s=0.001, move_s=0.0305, resume_s=0.002, moved_bytes=3 * 2**20,
+        at=115.0, serial=1, old=2, new=4, outcome="done", reason="", start_s=1.5, close_s=0.25,
+        join_s=0.02, plan_s=0.001, move_s=0.0305, resume_s=0.002, moved_bytes=3 * 2**20,
         spare_bytes=2**19,
     )  # fmt: skip
     headings, row = _columns(tables.resize_table(job_info(resizes=[resize])))
     assert dict(zip(headings, row, strict=True)) == {
-        "RESIZE": "1", "AT": "+5.0s", "SIZE": "2-4", "START": "1500.0", "JOIN": "20.0",
-        "PLAN": "1.0", "MOVE": "30.5", "RESUME": "2.0", "MIB": "3.00", "SPARE": "0.50",
-        "OUTCOME": "done",
+        "RESIZE": "1", "AT": "+5.0s", "SIZE": "2-4", "START": "1500.0", "CLOSE": "250.0",
+        "JOIN": "20.0", "PLAN": "1.0", "MOVE": "30.5", "RESUME": "2.0", "MIB": "3.00",
+        "SPARE": "0.50", "OUTCOME": "done",
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ GREW = ended(
     sizes=[(T + 10.0, 2), (T + 20.0, 4), (T + 40.0, 1), (T + 50.0, 0)],
     allocation=[(T + 10.0, "0-1"), (T + 20.0, "0-3"), (T + 40.0, "0"), (T + 50.0, "")],
     resizes=[
-        ResizeInfo(T + 20.0, 1, 2, 4, "done", "", join_s=1.0, move_s=1.0),
+        ResizeInfo(T + 20.0, 1, 2, 4, "done", "", close_s=0.5, join_s=0.5, move_s=1.0),
         ResizeInfo(T + 30.0, 2, 4, 8, "failed", ""),
         ResizeInfo(T + 40.0, 3, 4, 1, "done", ""),
     ],

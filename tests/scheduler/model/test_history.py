@@ -182,7 +182,7 @@ def test_the_pause_of_a_planned_resize() -> None:
     assert history.predict_pause_s(everybody) is None, "nothing was ever moved"
     history.data_bytes = 1000
     for seconds in (2.0, 2.2, 90.0):  # of other jobs; one is an outlier
-        everybody.add(ResizeTimes(join_s=0.1, plan_s=0.1, move_s=seconds), 2000)
+        everybody.add(ResizeTimes(close_s=0.1, join_s=0.05, plan_s=0.05, move_s=seconds), 2000)
     assert history.predict_pause_s(everybody) == pytest.approx(0.2 + 1000 * 2.2 / 2000)
     history.moves.add(ResizeTimes(start_s=9.0, join_s=0.5, move_s=3.0), 1000)
     assert history.predict_pause_s(everybody) == pytest.approx(3.5), "its own count; start_s not"
