@@ -22,11 +22,14 @@ from reshape.wire.identity import Role, identity
 from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from reshape.checkpoints.checkpointing import Checkpointing
+    from reshape.data.each_size import EachSize
     from reshape.resizing.address import Address
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
-_Hook = TypeVar("_Hook", bound=Callable[[], object])
+_Value = TypeVar("_Value")
 log = logging.getLogger(__name__)
 
 
@@ -61,8 +64,8 @@ def application(
     `Application.replicated`, and the values in `Application.state`. **All other data belongs to one
     process**: a variable computed before a resize does not exist in the processes that join. Derive
     such values from `app.comm` in each iteration, or keep them in `app.state`. Communicators
-    derived from `app.comm` must be freed before the iteration ends, or by a function of
-    `Application.after_resize`. After a resize, operations on MPI.COMM_WORLD raise an error. Every
+    derived from `app.comm` are made in a function of `Application.each_size`, or freed before the
+    iteration ends. After a resize, operations on MPI.COMM_WORLD raise an error. Every
     process must make the same registrations in the same order before it calls `app.iterations()`.
     """
     if isinstance(topology, str):
@@ -132,6 +135,7 @@ class Application(Reports):
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             from reshape.abort import explain_later_errors
 
+            self._close_each_size()
             self._close()
             explain_later_errors(self._link)
         else:
@@ -178,6 +182,20 @@ class Application(Reports):
             from reshape.resizing.resize_points import greet
 
             greet(job, self._link, self._topology, self._verify)
+
+    def _close_each_size(self) -> None:
+        """Collective over app.comm. Close what depends on the size, at the end of the block."""
+        job = self._here()
+        if not job.each_size:
+            return
+        from reshape.data.each_size import ClosingError
+
+        try:
+            job.close_each_size()
+        except ClosingError as failed:
+            error = failed.__cause__ or failed
+            self._fail(error)
+            raise error from None
 
     def _close(self) -> None:
         """Leave the job and release the resources of this process."""
@@ -281,42 +299,59 @@ class Application(Reports):
             self._is_fresh_start = False
             self.report(restarted_from=str(saved.folder))
 
-    def after_resize(self, function: _Hook) -> _Hook:
-        """Let every process of the job call a function after each resize; use it as a decorator.
+    def each_size(self, function: Callable[[MPI.Intracomm], Iterator[_Value]]) -> EachSize[_Value]:
+        """Make what depends on the size of the job in one place; use it as a decorator.
 
         It is for what belongs to the processes of one size: communicators derived from `app.comm`,
-        solvers and plans of libraries. All processes call it before the next iteration, those that
-        have just joined as well, and those that leave do not. It may be collective over app.comm.
-        Several functions are called in the order in which they were given. For the first size, at
-        a fresh start and at a restart, the program calls the function itself, in the first
-        iteration: processes that join have no data before.
+        files opened by several ranks, windows, persistent requests, solvers and plans of libraries.
+        The function is a generator with one ``yield``. The part above it opens: at the first entry
+        into a loop, also after a restart, and after each resize, before the next iteration,
+        together with the processes that have joined. The part below it closes: before each resize,
+        in all processes of the old size, those that leave included, and at the end of the block.
+        Both parts may be collective over the communicator. Several functions are opened in the
+        order in which they were given, and closed in reverse. Communicators derived within the
+        function are freed behind its last line.
+
+        After a resize that was rolled back, what was closed is opened again at the old size. After
+        an error nothing is closed, ``finally`` clauses included, because other processes may not
+        take part. An error while a function closes aborts the job.
 
         Parameters
         ----------
-        function : takes no arguments; what it returns is not used.
+        function : generator function of `app.comm`.
 
         Returns
         -------
-        `function`
+        function without parameters that returns the value of ``yield`` at the present size.
+
+        Raises
+        ------
+        ReshapeError : `function` has no ``yield``, or a loop has begun and not ended.
 
         Examples
         --------
         ::
 
-            solver = None
+            @app.each_size
+            def files(comm):
+                cart = comm.Create_cart([comm.size], [True])
+                out = MPI.File.Open(comm, "x.bin", MPI.MODE_CREATE | MPI.MODE_WRONLY)
+                yield cart, out
+                out.Close()  # all ranks of the old size together, before anyone leaves
 
-            @app.after_resize
-            def build() -> None:
-                global solver
-                solver = Solver(app.comm, u.local)
-
-            for step in app.iterations(1000):
-                if solver is None:
-                    build()
-                solver.step()
+            for step in app.iterations(100):
+                cart, out = files()
         """
-        self._here().hooks.append(function)
-        return function
+        from reshape.data.each_size import EachSize
+
+        job, each = self._here(), EachSize(function)
+        if self._iterates:
+            raise ReshapeError(
+                f"{each.name} is given to app.each_size within a loop of app.iterations(), where "
+                "processes that join would not find it: define it above the loop"
+            )
+        job.each_size.append(each)
+        return each
 
     def iterations(self, total: int) -> Iterator[int]:
         """Collective over app.comm. Iterate, with a resize point between any two iterations.
@@ -391,6 +426,7 @@ class Application(Reports):
         try:
             if is_next and job.total:
                 self._resize_point(job)
+            job.open_each_size()
             yield from self._iterate(job)
         finally:
             self._iterates = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -24,6 +24,8 @@ from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from reshape.data.each_size import EachSize
 
 Fact = bool | int | float | str
 
@@ -51,7 +53,7 @@ class JobContext:
     request : what the program has requested of its size last.
     expected : number of iterations that the job is expected to have, by its own account of its
         progress; 0: those of its loops.
-    hooks : functions that each process calls after a resize.
+    each_size : functions of `Application.each_size`, in order.
     spares : memory for the next local parts of this process.
     held : intercommunicators by which groups have joined, to be disconnected by all processes.
     topology : valid sizes, if the program or the submission names them.
@@ -79,7 +81,7 @@ class JobContext:
     before: int = 0
     request: SizeRequest | None = None
     expected: int = 0
-    hooks: list[Callable[[], object]] = field(default_factory=list)
+    each_size: list[EachSize[Any]] = field(default_factory=list)
     spares: Spares = field(default_factory=Spares)
     held: list[MPI.Intercomm] = field(default_factory=list)
     topology: Topology | None = None
@@ -104,10 +106,22 @@ class JobContext:
         """Enter the next loop of the program."""
         self.loop, self.before, self.iteration = self.loop + 1, self.done, 0
 
-    def call_hooks(self) -> None:
-        """Call the functions that build again what a resize has made invalid."""
-        for hook in self.hooks:
-            hook()
+    def open_each_size(self) -> None:
+        """Collective over comm. Open what depends on the size and is closed, in order."""
+        for function in self.each_size:
+            if not function.is_open:
+                function.open(self.comm)
+
+    def close_each_size(self) -> None:
+        """Collective over comm. Close what depends on the size, in reverse order.
+
+        Raises
+        ------
+        reshape.data.each_size.ClosingError : a function failed; the job cannot continue.
+        """
+        for function in reversed(self.each_size):
+            if function.is_open:
+                function.close()
 
     @property
     def memory(self) -> RankMemory:

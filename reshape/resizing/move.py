@@ -317,7 +317,8 @@ def abandon(job: JobContext, moves: Sequence[Move], was_member: bool) -> None:
 
 @contextmanager
 def timed(
-    outcome: ResizeOutcome, phase: Literal["join_s", "plan_s", "move_s", "resume_s"]
+    outcome: ResizeOutcome,
+    phase: Literal["close_s", "join_s", "plan_s", "move_s", "resume_s"],
 ) -> Iterator[None]:
     """Add the time of the block to a phase of the pause."""
     began = time.perf_counter()

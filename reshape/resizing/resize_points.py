@@ -16,6 +16,8 @@ from typing import NoReturn
 import numpy as np
 from mpi4py import MPI
 
+from reshape.abort import abort
+from reshape.data.each_size import ClosingError
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
@@ -129,7 +131,7 @@ def join_job(job: JobContext, address: Address) -> None:
         join(job, address.port)
     except RolledBackError as reason:
         _end(job, str(reason))
-    job.call_hooks()
+    job.open_each_size()
 
 
 def _end(job: JobContext, why: str) -> NoReturn:
@@ -156,7 +158,7 @@ def resize_point(job: JobContext, link: Link) -> None:
     decision: Decision = Proceed()
     if job.warns_of_kept:
         job.warns_of_kept = False
-        if job.comm.rank == 0 and not job.hooks:  # which build them again
+        if job.comm.rank == 0 and not job.each_size:  # whose communicators are freed
             warn_of_kept(job.comm)
     if job.comm.rank == 0 and job.pace.is_due():
         question = AtResizePoint(
@@ -185,10 +187,14 @@ def resize_point(job: JobContext, link: Link) -> None:
             job.request.answer(decision.declined)
         return
     was_first, first_group = job.comm.rank == 0, job.groups[0]
-    if isinstance(decision, Join):
-        job.last = expand(job, decision, link.announce)
-    else:
-        job.last = contract(job, decision)
+    try:
+        if isinstance(decision, Join):
+            job.last = expand(job, decision, link.announce)
+        else:
+            job.last = contract(job, decision)
+    except ClosingError as error:
+        # At once: a program that catches the error would leave the other ranks waiting.
+        abort(error.__cause__ or error, link)
     job.pace.reset()
     if job.comm == MPI.COMM_NULL:
         raise SystemExit(0)
@@ -196,8 +202,7 @@ def resize_point(job: JobContext, link: Link) -> None:
     # reports it unless it has left the job.
     if was_first if first_group in job.groups else job.comm.rank == 0:
         link.report(job.last)
-    if not job.last.why:
-        job.call_hooks()
+    job.open_each_size()
 
 
 def _pending(job: JobContext) -> SizeBounds | None:

@@ -5,6 +5,7 @@ the joining group connects; several groups that join together are one communicat
 other direction is unsafe, because connecting to a dead process can abort the running job.
 Expansion and contraction take the same steps::
 
+    close     close what depends on the size, by the functions of `Application.each_size`
     stop      all ranks have stopped computing; rank 0 writes the restart point
     join      (expansion) port, accept, merge; the joining group sends what it has registered
     plan      compute which elements go from which rank to which rank
@@ -12,9 +13,11 @@ Expansion and contraction take the same steps::
     commit    rank 0 removes the restart point: from now on the new segments hold the data
 
 Before the commit, all ranks agree on each failure that a rank reports, and all return to the old
-segments. On some failures the ranks cannot agree, such as the death of a process within a
-collective call. The restart point then remains, and the node agent ends the job's processes so that
-the service can restart the job.
+segments; what was closed is then opened again at the old size. A contraction by groups that do not
+exist is refused before anything is closed. On some failures the ranks cannot agree, such as the
+death of a process within a collective call. The restart point then remains, and the node agent ends
+the job's processes so that the service can restart the job. An error of the program while it closes
+aborts the job, since other ranks may have closed already.
 """
 
 from __future__ import annotations
@@ -63,6 +66,7 @@ class JoiningGroup(NamedTuple):
     loop: int
     total: int
     signature: tuple[Declaration, ...]
+    each_size: tuple[str, ...]
 
 
 class JobStatus(NamedTuple):
@@ -94,6 +98,8 @@ def expand(job: JobContext, order: Join, announce: Callable[[int, str], None]) -
     outcome, old = ResizeOutcome(order.serial), job.comm
     merged: MPI.Intracomm | None = None
     try:
+        with timed(outcome, "close_s"):
+            job.close_each_size()
         with timed(outcome, "join_s"):
             state = stop(job)
             merged = accept(job, order.serial, announce)
@@ -146,8 +152,10 @@ def contract(job: JobContext, order: Leave) -> ResizeOutcome:
     outcome, old = ResizeOutcome(order.serial), job.comm
     stay = [rank for rank, group in enumerate(job.groups) if group not in order.groups]
     try:
+        check_leave(job, order, stay)
+        with timed(outcome, "close_s"):
+            job.close_each_size()
         with timed(outcome, "join_s"):
-            check_leave(job, order, stay)
             stop(job)
         moves, ranks = relay(job, old, range(old.size), stay, outcome)
         with timed(outcome, "resume_s"):
@@ -294,7 +302,7 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     ------
     RolledBackError : the job rejects this group.
     """
-    joining = JoiningGroup(job.groups, job.loop, job.total, job.signature)
+    joining = JoiningGroup(job.groups, job.loop, job.total, job.signature, names_of(job))
     value_of(merged, joining, root=merged.size - job.comm.size)
     status: JobStatus | None = value_of(merged, None, root=0)
     assert status is not None
@@ -325,7 +333,20 @@ def _objection(job: JobContext, order: Join, joining: JoiningGroup) -> str:
             f"the job runs {ours}, the group that joins {theirs}: "
             "the number must not depend on when a process starts"
         )
+    if joining.each_size != names_of(job):
+        ours, theirs = (
+            ", ".join(names) or "no function" for names in (names_of(job), joining.each_size)
+        )
+        return (
+            f"the job has given {ours} to app.each_size, the group that joins {theirs}: all "
+            "processes must give the same functions in the same order"
+        )
     return difference(job.signature, joining.signature)
+
+
+def names_of(job: JobContext) -> tuple[str, ...]:
+    """Names of the functions of `Application.each_size`, in order."""
+    return tuple(function.name for function in job.each_size)
 
 
 def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:

@@ -1,14 +1,12 @@
-"""Programs with several loops, and functions that are called after resizes."""
+"""Programs with several loops, one after another."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 from application_scripts import script
 from driver import Driver, run
-from paths import ROOT
 
 from reshape.files.restart_file import RESTART_FILE
 from scheduler.protocol import messages as m
@@ -20,9 +18,10 @@ PROGRAM = """
         app.checkpoint(every=4, dir=os.environ["CHECKPOINTS"])
     a = app.rows("a", (12,))
     built = []
-    @app.after_resize
-    def build():
-        built.append(app.comm.allreduce(1))
+    @app.each_size
+    def build(comm):
+        built.append(comm.allreduce(1))
+        yield
     start = app.is_fresh_start
     for step in app.iterations(20):
         a.local[:] += 1
@@ -94,7 +93,7 @@ def test_a_job_restarts_in_the_loop_that_it_was_in(tmp_path: Path, iteration: in
         assert driver.expand(1).ok
         driver.serve(lambda: again.process.poll() is not None)
         assert again.text.count(RIGHT) == 1
-        assert again.text.count("built 3\n") == 2
+        assert again.text.count("built 2 3\n") == 2
 
 
 def test_a_checkpoint_of_a_later_loop(tmp_path: Path) -> None:
@@ -132,79 +131,3 @@ def test_a_program_with_fewer_loops_cannot_join(tmp_path: Path) -> None:
         assert driver.await_report(serial).why == "the group that was to join is gone"
         driver.serve(lambda: first.process.poll() is not None)
         assert first.text == "end\n"
-
-
-#: What the example of a page needs: a solver that shows the size for which it was built.
-SOLVER = """
-    import os, signal
-    if "CHECKPOINTS" in os.environ:
-        app.checkpoint(every=400, dir=os.environ["CHECKPOINTS"])
-    start, sizes = app.is_fresh_start, []
-    class Solver:
-        def __init__(self, comm, local):
-            sizes.append(comm.allreduce(1))
-            self.local = local
-            self.steps = 0
-        def step(self):
-            self.local += 1
-            self.steps += 1
-            if start and str(self.steps) == os.environ.get("DIE_AT"):
-                os.kill(os.getpid(), signal.SIGKILL)
-    u = app.rows("u", (10,))
-"""
-
-
-def example_of_the_page(folder: Path) -> str:
-    """Write a program with the example of `Application.after_resize` as the page has it."""
-    text = (ROOT / "docs" / "make-it-resizable.md").read_text()
-    blocks = [rest.split("```")[0] for rest in text.split("```python\n")[1:]]
-    (example,) = (block for block in blocks if "@app.after_resize" in block)
-    return script(
-        folder, dedent(SOLVER) + example + "whole = u.gather()\nprint('sizes', *sizes, whole)\n"
-    )
-
-
-def test_the_example_of_the_page_is_resized(tmp_path: Path) -> None:
-    with Driver(tmp_path, [example_of_the_page(tmp_path)]) as driver:
-        driver.start(1, "first")
-        assert driver.expand(2).ok
-        assert driver.contract(0).ok
-        assert driver.expand(1).ok
-        text = driver.finish()
-    assert text.splitlines().count(f"sizes 3 2 3 [{' '.join(['1000.'] * 10)}]") == 1
-
-
-def test_the_example_of_the_page_restarts(tmp_path: Path) -> None:
-    path, checkpoints = example_of_the_page(tmp_path), str(tmp_path / "checkpoints")
-    assert run(2, path, CHECKPOINTS=checkpoints, DIE_AT="900").returncode != 0
-    again = run(3, path, CHECKPOINTS=checkpoints, RESHAPE_RESTART_FROM=checkpoints)
-    assert f"sizes 3 [{' '.join(['1000.'] * 10)}]" in again.stdout, again.stderr
-
-
-def test_a_communicator_is_built_again_after_each_resize(tmp_path: Path) -> None:
-    """The processes that stay free the old one; no warning names the variable that holds it."""
-    body = """
-        u = app.blocks("u", (12, 12))
-        cart = None
-        def neighbours_agree():
-            return app.comm.allreduce(int(tuple(cart.coords) == u.layout.coordinates(cart.rank)))
-        @app.after_resize
-        def build():
-            global cart
-            if cart is not None:
-                cart.Free()
-            cart = app.comm.Create_cart(u.layout.grid)
-        for step in app.iterations(40):
-            if cart is None:
-                build()
-            assert neighbours_agree() == app.comm.size
-        if app.comm.rank == 0:
-            print("size", cart.size)
-    """
-    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
-        driver.welcome.resizable = True
-        driver.start(2, "first")
-        assert driver.expand(3).ok
-        assert driver.contract(0).ok
-        assert driver.expand(1).ok
-        assert driver.finish() == "size 4\n"
