@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import closing
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -157,21 +157,25 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
         app.state.update(residual=0.0, reference=0.0)
     panels = -(-n // block)
     steps = -(-panels // options.panels_per_iteration)
-    with closing(ProcessGrid()) as grid:
-        for iteration in app.iterations(steps * options.repeat):
-            seed, step = divmod(iteration, steps)
-            grid.update(app.comm, a)
-            if step == 0:
-                a.local[:] = matrix(grid.rows, n, seed)[:, grid.cols]
-            first = step * options.panels_per_iteration
-            for panel in range(first, min(first + options.panels_per_iteration, panels)):
-                lo, hi = panel * block, min((panel + 1) * block, n)
-                pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
-            if step == steps - 1:
-                own, reference = check(app.comm, a, pivots.local, seed)
-                # np.maximum, unlike max, propagates NaN.
-                app.state["residual"] = float(np.maximum(own, app.state["residual"]))
-                app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
+
+    @app.each_size
+    def process_grid(comm: MPI.Intracomm) -> Iterator[ProcessGrid]:
+        yield ProcessGrid(comm, a)
+
+    for iteration in app.iterations(steps * options.repeat):
+        seed, step = divmod(iteration, steps)
+        grid = process_grid()
+        if step == 0:
+            a.local[:] = matrix(grid.rows, n, seed)[:, grid.cols]
+        first = step * options.panels_per_iteration
+        for panel in range(first, min(first + options.panels_per_iteration, panels)):
+            lo, hi = panel * block, min((panel + 1) * block, n)
+            pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
+        if step == steps - 1:
+            own, reference = check(app.comm, a, pivots.local, seed)
+            # np.maximum, unlike max, propagates NaN.
+            app.state["residual"] = float(np.maximum(own, app.state["residual"]))
+            app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
     worst, reference = app.state["residual"], app.state["reference"]
     verified = bool(worst < MAX_RESIDUAL and worst <= 10 * reference)
     app.report(verified=verified, residual=finite_or_text(worst))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import closing
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -67,19 +67,23 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
     app.state["error"] = 0.0
     panels = -(-n // block)
     steps = -(-panels // options.panels_per_iteration)
-    with closing(ProcessGrid()) as grid:
-        for iteration in app.iterations(steps * options.repeat):
-            seed, step = divmod(iteration, steps)
-            grid.update(app.comm, c)
-            if step == 0:
-                a.local[:] = matrix(np.cos, grid.rows, grid.cols, seed)
-                b.local[:] = matrix(np.sin, grid.rows, grid.cols, seed)
-                c.local[:] = 0
-            first = step * options.panels_per_iteration
-            for panel in range(first, min(first + options.panels_per_iteration, panels)):
-                add_panel(grid, a, b, c, panel, block)
-            if step == steps - 1:
-                app.state["error"] = max(app.state["error"], error_of(app.comm, c, seed))
+
+    @app.each_size
+    def process_grid(comm: MPI.Intracomm) -> Iterator[ProcessGrid]:
+        yield ProcessGrid(comm, c)
+
+    for iteration in app.iterations(steps * options.repeat):
+        seed, step = divmod(iteration, steps)
+        grid = process_grid()
+        if step == 0:
+            a.local[:] = matrix(np.cos, grid.rows, grid.cols, seed)
+            b.local[:] = matrix(np.sin, grid.rows, grid.cols, seed)
+            c.local[:] = 0
+        first = step * options.panels_per_iteration
+        for panel in range(first, min(first + options.panels_per_iteration, panels)):
+            add_panel(grid, a, b, c, panel, block)
+        if step == steps - 1:
+            app.state["error"] = max(app.state["error"], error_of(app.comm, c, seed))
     error = app.state["error"]
     verified = bool(error <= TOLERANCE)
     app.report(verified=verified, max_error=finite_or_text(error))
