@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 from driver import Driver, run
 from paths import ROOT, SUPPORT
+from waiting import wait_until
 
 from reshape.files.restart_file import RESTART_FILE
+from scheduler.client import background
+from scheduler.client.api.asking import list_jobs
 from scheduler.protocol import messages as m
 
 STEPS = sorted((ROOT / "examples" / "step_by_step").glob("*.py"))
-PLAIN, APPLICATION, REGISTERED, SAFE = STEPS
+PLAIN, APPLICATION, REGISTERED, SAFE, EACH_SIZE = STEPS
 PAGE = (ROOT / "docs" / "make-it-resizable.md").read_text()
 HEADER = "a rod of 1000 points\n"
 
@@ -69,24 +74,28 @@ def test_what_is_not_registered_is_lost_as_the_page_shows(tmp_path: Path) -> Non
     assert blocks("text")[0] == text
 
 
-def test_last_step_is_right_through_resizes(tmp_path: Path) -> None:
-    with Driver(tmp_path, [str(SAFE)]) as driver:
+@pytest.mark.parametrize("step", [SAFE, EACH_SIZE], ids=lambda step: step.stem)
+def test_the_last_steps_are_right_through_resizes(tmp_path: Path, step: Path) -> None:
+    with Driver(tmp_path, [str(step)]) as driver:
         driver.start(1, "first")
         expand_between_50_and_100(driver, 2)
         assert driver.contract(0).ok
         assert driver.expand(1).ok
         assert driver.contract(1).ok
-        assert driver.finish() == expected(SAFE)
+        assert driver.finish() == expected(step)
     heat = float(re.findall(r"heat (\S+)", expected(SAFE))[0])
     assert driver.facts == {"heat": pytest.approx(heat, abs=1e-6)}
 
 
-def test_last_step_is_right_after_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "step", [pytest.param(SAFE, marks=pytest.mark.long), EACH_SIZE], ids=lambda step: step.stem
+)
+def test_the_last_steps_are_right_after_a_restart(tmp_path: Path, step: Path) -> None:
     """A process dies in a move; the others are killed and the job is restarted, as by an agent."""
     program = (
         f"import os, sys; sys.path.insert(0, {str(SUPPORT)!r});"
         "import resizable, runpy; resizable.inject_faults({}, int(os.environ['PMI_RANK']));"
-        f"runpy.run_path({str(SAFE)!r})"
+        f"runpy.run_path({str(step)!r})"
     )
     with Driver(tmp_path, ["-c", program]) as driver:
         driver.start(2, "first")
@@ -104,6 +113,31 @@ def test_last_step_is_right_after_a_restart(tmp_path: Path) -> None:
         assert again.process.returncode == 0, again.text
         assert driver.groups[0].text.startswith(HEADER)  # the rest is mpiexec's, on being killed
         assert HEADER + again.text == expected(SAFE)
+
+
+def test_the_command_of_the_page_runs_a_job_that_grows(tmp_path: Path) -> None:
+    """On a service with the options of the page; the job is cancelled when it has grown."""
+    serve, submit = (
+        shlex.split(re.findall(pattern, PAGE)[0].replace("\\\n", " "))
+        for pattern in (r"`reshape (serve .*?)`", r"    reshape (submit .*\\\n.*)\n")
+    )
+    assert (serve[0], serve[-1], submit[-3]) == ("serve", "--background", "python")
+    directory, program = tmp_path / "service", ROOT / submit[-2]
+    assert program == EACH_SIZE
+    process = background.start(directory, serve[1:-1])
+    try:
+        command = [submit[0], "--dir", directory, *submit[1:-2], program, submit[-1]]
+        invoke(*command, cwd=tmp_path)
+        wait_until(
+            lambda: any(r.outcome == "done" for r in list_jobs(directory, 1).jobs[0].resizes)
+        )
+        job = list_jobs(directory, 1).jobs[0]
+        invoke("cancel", "--dir", directory, "1", cwd=tmp_path)
+    finally:
+        background.stop(directory, kill=True)
+        process.wait()
+    assert (job.resizes[0].old, job.resizes[0].outcome) == (2, "done")
+    assert job.resizes[0].new in (3, 4)
 
 
 # ---------------------------------------------------------------- the page
