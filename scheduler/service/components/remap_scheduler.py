@@ -159,7 +159,7 @@ class RemapScheduler:
         return m.Leave(id=message.id, serial=resize.serial, groups=list(resize.leaving))
 
     def _watch(self, job: Job, transaction: Transaction) -> None:
-        """Let the agents end the job if its restart point still exists after the deadline.
+        """Let the agents end the job if its restart point exists for longer than the deadline.
 
         The service never ends such a watch: it is harmless once the restart point is removed, the
         next group of the job ends it, and it is what ends a job that hangs while there is no
