@@ -564,14 +564,32 @@ SOLVER = """
 """
 
 
-def example_of_the_page(folder: Path) -> str:
-    """Write a program with the example of `Application.each_size` as the page has it."""
+def block_of_the_page(word: str) -> str:
+    """Return the block of the page that has this word."""
     text = (ROOT / "docs" / "make-it-resizable.md").read_text()
     blocks = [rest.split("```")[0] for rest in text.split("```python\n")[1:]]
-    (example,) = (block for block in blocks if "Solver(" in block)
-    return script(
-        folder, dedent(SOLVER) + example + "whole = u.gather()\nprint('sizes', *sizes, whole)\n"
-    )
+    (found,) = (block for block in blocks if word in block)
+    return found
+
+
+def example_of_the_page(folder: Path) -> str:
+    """Write a program with the solver of the page."""
+    end = "whole = u.gather()\nprint('sizes', *sizes, whole)\n"
+    return script(folder, dedent(SOLVER) + block_of_the_page("Solver(") + end)
+
+
+def test_the_files_of_the_page_follow_the_size(tmp_path: Path) -> None:
+    """All ranks write the size to one file, at each size."""
+    begin = f"import os\nfrom mpi4py import MPI\nos.chdir({str(tmp_path)!r})\napp.rows('u', (9,))\n"
+    write = "    out.Write_at(8 * step + cart.rank, b'%d' % cart.size)\n"
+    with Driver(tmp_path, [script(tmp_path, begin + block_of_the_page("def files(") + write)]) as d:
+        d.start(1, "first")
+        assert d.expand(2).ok
+        assert d.contract(0).ok
+        d.finish()
+    text = (tmp_path / "x.bin").read_bytes().replace(b"\0", b"").decode()
+    assert re.fullmatch("1+(333)+(22)+", text)
+    assert text.count("1") + text.count("333") + text.count("22") == 100
 
 
 def test_the_example_of_the_page_is_resized(tmp_path: Path) -> None:
