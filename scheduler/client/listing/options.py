@@ -69,7 +69,7 @@ format_option = click.option(
     "-o",
     "columns",
     type=FormatText(),
-    help="Columns: by names as in jobid,state:20 (docs/jobs.md lists them), or by letters as of"
+    help="Columns: by names as in jobid,state:20 (docs/listings.md lists them), or by letters as of"
     " squeue, as in '%i %.10T'.",
 )
 noheader_option = click.option("--noheader", is_flag=True, help="Leave out the headings.")

@@ -94,7 +94,7 @@ class Known(NamedTuple):
             if option.has_effect:
                 value = {"nothing": "", "value": "=VALUE", "either": "[=VALUE]"}[option.takes]
                 lines.append(f"  {by_name.get(name, ''):4}--{name}{value}")
-        return "\n".join([*lines, "See docs/coming-from-slurm.md."])
+        return "\n".join([*lines, "See docs/reference/slurm.md."])
 
     def take(self, left: list[str]) -> tuple[str, str | None]:
         """Take an option with its value, None without one, from the begin of some words.

@@ -88,7 +88,7 @@ def run(
 
     The step waits until so many processors of the job are idle. Its first process gets the standard
     input. The exit code is that of PROGRAM, 128 + N if signal N has ended it. SIGINT or SIGTERM
-    cancels the step. See docs/jobs.md.
+    cancels the step. See docs/job-scripts.md.
     """
     sys.exit(run_as_step(argv, processors, output, error, **fields))
 

@@ -1,7 +1,7 @@
 """The options and variables of Slurm's commands, as the manual of Slurm 24.05 has them.
 
 Each option has an effect here, or is accepted without one, or is refused with what there is in its
-place; docs/coming-from-slurm.md lists them. The options of older releases and of 24.11 that scripts
+place; docs/reference/slurm.md lists them. The options of older releases and of 24.11 that scripts
 use are here, too.
 """
 

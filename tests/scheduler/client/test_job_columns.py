@@ -108,7 +108,7 @@ def test_jobs_are_not_sorted_by_what_is_unknown() -> None:
 
 
 def test_the_page_lists_all_fields() -> None:
-    page = (ROOT / "docs" / "jobs.md").read_text()
+    page = (ROOT / "docs" / "listings.md").read_text()
     for name, field in FIELDS.items():
         letter = ", ".join(f"`%{each}`" for each in field.letters)
         names = ", ".join(f"`{other}`" for other in field.names)

@@ -10,7 +10,7 @@ from paths import ROOT
 from scheduler.client.scripts.slurm_manual import MANUAL, SCONTROL_REFUSED
 from scheduler.client.slurm.variables import SlurmTask, slurm_variables
 
-PAGE = (ROOT / "docs" / "coming-from-slurm.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "slurm.md").read_text()
 #: Options of sbatch, srun and so on in the manual of Slurm 24.05, version excepted.
 OPTIONS = {
     "sbatch": """
