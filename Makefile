@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 5
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-cluster demo-slurm test test-all lint clean
+.PHONY: help demo demo-cluster demo-slurm test test-all lint docs clean
 
 help:
 	@echo "make demo   run a workload of resizable MPI jobs; ARGS='--seed 1' adds options"
@@ -27,6 +27,7 @@ help:
 	@echo "make test   run the tests that a change needs;   ARGS='-k topology' adds options"
 	@echo "make test-all   also the tests with hosts, Slurm, campaigns and studies, and long searches"
 	@echo "make lint   check style, types and spelling: ruff, mypy, codespell"
+	@echo "make docs   write the documentation site to docs/_build/html; a warning is an error"
 	@echo "make clean  remove .venv and all generated files"
 
 demo: $(READY)
@@ -50,8 +51,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/codespell
 
+docs: $(READY)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs 2 docs docs/_build/html $(ARGS)
+	@echo "the site is in docs/_build/html/index.html"
+
 clean:
-	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-out docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find redistribution scheduler simulator -name '*.so' -delete
 	rm -f *__mypyc*.so
 	rm -f scheduler/compiled.digest
@@ -66,5 +71,5 @@ $(READY): pyproject.toml hatch_build.py redistribution/copies/kernel.c $(COMPILE
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@

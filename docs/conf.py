@@ -1,0 +1,48 @@
+"""Configuration of the documentation site: `make docs` writes it to docs/_build/html."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+os.environ["RESHAPE_COMPILED"] = "0"  # compiled modules have neither docstrings nor signatures
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+project = "ReSHAPE for Python"
+author = "The ReSHAPE for Python developers"
+release = version = installed_version("reshape-mpi")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "outside_pages",
+]
+exclude_patterns = ["_build"]
+nitpicky = False  # types of private modules appear in signatures and have no page
+
+# Pages
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence", "deflist"]
+
+# Docstrings: one backtick names an object of the project, or else is code.
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "inherited-members": False}
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_preprocess_types = False
+
+# HTML: without requests to other hosts
+html_theme = "furo"
+html_title = f"ReSHAPE for Python {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
