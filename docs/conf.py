@@ -10,6 +10,15 @@ from pathlib import Path
 os.environ["RESHAPE_COMPILED"] = "0"  # compiled modules have neither docstrings nor signatures
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
+# The signature of a structure evaluates annotations, also of names imported for type checking only.
+from simulator.experiment import run
+from simulator.many_centres.schedule import CentresSchedule
+from simulator.pools.run import PoolRun
+from simulator.predictions.quotes import QuotedStart
+
+for hidden in (CentresSchedule, PoolRun, QuotedStart):
+    setattr(run, hidden.__name__, hidden)
+
 project = "ReSHAPE for Python"
 author = "The ReSHAPE for Python developers"
 release = version = installed_version("reshape-mpi")
@@ -17,26 +26,26 @@ release = version = installed_version("reshape-mpi")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx_click",
+    "command_tree",
+    "docstrings",
     "outside_pages",
+    "structures",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False  # types of private modules appear in signatures and have no page
 
 # Pages
+smartquotes = False  # two hyphens begin an option
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist"]
 
-# Docstrings: one backtick names an object of the project, or else is code.
-default_role = "py:obj"
+# Docstrings
+default_role = "name"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "inherited-members": False}
-napoleon_google_docstring = False
-napoleon_use_rtype = False
-napoleon_preprocess_types = False
 
 # HTML: without requests to other hosts
 html_theme = "furo"

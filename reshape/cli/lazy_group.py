@@ -142,6 +142,11 @@ class LazyGroup(click.Group):
         """List the subcommands in the order of `entries`."""
         return list(self.entries)
 
+    def loaded(self) -> click.Group:
+        """Make a group of all subcommands, imported; the reference of the commands shows it."""
+        commands = {name: _imported(entry.target) for name, entry in self.entries.items()}
+        return click.Group(self.name, commands=commands, help=self.help, params=self.params)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
