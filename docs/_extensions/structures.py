@@ -1,4 +1,4 @@
-"""The directive ``structure``: the fields of a file or message, from the structure that reads it.
+"""Directives for the fields of files, messages, records and policies, from their structures.
 
 A field has its type, its default and the description in the docstring of the structure.
 """
@@ -6,10 +6,9 @@ A field has its type, its default and the description in the docstring of the st
 from __future__ import annotations
 
 import inspect
-import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,14 +19,21 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-_WORDS = {str: "text", int: "number", float: "number", bool: "true or false", type(None): "null"}
+from scheduler.policies.registry import find, known
+
+_WORDS = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
-def found(name: str) -> type[msgspec.Struct]:
-    """Structure of a dotted name."""
+def found(name: str) -> Any:
+    """Object of a dotted name."""
     module, _, attribute = name.rpartition(".")
-    structure: type[msgspec.Struct] = getattr(import_module(module), attribute)
-    return structure
+    return getattr(import_module(module), attribute)
 
 
 def descriptions(structure: type) -> dict[str, list[str]]:
@@ -56,10 +62,12 @@ def type_text(kind: Any) -> str:
         words = dict.fromkeys(type_text(each) for each in arguments)
         return " or ".join(words)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"mapping of {type_text(arguments[1])}"
+        return f"mapping to {type_text(arguments[1])}"
     if origin in (list, tuple, set, frozenset) or str(origin).startswith("<class 'collections.abc"):
         inner = [each for each in arguments if each is not ...]
         return f"list of {' and '.join(dict.fromkeys(map(type_text, inner)))}"
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return "mapping"
     return getattr(kind, "__name__", str(kind))
 
 
@@ -80,42 +88,104 @@ def default_text(field: Any) -> str:
     return ""
 
 
-class Structure(SphinxDirective):
-    """The fields of a structure as a definition list.
+def fields(structure: type, without: Collection[str] = ()) -> Iterator[str]:
+    """Lines of a definition list of the fields of a structure.
 
-    The argument is the dotted name; the option ``without`` names fields that users do not set.
+    Parameters
+    ----------
+    without : names of fields that users do not set.
+
+    Raises
+    ------
+    ValueError : a field has no description.
     """
+    if not issubclass(structure, msgspec.Struct):
+        return
+    texts = descriptions(structure)
+    hints = typing.get_type_hints(structure, include_extras=True)
+    for field in msgspec.structs.fields(structure):
+        if field.encode_name in without:
+            continue
+        if field.name not in texts:
+            raise ValueError(f"{structure.__name__}.{field.name} has no description")
+        about = ", ".join(filter(None, (type_text(hints[field.name]), default_text(field))))
+        yield f"``{field.encode_name}`` ({about})"
+        text = " ".join(" ".join(texts[field.name]).split())
+        yield from (f"    {text[:1].upper()}{text[1:]}", "")
+
+
+def summary(structure: type) -> list[str]:
+    """Text of a docstring before its sections."""
+    return next(sections(structure.__doc__ or ""))[1]
+
+
+class _Generated(SphinxDirective):
+    """A directive whose content is made from the sources."""
 
     required_arguments = 1
+
+    def parsed(self, lines: Iterable[str], *sources: type) -> list[nodes.Node]:
+        """Nodes of generated lines; the page is made anew when a source changes."""
+        for source in sources:
+            self.env.note_dependency(inspect.getfile(source))
+        parent = nodes.container()
+        self.state.nested_parse(StringList(list(lines), source=self.arguments[0]), 0, parent)
+        return parent.children
+
+
+class Structure(_Generated):
+    """The fields of a structure, by its dotted name."""
+
     option_spec: typing.ClassVar = {"without": str.split}
 
     def run(self) -> list[nodes.Node]:
         """Make the list."""
         structure = found(self.arguments[0])
-        self.env.note_dependency(inspect.getfile(structure))
-        lines = list(self._lines(structure, self.options.get("without", [])))
-        content = StringList(lines, source=inspect.getfile(structure))
-        parent = nodes.container()
-        self.state.nested_parse(content, 0, parent)
-        return parent.children
+        return self.parsed(fields(structure, self.options.get("without", ())), structure)
 
-    def _lines(self, structure: type[msgspec.Struct], without: list[str]) -> Iterator[str]:
-        texts = descriptions(structure)
-        hints = typing.get_type_hints(structure, include_extras=True)
-        for field in msgspec.structs.fields(structure):
-            if field.encode_name in without:
-                continue
-            if field.name not in texts:
-                raise self.error(f"{structure.__name__}.{field.name} has no description")
-            kind = type_text(hints[field.name])
-            about = ", ".join(filter(None, (kind, default_text(field))))
-            yield f"``{field.encode_name}`` ({about})"
-            text = " ".join(re.sub(r"\s+", " ", line).strip() for line in texts[field.name])
-            yield f"    {text[:1].upper()}{text[1:]}"
+
+class Records(_Generated):
+    """The structures of a union, such as the events of the core, with the types of their fields."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make a definition list."""
+        structures = typing.get_args(found(self.arguments[0]))
+        return self.parsed(self._lines(structures), *structures)
+
+    @staticmethod
+    def _lines(structures: Sequence[type[msgspec.Struct]]) -> Iterator[str]:
+        for each in structures:
+            yield f"``{each.__name__}``"
+            yield from (f"    {line}".rstrip() for line in summary(each))
+            hints = typing.get_type_hints(each, include_extras=True)
+            shown = (
+                f"``{field.encode_name}`` ({type_text(hints[field.name])})"
+                for field in msgspec.structs.fields(each)
+            )
+            yield from ("", f"    Fields: {', '.join(shown)}", "")
+
+
+class Policies(_Generated):
+    """All built-in policies of a kind, with their fields."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make a definition list."""
+        kind = self.arguments[0]
+        policies = {name: find(kind, name) for name in known(kind)}
+        return self.parsed(self._lines(policies), *policies.values())
+
+    @staticmethod
+    def _lines(policies: Mapping[str, type]) -> Iterator[str]:
+        for name, policy in policies.items():
+            yield f"``{name}``"
+            yield from (f"    {line}".rstrip() for line in summary(policy))
             yield ""
+            yield from (f"    {line}".rstrip() for line in fields(policy))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
     app.add_directive("structure", Structure)
+    app.add_directive("records", Records)
+    app.add_directive("policies", Policies)
     return {"parallel_read_safe": True}

@@ -52,7 +52,16 @@ Launcher: TypeAlias = Literal["local", "ssh", "slurm", "none"]
 
 
 class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields below `network`; the module docstring describes them."""
+    """The network of a machine file.
+
+    Parameters
+    ----------
+    topology : "tree", a k-ary n-tree; "mesh", a grid; or "torus", a grid whose ends are linked.
+    k, levels : switches of a tree have `k` children each, on so many levels.
+    dims : nodes along each dimension of a mesh or a torus.
+    not_installed : leaves or positions without a node, such as 240-255, in row-major order.
+        Default: those behind the last node.
+    """
 
     topology: Literal["tree", "mesh", "torus"]
     k: int | None = None
@@ -62,7 +71,23 @@ class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields of a machine file; the module docstring describes them."""
+    """A machine file.
+
+    Parameters
+    ----------
+    nodes : their number, or their names in the order of the leaves of the network.
+    processors_per_node : number of processors of each node.
+    resources_per_node : amounts of further resources of each node, by name.
+    shared_per_node : capacity of each node for resources that its processes share, by name.
+    shared_penalty : how much longer processes take that demand more than the capacity; see
+        docs/sharing.md.
+    features : what jobs may request of their nodes, with the names of the nodes that have it.
+    exclusive : whether a job of a simulation gets whole nodes.
+    launcher : how a service starts the agents of the nodes: "local", "ssh", "slurm", or "none", by
+        hand.
+    partitions : named partitions of the nodes.
+    network : the network of the nodes; without it the machine is flat.
+    """
 
     nodes: Count | Names
     processors_per_node: Count = 1

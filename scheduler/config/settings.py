@@ -32,10 +32,14 @@ HostName = Annotated[str, msgspec.Meta(pattern=r"^([^-\s][^\s]*)?$", max_length=
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node, its number of processors, and its amounts of further resources, by name.
+    """A node of a service.
 
     Parameters
     ----------
+    name : letters, digits, points, hyphens and underscores; its first character is a letter or a
+        digit.
+    processors : number of its processors.
+    resources : amounts of further resources, by name.
     features : what jobs may request of their nodes, such as gpu.
     launcher : how its agent is started: "local", on the host of the service; "ssh", on another
         host; "slurm", on a node of the Slurm allocation of the service; "none", by hand.
@@ -159,6 +163,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions : named partitions of the nodes; the first one takes submissions that name none, and
         the nodes of pools. Empty: all nodes are in one partition without a name.
     verify : whether to verify all registered data by checksums around every move.
+    deadlines : time limits of the phases of a resize and of an agent's silence.
     journal : what the journal keeps.
     passes : bounds of a scheduling pass.
     max_array_tasks : largest number of tasks of an array.

@@ -30,7 +30,12 @@ class JobForecast(msgspec.Struct, frozen=True, gc=False):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Quantiles of a time over all futures, in seconds; None if it is beyond the horizon."""
+    """Quantiles of a time over all futures, in seconds; None if it is beyond the horizon.
+
+    Parameters
+    ----------
+    p10, p50, p90 : so many percent of the futures are not later.
+    """
 
     p10: float | None
     p50: float | None

@@ -35,7 +35,13 @@ def _backfills(own: Scenario) -> bool:
 
 
 class QueueRules(msgspec.Struct, frozen=True):
-    """Rules of a named queue that has its own: queue order and resizing policy."""
+    """Rules of a named queue that has its own.
+
+    Parameters
+    ----------
+    order : queue order of its jobs.
+    resizing : resizing policy of its jobs; None: they are not resized.
+    """
 
     order: QueueOrder = Fcfs()
     resizing: Resizing | None = None

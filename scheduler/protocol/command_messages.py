@@ -267,7 +267,21 @@ class ListJobs(MessageBase):
 
 
 class ResizeInfo(msgspec.Struct):
-    """One resize of a job; times in seconds, as in `reshape.wire.messages.ResizeTimes`."""
+    """One resize of a job; times in seconds.
+
+    Attributes
+    ----------
+    at : time of the decision, Unix seconds.
+    serial : number of the resize in its job, from 1.
+    old, new : sizes before and after it.
+    outcome : what has become of it.
+    reason : why it was decided, or why it failed.
+    start_s : from the decision until the new group has started.
+    close_s, join_s, plan_s, move_s, resume_s : parts of the pause: closing what depends on the
+        size, joining or leaving, planning the moves, moving the data, and continuing.
+    moved_bytes : bytes that moved between processes.
+    spare_bytes : memory that the processes keep beside the data.
+    """
 
     at: float
     serial: int
@@ -295,6 +309,8 @@ class RankPlace(msgspec.Struct):
 
     Attributes
     ----------
+    group, rank : number of the group in its job, and of the rank in it.
+    node : name of the node.
     core : number of its processor on the node.
     cpus : CPUs of the host to which it is bound; empty: it is not bound.
     """
@@ -311,8 +327,26 @@ class JobInfo(msgspec.Struct):
 
     Attributes
     ----------
+    job : its number.
+    name, user, queue : labels of its submission.
     state, code : long and short name of the job state.
+    requested, min_processors, max_processors : requested, smallest and largest size; None: it has
+        no other one.
+    size : present number of processors; 0 if it holds none.
     walltime_s : limit of the run time; longer than requested if it has had fewer processors.
+    submitted_at, started_at, ended_at : None: not yet.
+    processors, nodes : numbers of its processors, and names of its nodes, as intervals.
+    reason : why it waits, or how it has ended.
+    exit_code, signal : of its end; 0 before.
+    restarts : how often it was started again after its processes died in a resize.
+    iteration, iteration_s : iterations that it has done, and the mean time of one on its size.
+    sizes : (time, size) of each change.
+    resizes : its resizes, the oldest first.
+    allocation : (time, numbers of processors) of each change.
+    facts : what the program has reported, by name.
+    output : path of the file for its standard output.
+    argv : program and arguments.
+    redirected_at : time at which it was ended for redirection; None: it was not.
     priority : sum of the user-assigned priority and that of the queue.
     resources : requested amounts of resources besides processors.
     shared : declared demand of each process for the shared resources of its node.
@@ -422,10 +456,12 @@ class Explain(MessageBase):
 
 
 class Story(msgspec.Struct, omit_defaults=True):
-    """One line of an explanation; `at` in Unix seconds.
+    """One line of an explanation.
 
     Attributes
     ----------
+    at : time, Unix seconds.
+    text : what happened.
     rule : rule of the policy that decided; "": there was no decision.
     facts : the numbers behind the decision, by name.
     """
@@ -464,6 +500,7 @@ class PartitionInfo(msgspec.Struct):
 
     Attributes
     ----------
+    name, scenario : of the partition.
     processors, free : of its nodes that are up; those that no job holds.
     queued, running : numbers of its jobs.
     max_processors, max_walltime_s, default_walltime_s : its limits; None: it sets none.
@@ -485,6 +522,14 @@ class Info(MessageBase):
 
     Attributes
     ----------
+    pid : number of its process.
+    started_at, now : Unix seconds.
+    scenario : name of its scenario.
+    processors, free : of the nodes that are up; those that no job holds.
+    nodes : (name, processors, state) of each node.
+    queued, running, ended : numbers of jobs.
+    directory : service directory.
+    version : release of this package.
     resources : (amount, free) of resources besides processors, by name.
     shared : capacity of each node for resources that its processes share, by name.
     awaited : nodes whose agents the service starts and that have not reported, each with the fault

@@ -18,6 +18,8 @@ class NodeInfo(msgspec.Struct):
 
     Attributes
     ----------
+    name : of the node.
+    processors : number of its processors.
     host : name of the host of its agent; empty: that of the service, or not known.
     allocated : processors that jobs hold.
     state : idle, mix, alloc, drng, drain or down, as in sinfo; * follows if its agent is silent.
@@ -107,6 +109,7 @@ class ReservationInfo(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    name : of the reservation.
     state : ACTIVE or INACTIVE, as in Slurm.
     begin, end : Unix seconds.
     processors, numbers : how many, and their numbers as intervals.
@@ -173,6 +176,8 @@ class AllocationInfo(msgspec.Struct):
 
     Attributes
     ----------
+    number : of the allocation in its pool.
+    submitted_at : time of its submission.
     id : of its batch job; empty until the batch system has answered.
     state : submitting, queued, starting, running or leaving.
     nodes : names of its nodes in the service.
@@ -195,6 +200,10 @@ class PoolInfo(msgspec.Struct):
 
     Attributes
     ----------
+    name, system : of the pool, and of its batch system.
+    max_nodes : most nodes that it may have.
+    arguments : further options of the submission command.
+    allocations : its allocations.
     state : active, waiting (after a failure), paused or removing.
     reason : why it is in this state, or what the batch system answered last in case of an error.
     wanted : nodes that the queue could use in addition.

@@ -32,7 +32,16 @@ class ContiguityGain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class SharingRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How jobs prolong each other on shared nodes; see `Sharing` and docs/sharing.md."""
+    """How jobs prolong each other on shared nodes; see `Sharing` and docs/sharing.md.
+
+    Parameters
+    ----------
+    windows : when the demand on a node is examined: at the windows of the table of reservations
+        ("table"), or at each change ("changes").
+    penalty : rule for the prolongation, in place of that of the machine file.
+    overtime : what happens to a job that exceeds its walltime because of others: "kill" or "allow".
+    demand_error : largest relative error of the declared demands, drawn for each job.
+    """
 
     windows: Windows = "table"
     penalty: PenaltyRule | None = None

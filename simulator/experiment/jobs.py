@@ -36,8 +36,13 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     Parameters
     ----------
-    share : of the jobs, drawn by the seed of the experiment.
-    speedup, performance : as `reshape.speedup` reads them.
+    share : of the jobs, from 0 to 1, drawn by the seed of the experiment.
+    speedup : model of every resizable job, as `reshape.speedup.parse` reads it.
+    iterations : of every resizable job, with a resize point between any two.
+    expand_most : largest size, in multiples of the processors requested.
+    expand_step : processors that an expansion adds, as a share of those requested.
+    data_mib : data that moves at a resize, MiB for each processor requested.
+    performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
     cost : cost of a resize: fields of `ResizeCost`, or the same as text, such as
         ``start_s=0.4,join_s=0.05,bytes_per_s=1e9``.
     """
@@ -92,7 +97,8 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     ----------
     trace, workload, model, columns : the source, one of them unless the jobs are in memory: a trace
         (.swf, .swf.gz), or columns in a file (.parquet); a workload file (.yaml); the name of a
-        model, with its `options`; columns by name.
+        model; columns by name.
+    options : parameters of the model.
     lenient : leave out malformed lines of the trace, and report their number.
     rules : of cleaning. Jobs of columns that are larger than the machine are an error by default,
         and those without a run time are kept.

@@ -32,7 +32,18 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class CentreFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields of a centre; the module docstring describes them."""
+    """A centre of a machine file.
+
+    Parameters
+    ----------
+    name : of the centre.
+    processors : number of its processors.
+    cpu_factor : factor of all run times; 2 is half as fast as 1.
+    units_per_hour : allocation units that a processor costs for an hour.
+    cost_per_unit : cost of an allocation unit.
+    scenario : name of the scenario by which it schedules.
+    set : values for fields of the scenario, by dotted name.
+    """
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     processors: Count
@@ -44,7 +55,12 @@ class CentreFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CentresFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields of a file of several centres."""
+    """A machine file of several centres.
+
+    Parameters
+    ----------
+    centres : the centres between which jobs are divided.
+    """
 
     centres: Annotated[list[CentreFields], msgspec.Meta(min_length=1)]
 

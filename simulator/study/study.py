@@ -81,7 +81,19 @@ class FullGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of a study file; see the module docstring."""
+    """A study file.
+
+    Parameters
+    ----------
+    study : the question, as a title.
+    run : function of one run, ``module:function``.
+    report : function of the report on all runs; None: means of all numbers.
+    fixed : parameters that all runs share.
+    cases : combinations of parameters, one after the other; a case may have a `grid` of its own.
+    grid : lists of values, of which every combination runs; the last one varies fastest.
+    seeds : 1 to this number, or a list.
+    full : what the option ``--full`` changes.
+    """
 
     study: str
     run: str

@@ -37,7 +37,20 @@ MOST_JOBS = 1_000_000
 
 
 class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields of a reservation; the module docstring describes them."""
+    """A reservation of the file: either of a number of processors or of nodes.
+
+    Parameters
+    ----------
+    name : of the reservation.
+    start : s, on the clock of the submissions.
+    duration : s, or as a text such as "2:00:00".
+    processors : number of processors.
+    nodes : names of nodes of the machine file.
+    requested : time of the request, s; None: before the first job.
+    jobs : jobs that are submitted to it, such as "5-9 12": numbers in the trace, or places in a
+        workload file.
+    users : users whose jobs are submitted to it, too, if they can run in it.
+    """
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     start: float
@@ -50,7 +63,12 @@ class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ReservationsFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields of the file; the module docstring describes them."""
+    """A file of advance reservations.
+
+    Parameters
+    ----------
+    reservations : the reservations.
+    """
 
     reservations: Annotated[list[ReservationFields], msgspec.Meta(min_length=1)]
 

@@ -51,12 +51,17 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     Parameters
     ----------
-    at, iterations : as of `SimJob`; a rigid job has one iteration.
+    at : time of submission, s.
+    processors : requested size.
+    walltime : estimate, and limit, of the run time.
+    iterations : number of iterations, with a resize point between any two; a rigid job has one.
     iteration_s : time of an iteration on the requested size.
     min_processors, max_processors, topology : smallest and largest size, and valid sizes; without
         the former two it is rigid.
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
-    data_mib : data that moves at a resize.
+    data_mib : data that moves at a resize, MiB.
+    name, user, queue : labels for policies and tables.
+    priority : user-assigned priority; a larger one is more urgent.
     performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
     demand : what each process demands of the shared resources of its node, by name.
     partition : name of its partition; "": the first one of the machine.
@@ -94,7 +99,17 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of a workload file; see the module docstring."""
+    """A workload file, which has either `jobs` or `prio`.
+
+    Parameters
+    ----------
+    processors : of the machine, unless the simulation names another one.
+    jobs : the jobs.
+    prio : parameters of the workload of PRIO 4, which is drawn.
+    seed : of the draws of `prio`.
+    cost : cost of a resize: fields of `ResizeCost`.
+    start_s, end_s : time that a job takes to start, and to end, s.
+    """
 
     processors: Whole | None = None
     jobs: list[JobLine] = []

@@ -29,7 +29,14 @@ _PAGE = 1000
 
 
 class ClassWaits(msgspec.Struct, frozen=True):
-    """ClassWaits of the jobs of a size class that started, seconds."""
+    """Waits of the jobs of one size class that started, seconds.
+
+    Attributes
+    ----------
+    processors : sizes of the class, such as 2-4.
+    jobs : number of its jobs.
+    mean_s, median_s, longest_s : of their waits.
+    """
 
     processors: str
     jobs: int
@@ -43,6 +50,8 @@ class Stats(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    since, until : Unix seconds.
+    processors : number of processors of the service.
     utilization : share of the processor-seconds that jobs held; of the processors that are up now.
     states : number of jobs by final state.
     waits : by requested processors, of the jobs that started.

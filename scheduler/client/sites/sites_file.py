@@ -35,7 +35,18 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class SiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields of a site; the module docstring describes them."""
+    """A site of a sites file: either `directory` or `access` names its service.
+
+    Parameters
+    ----------
+    name : by which commands name it, as in left:3 for a job.
+    directory : directory of a service on this machine, relative to the folder of the file.
+    access : access file of a service on TCP, relative to the folder of the file.
+    cpu_factor : factor of all run times; 2 is half as fast as 1.
+    units_per_hour : allocation units that a processor costs for an hour.
+    cost_per_unit : cost of an allocation unit.
+    max_processors, max_walltime : limits of jobs that are sent there; None: there are none.
+    """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[^\s:/]+$")]
     directory: str | None = None
@@ -48,7 +59,13 @@ class SiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SitesFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields of a sites file; the module docstring describes them."""
+    """A sites file.
+
+    Parameters
+    ----------
+    sites : the services between which a user chooses.
+    deadline_s : time for the answers of all sites, s.
+    """
 
     sites: Annotated[list[SiteFields], msgspec.Meta(min_length=1)]
     deadline_s: Positive = 10.0
