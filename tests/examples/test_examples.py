@@ -11,6 +11,7 @@ from driver import Driver, run
 from paths import EXAMPLES
 
 EXAMPLE, EXPECTED = EXAMPLES / "first_application.py", EXAMPLES / "first_application.out"
+RANDOM = EXAMPLES / "random_numbers.py"
 
 
 def test_each_example_has_its_output() -> None:
@@ -34,6 +35,17 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
         assert driver.expand(2).ok
         assert driver.contract(0).ok
         assert driver.finish() == EXPECTED.read_text()
+
+
+def test_random_numbers_do_not_depend_on_the_size(tmp_path: Path) -> None:
+    expected = RANDOM.with_suffix(".out").read_text()
+    done = run(3, str(RANDOM))
+    assert (done.returncode, done.stdout) == (0, expected)
+    with Driver(tmp_path, [str(RANDOM)]) as driver:
+        driver.start(1, "first")
+        assert driver.expand(2).ok
+        assert driver.contract(0).ok
+        assert driver.finish() == expected
 
 
 @pytest.mark.parametrize("name", ["my_policy", "my_order", "my_pass"])

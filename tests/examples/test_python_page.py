@@ -1,4 +1,4 @@
-"""The blocks of docs/python.md run in their order and print what the page shows."""
+"""The blocks of pages on simulations run in their order and print what the pages show."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def test_the_blocks_print_what_the_page_shows(tmp_path: Path) -> None:
     check_blocks("python.md", tmp_path, {"MPLBACKEND": "agg"})
     files = {path.name for path in tmp_path.iterdir()}
     assert files >= {"results", "load.png", "sweep.sqlite", "easy.yaml"}
+
+
+def test_the_blocks_on_statistics_print_what_the_page_shows(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    check_blocks("statistics.md", tmp_path, {})
