@@ -20,7 +20,7 @@ for hidden in (CentresSchedule, PoolRun, QuotedStart):
     setattr(run, hidden.__name__, hidden)
 
 project = "ReSHAPE for Python"
-author = "The ReSHAPE for Python developers"
+author = "The ReSHAPE for Python authors"
 release = version = installed_version("reshape-mpi")
 
 extensions = [

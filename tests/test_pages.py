@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
+from core_script import replay
 from paths import ROOT
 
 from reshape.__main__ import main
@@ -33,6 +34,8 @@ from scheduler.config.settings import (
     ServeConfig,
 )
 from scheduler.config.sources import load_config
+from scheduler.policies.queue_orders import basic
+from scheduler.policies.registry import register, temporary_registrations
 from simulator.many_centres import centres_file
 from simulator.workload_models import advance_reservations, workload_file
 
@@ -228,6 +231,18 @@ def test_the_files_on_the_pages_are_valid(name: str, tmp_path: Path) -> None:
             else:
                 return
     pytest.fail("\n".join(errors))
+
+
+def test_the_first_change_of_the_guide_gives_the_output_that_it_shows(tmp_path: Path) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    blocks = dict(FENCED.findall(text))
+    names = dict(vars(basic))
+    exec(blocks["python"], names)
+    script = next(block for block in INDENTED.findall(text) if "# The widest" in block)
+    (tmp_path / "widest.txt").write_text(textwrap.dedent(script))
+    with temporary_registrations():
+        register("widest", names["Widest"])
+        assert blocks["text"] in replay(tmp_path / "widest.txt")
 
 
 # ---------------------------------------------------------------- texts of public names

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from paths import ROOT, SMALL_TRACE
 
 pytestmark = pytest.mark.long
@@ -102,9 +103,15 @@ def test_the_source_distribution_is_complete(sdist: Path) -> None:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     expected = "README.md CHANGELOG.md CONTRIBUTING.md LICENSE pyproject.toml hatch_build.py"
     expected += " Makefile docs/design.md examples/first_application.py tests/test_release.py"
-    expected += " redistribution/copies/kernel.c benchmarks/README.md"
+    expected += " redistribution/copies/kernel.c benchmarks/README.md docs/conf.py CITATION.cff"
     assert set(expected.split()) <= names
     assert not [name for name in names if name.endswith((".so", ".pyc", ".sqlite-wal"))]
+
+
+def test_the_citation_names_the_release() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == VERSION
+    assert citation["license"] == "BSD-3-Clause"
 
 
 def test_the_wheel_holds_the_packages_and_the_studies(wheel: Path) -> None:
