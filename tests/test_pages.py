@@ -85,6 +85,10 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
     assert broken == []
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 def test_every_page_is_in_the_contents_of_the_site() -> None:
     listed = set(re.findall(r"^([\w/-]+)$", (DOCS / "index.md").read_text(), re.MULTILINE))
     pages = {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES if DOCS in page.parents}
