@@ -157,7 +157,9 @@ def _reason_of_pass(job: Job, state: SchedulerState, facts: FactsSeen, unit: str
         facts["at"] = at
         if job.minimum:
             facts["least"] = job.start_least
-            text = f"{{least}} to {{needed}}{unit} wanted; its minimum is expected to be free at {{at}}"
+            text = (
+                f"{{least}} to {{needed}}{unit} wanted, and {{least}} expected to be free at {{at}}"
+            )
             return Reason("Reservation", text, facts)
         return Reason("Reservation", f"{{needed}}{unit} reserved for {{at}}", facts)
     return None

@@ -6,9 +6,9 @@ output expected. The first block sets up (``scenario NAME field=value ...``, ``m
 line is an event, an enquiry or a comment; events of a block with the same time are handled
 together. An unknown word is an error.
 
-    @TIME submit JOB n=N walltime=S [min=N] [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
-           [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY] [strict]
-           [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX] [constraint=FEATURES] [whole=N]
+    @TIME submit JOB n=N walltime=S [min=N] [max=N] [topology=T] [priority=P] [performance=MODEL]
+           [requeue] [partition=NAME] [name=NAME] [user=NAME] [hold] [begin=S] [after=DEPENDENCY]
+           [strict] [array=INDICES] [signal=SIGNAL] [step=JOB.INDEX] [constraint=FEATURES] [whole=N]
            [per_process=N] [task=ARRAY_INDEX]
     @TIME started JOB | cancel JOB [tasks=N-N,...] | wake | hold JOB [admin] [tasks=N-N,...]
     @TIME release JOB [tasks=N-N,...]
