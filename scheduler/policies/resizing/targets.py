@@ -94,8 +94,11 @@ class Division:
             for share in shares:
                 size = level * share.weight
                 if size > share.most:
-                    size = share.most
-                needed += size if size > share.least else share.least
+                    needed += share.most
+                elif size > share.least:
+                    needed += size
+                else:
+                    needed += share.least
             if needed <= self._processors:
                 low = level
             else:
