@@ -47,7 +47,7 @@ from scheduler.policies.registry import known
 )
 @click.option(
     "--scenario",
-    help="Scheduling scenario, such as easy.  [default: steady]",
+    help="Scheduling scenario, such as easy.  [default: malleable]",
     shell_complete=completed(lambda: known("scenario")),
 )
 @click.option(

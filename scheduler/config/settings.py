@@ -179,7 +179,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     nodes: tuple[NodeConfig, ...]
-    scenario: str = "steady"
+    scenario: str = "malleable"
     parameters: dict[str, Value] = {}
     kill_at_walltime: bool = True
     kill_wait_s: Positive = 30.0

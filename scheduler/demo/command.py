@@ -29,7 +29,7 @@ from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.messages import JobInfo
 
 STATIC = "easy"
-RESIZABLE = "steady"
+RESIZABLE = "malleable"
 
 
 @click.command()

@@ -90,6 +90,10 @@ class Partition:
         queue = Queue(queue_order, scenario.backfill_order, indexed=scenario.needs_index)
         placing = scenario.selection_may_refuse(machine)
         self.state = SchedulerState(machine, queue, scenario.selection, jobs, placing=placing)
+        others = [
+            name for name, rules in scenario.queues.items() if rules.resizing != scenario.resizing
+        ]
+        self.state.other_queues = frozenset(others)
         self._backfills_on_contact = backfill.moments == "contacts"
         self.state.backfill_allowed = not self._backfills_on_contact
         predictor = scenario.estimates.predictor()

@@ -116,6 +116,8 @@ class SchedulerState:
         self._idle_places: dict[tuple[int, NodeRequest | None, str, int], bool] = {}
         self._machine_changes = 0
         self.orders: list[Order] = []
+        #: Queues whose jobs another resizing policy resizes than that of the scenario.
+        self.other_queues: frozenset[str] = frozenset()
         #: What a policy has computed: version of the state, function, and result.
         self.computed: tuple[int, Any, Any] | None = None
 

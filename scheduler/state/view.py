@@ -94,8 +94,33 @@ class MachineNow:
 
     @property
     def processors(self) -> int:
-        """Processors of the nodes that are up."""
-        return self._state.machine.processors
+        """Processors that are free, or held by jobs.
+
+        Those that jobs hold on nodes that drain are among them, and free ones there are not.
+        """
+        state = self._state
+        machine = state.machine
+        count = machine.processors
+        if not machine.whole:
+            for job in state.live.values():
+                for held in job.own_groups.values():
+                    count += held.count() - machine.count_usable(held)
+        return count
+
+    def resizes(self, job: JobView) -> bool:
+        """Whether the resizing policy of the scenario may resize a job.
+
+        Its queue may have another one, and not every job is resizable.
+        """
+        return _own(job).resizable and job.spec.queue not in self._state.other_queues
+
+    def resources_at(self, job: JobView) -> float:
+        """Time (s) by which enough of all resources but processors is free for a queued job."""
+        state, own = self._state, _own(job)
+        least = state.quantity(own.start_least, own)
+        if not state.multi_resource or least <= state.free + state.quantity(own.start_least):
+            return state.now
+        return max(state.now, state.shadow(own)[0])
 
     def once(self, compute: Callable[[Any], Any]) -> Any:
         """Return what a function computes from this view, once for each state.

@@ -71,22 +71,24 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def schedule(self, current: CurrentPass) -> None:
         """Start the queued jobs for which there is room and that fit on what is free."""
         running = map(original, current.running)
-        division = Division(running, current.processors, self.favour_short)
-        head = None
+        division = Division(running, current.processors, self.favour_short, current.resizes)
+        head, at = None, inf
         for job in map(original, current.in_order()):
-            if job.start_least > division.room:
+            if job.start_least > division.room or current.resources_at(job) > current.now:
                 head = job
                 break
             division.begin(job)
-        at = inf
         if head is not None:
             at = self._backfill(current, division, head)
         division.divide()
         needed, lacking = division.waiting, 0
         for job in division.begun:
             needed -= job.start_least
-            if not self._start(current, job, division.target(job), needed):
-                needed += job.start_least
+            fits = job.start_least <= current.free
+            if fits and self._start(current, job, division.target(job), needed):
+                continue
+            needed += job.start_least
+            if not fits:  # else it waits for certain processors
                 lacking += job.start_least
                 current.expect(job, division.frees(lacking - current.free, current.now))
         if head is not None:
@@ -95,12 +97,15 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _backfill(self, current: CurrentPass, division: Division, head: Job) -> float:
         """Let jobs take part that do not delay the head; return when there is room for it, s."""
         at, extra = division.shadow(head, current.now)
+        at = max(at, current.resources_at(head))
         if division.room < 1:
             return at
         ahead = {job.id for job in (head, *division.begun)}
         for job in map(original, current.fitting(division.room)):
             least = job.start_least
             if job.id in ahead or least > division.room:
+                continue
+            if current.resources_at(job) > current.now:
                 continue
             in_time = current.now + job.estimate_on_s(least) <= at
             if in_time or least <= extra:
@@ -116,8 +121,6 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         others : processors that the jobs after it need.
         """
         free, least = current.free, job.start_least
-        if least > free:
-            return False
         size = job.starts_on(min(free, max(least, min(target, free - others))))
         facts: Facts = {"wanted": job.processors, "free": free, "size": size or 0, "part": target}
         text = "{wanted} processors wanted, {free} free"
@@ -210,7 +213,7 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _division(self, view: View) -> Division:
         """Division between the running jobs and those that the latest pass expects to start."""
         running = map(original, view.running)
-        division = Division(running, view.processors, self.favour_short)
+        division = Division(running, view.processors, self.favour_short, view.resizes)
         for job in map(original, view.expected):
             if job.start_least <= division.room:
                 division.begin(job)

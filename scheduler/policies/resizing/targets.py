@@ -9,7 +9,7 @@ for jobs that have less work left, these end sooner and leave their processors t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
 
@@ -28,11 +28,13 @@ class Share:
     job : the job.
     least, most : processors that it gets at least, and that it can use.
     weight : in proportion to which it gets processors.
+    lent : processors among them that belong to the job whose step it is.
     target : processors that it gets.
     """
 
-    def __init__(self, job: Job, least: int, most: int, weight: float) -> None:
+    def __init__(self, job: Job, least: int, most: int, weight: float, lent: int = 0) -> None:
         self.job, self.least, self.most, self.weight = job, least, most, weight
+        self.lent = lent
         self.target = least
 
 
@@ -42,8 +44,9 @@ class Division:
     Parameters
     ----------
     live : jobs that hold processors.
-    processors : of the machine.
+    processors : that are free, or held by these jobs.
     favour : exponent by which a job with less work left has a larger weight; 0: equal weights.
+    resizes : whether a job may be resized.
 
     Attributes
     ----------
@@ -52,7 +55,13 @@ class Division:
     waiting : processors that these need at least.
     """
 
-    def __init__(self, live: Iterable[Job], processors: int, favour: float) -> None:
+    def __init__(
+        self,
+        live: Iterable[Job],
+        processors: int,
+        favour: float,
+        resizes: Callable[[Job], bool],
+    ) -> None:
         self._favour = favour
         self.room = processors
         self._processors = processors
@@ -60,12 +69,14 @@ class Division:
         self.begun: list[Job] = []
         self.waiting = 0
         for job in live:
-            least = floor_of(job)
-            self.room -= least
-            most = least
-            if job.resizable and job.state is not COMPLETING:
-                most = useful_most(job)
-            self._shares[job.id] = Share(job, least, max(least, most), self._weight(job))
+            lent = job.groups[next(iter(job.groups))].count() if job.is_lent else 0
+            least = most = held_by(job)
+            if job.state is not COMPLETING and resizes(job):
+                least = floor_of(job)
+                most = max(least, useful_most(job))
+            self.room -= least - lent
+            self._shares[job.id] = Share(job, least, most, self._weight(job), lent)
+            self._processors += lent
 
     def _weight(self, job: Job) -> float:
         if not self._favour:
@@ -134,7 +145,7 @@ class Division:
             more = held_by(job) - share.target
             if more > 0 and history is not None and history.next_point_at > 0:
                 freed.append((max(now, history.next_point_at), more))
-            freed.append((max(now, job.estimated_end), share.target))
+            freed.append((max(now, job.estimated_end), share.target - share.lent))
         freed.sort()
         for at, count in freed:
             processors -= count
@@ -161,7 +172,7 @@ class Division:
                 end = now + job.estimate_on_s(share.least)
             else:
                 end = max(job.estimated_end, now)
-            releases.append((end, job.id, share.least))
+            releases.append((end, job.id, share.least - share.lent))
         releases.sort()
         room, needed = self.room, head.start_least
         for end, _, least in releases:
@@ -182,7 +193,7 @@ def floor_of(job: Job) -> int:
     size = held_by(job)
     if job.size < size:  # it expands, and can give that back
         size = job.size
-    if not job.resizable or job.state is COMPLETING or size <= job.least:
+    if size <= job.least:
         return size
     least = job.contracts_to(job.least)
     return size if least is None or least > size else least

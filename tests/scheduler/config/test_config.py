@@ -15,6 +15,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.model.networks.network import Tree
 from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.resizing.malleable import Malleable
 from scheduler.policies.resizing.prio_scenarios import FcfsPr, MaxBPr, PbaPr
 from scheduler.policies.scenarios import from_data, to_data
 
@@ -109,9 +110,8 @@ def test_later_parameters_have_precedence(file: Path) -> None:
 
 def test_a_service_contracts_no_job_in_vain_unless_a_scenario_is_chosen() -> None:
     config = load_config(None, {}, {"processors": 4})
-    assert config.scenario == "steady"
-    steady = FcfsPr(harvest="useful", grow_past="blocked", earn_back=True)
-    assert config.composed().resizing == steady
+    assert config.scenario == "malleable"
+    assert config.composed().resizing == Malleable()
     for name in ("fcfs-pr", "pba-pr"):
         of_paper = load_config(None, {}, {"processors": 4, "scenario": name}).composed().resizing
         assert isinstance(of_paper, FcfsPr | PbaPr)

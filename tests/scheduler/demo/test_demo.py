@@ -26,7 +26,7 @@ def test_the_demo_compares_two_runs(
 ) -> None:
     out = tmp_path / "out"
     results = demo_results(COMMAND, out, environment, "--jobs", "4", "--seed", "3")
-    assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "steady")
+    assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "malleable")
     for name in ("static", "resizable"):
         run = results[name]
         assert (run["jobs"], run["jobs_verified"]) == (4, 4)

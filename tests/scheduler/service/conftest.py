@@ -43,7 +43,11 @@ class Served:
 
     def start(self, *options: str) -> None:
         """Start the service; without options, with those of its last start."""
-        self.options = ["--kill-wait", "2", *options] if options else self.options
+        if options:
+            chosen = {"--scenario", "--config"} & {*options}
+            # Tests of other things than policies know the steps of `steady`.
+            rules = [] if chosen else ["--scenario", "steady"]
+            self.options = ["--kill-wait", "2", *rules, *options]
         earlier, self.process = self.process, background.start(self.directory, self.options)
         self.endpoint = self.place.endpoint
         if earlier is not None:  # it has ended, but perhaps not been waited for
