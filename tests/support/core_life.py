@@ -48,8 +48,10 @@ from scheduler.partition.partition import Partition
 from scheduler.partition.step_starts import LEAST_S
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import CurrentPass
+from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
-from scheduler.policies.scenario import Scenario
+from scheduler.policies.resizing.malleable import Malleable
+from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.few_nodes import FewNodes
 from scheduler.policies.selection.first_fit import Contiguous
@@ -122,6 +124,7 @@ def noted(point: ResizePoint, policy: Resizing, error: Exception) -> str:
     return str(error)
 
 
+OTHER = QueueRules(Aging(), Chaos())
 SCENARIOS = [
     Scenario("chaos", resizing=Chaos()),
     scenario("conservative", {"resizing": "fcfs-pr"}),
@@ -138,6 +141,7 @@ SCENARIOS = [
     Scenario("chaos", resizing=Chaos(), selection=FewNodes()),
     scenario("steady"),
     scenario("malleable"),
+    Scenario("malleable by queue", order=Aging(), resizing=Malleable(), queues={"main": OTHER}),
     scenario("malleable", {"order": "fcfs", "selection": "few-nodes", "resizing.slack": 1}),
     scenario("pba-pr"),
     scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
