@@ -15,6 +15,10 @@ SUBCOMMANDS = {
     "doctor": Entry(
         "reshape.doctor.command:doctor", "Check whether jobs can run and be resized here."
     ),
+    "try": Entry(
+        "scheduler.client.try_command:try_program",
+        "Run a program with resizes on purpose, and compare.",
+    ),
     "serve": Entry("scheduler.client.serve_command:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
     "batch": Entry("scheduler.client.batch_command:batch", "Submit a job script."),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from reshape.data.job_context import JobContext
 from reshape.data.spares import Spares
 from reshape.data.stale import explain_stale
+from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 from reshape.files.positions import AT, PLACE, Slot
 from reshape.reports import Reports
@@ -151,7 +152,8 @@ class Application(Reports):
         world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
         job = JobContext(world, group, folder, (group,) * world.size, topology=self._topology)
-        job.spares = Spares(folder, self._spare_bytes)
+        job.trial = None if who is None else Trial.of()
+        job.spares = Spares(folder, self._spare_bytes if job.trial is None else 0)
         self._job = job
         job.verify = bool(self._verify)
         self._registry = Registry(job, "first")

@@ -16,6 +16,7 @@ from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.data.size_request import SizeRequest
 from reshape.data.spares import Spares
+from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 from reshape.files.positions import Slot
 from reshape.topology import Topology
@@ -63,6 +64,7 @@ class JobContext:
     pace : decides at which resize points the job asks the service.
     checkpointed_at : monotonic time of the last checkpoint; at first that of the first iteration.
     slot : where this rank notes its loop and iteration.
+    trial : the checks of `reshape try`; None in all other runs.
     """
 
     comm: MPI.Intracomm
@@ -91,6 +93,7 @@ class JobContext:
     pace: Pace = field(default_factory=Pace)
     checkpointed_at: float = 0.0
     slot: Slot = field(default_factory=Slot)
+    trial: Trial | None = None
 
     @property
     def signature(self) -> tuple[Declaration, ...]:

@@ -29,6 +29,7 @@ _POPULATE_WRITE = 23
 _COLLAPSE = 25
 # Flags of Linux that the module mmap does not define.
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
+_PROT_NONE = 0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -41,6 +42,7 @@ _libc.mmap.argtypes = [
     ctypes.c_long,
 ]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,18 @@ def populate(mapping: Mapping) -> None:
     """Map all pages of a writable mapping, so that no page fault delays their first use."""
     if not _advise(mapping, mapping.size, _POPULATE_WRITE):  # before Linux 5.14
         mapping.array((mapping.size,), np.uint8, "C")[:: mmap.PAGESIZE] |= 0
+
+
+def forbid(mapping: Mapping) -> None:
+    """Let every access to a mapping end the process by SIGSEGV.
+
+    Raises
+    ------
+    OSError : the kernel refuses.
+    """
+    begin = np.frombuffer(mapping.region, np.uint8).ctypes.data + mapping.first
+    if _libc.mprotect(begin, mapping.size, _PROT_NONE) != 0:
+        raise _error()
 
 
 def _advise(mapping: Mapping, size: int, advice: int) -> bool:

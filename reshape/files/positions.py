@@ -140,6 +140,22 @@ def read_positions(folder: Path) -> list[Position]:
     return sorted(found, key=lambda position: position.rank)
 
 
+def place_text(loop: int, iteration: int, at_point: bool, several: bool) -> str:
+    """Words for a place in a program.
+
+    Parameters
+    ----------
+    loop, iteration, at_point : as in `Position`.
+    several : whether the program has several loops.
+    """
+    name = f"loop {loop + 1}" if several else "the loop"
+    if iteration < 0:
+        return f"behind {name}"
+    of_loop = f" of {name}" if several else ""
+    where = "at the resize point after" if at_point else "in"
+    return f"{where} iteration {iteration}{of_loop}"
+
+
 @contextmanager
 def _locked(file: int) -> Iterator[None]:
     """Lock a file for the block.

@@ -19,6 +19,7 @@ from mpi4py import MPI
 from reshape.abort import abort
 from reshape.data.each_size import ClosingError
 from reshape.data.job_context import JobContext
+from reshape.data.trial import check_state
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, barrier, wait_on_first_rank
@@ -186,6 +187,8 @@ def resize_point(job: JobContext, link: Link) -> None:
         if decision.answers and job.request is not None:
             job.request.answer(decision.declined)
         return
+    if job.trial is not None:
+        check_state(job.comm, job.state)
     was_first, first_group = job.comm.rank == 0, job.groups[0]
     try:
         if isinstance(decision, Join):

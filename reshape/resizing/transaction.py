@@ -423,7 +423,10 @@ def release(job: JobContext, previous: Sequence[Segment], outcome: ResizeOutcome
         job.spares.close()
         return
     for segment in previous:
-        job.spares.keep(segment)
+        if job.trial is None:
+            job.spares.keep(segment)
+        else:
+            job.trial.forbid(segment)
     job.spares.settle(job.live_segments)
     spare_bytes = np.array([job.spares.nbytes])
     total = np.empty_like(spare_bytes)  # only rank 0, which reports it, waits for it

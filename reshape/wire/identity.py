@@ -6,12 +6,15 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
+#: Seconds that the processes wait for answers at resize points, where a service leaves it out.
+PATIENCE_VARIABLE = "RESHAPE_PATIENCE_S"
 #: Environment variables that the service sets for the processes of a job: RESHAPE_GROUPS for jobs
 #: of several groups, RESHAPE_JOINING for several that join together, RESHAPE_SCRIPT for job
 #: scripts, the last two for steps.
@@ -27,6 +30,7 @@ IDENTITY_VARIABLES = (
     "RESHAPE_SCRIPT",
     "RESHAPE_STEP",
     "RESHAPE_STEP_JOB",
+    PATIENCE_VARIABLE,
 )
 #: Set for a job script: its commands are programs by themselves, not processes of a resizable job.
 SCRIPT_VARIABLE = "RESHAPE_SCRIPT"
@@ -56,6 +60,8 @@ class Identity:
     groups : size of each group of a job by number, oldest first, if it starts with several of them
         or restarts, or if this group joins it; joining groups are not included. Else empty.
     joining : the same of several groups that join the job together; else empty.
+    patience_s : how long to wait for an answer to a request, in place of the usual limits; None:
+        these apply. A job of `reshape try` waits at a resize point until a group is ready.
     """
 
     server: str
@@ -66,6 +72,7 @@ class Identity:
     role: Role
     groups: Mapping[int, int] = field(default_factory=dict)
     joining: Mapping[int, int] = field(default_factory=dict)
+    patience_s: float | None = None
 
     @property
     def assembling(self) -> Mapping[int, int]:
@@ -128,6 +135,7 @@ def _identity(environment: Mapping[str, str]) -> Identity:
         role=cast(Role, role),
         groups=_sizes(environment, "RESHAPE_GROUPS"),
         joining=_sizes(environment, "RESHAPE_JOINING"),
+        patience_s=_patience(environment.get(PATIENCE_VARIABLE)),
     )
 
 
@@ -141,3 +149,17 @@ def _sizes(environment: Mapping[str, str], name: str) -> dict[int, int]:
             f"expected GROUP:SIZE of each group, got {text!r}", file="environment", field=name
         )
     return {int(n): int(size) for n, size in (pair.split(":") for pair in text.split())}
+
+
+def _patience(text: str | None) -> float | None:
+    try:
+        patience_s = None if text is None else float(text)
+    except ValueError:
+        patience_s = -1.0
+    if patience_s is not None and not 0 < patience_s < inf:
+        raise ConfigError(
+            f"must be a number of seconds above 0, got {text!r}",
+            file="environment",
+            field=PATIENCE_VARIABLE,
+        )
+    return patience_s

@@ -61,6 +61,8 @@ class Link:
 
     def __init__(self, who: Identity) -> None:
         self.who = who
+        self._hello_limit_s = who.patience_s or HELLO_LIMIT_S
+        self._answer_limit_s = who.patience_s or ANSWER_LIMIT_S
         self._opened: Connection[ApplicationMessage] | None = None
         self._answers = True  # whether the service answered the last request
         # Messages that are repeated, each with its id, until the service answers Done.
@@ -90,7 +92,7 @@ class Link:
             topology=topology,
         )
         try:
-            answer = self._client.request(message, HELLO_LIMIT_S)
+            answer = self._client.request(message, self._hello_limit_s)
         except ServiceUnavailable as error:
             log.warning("job %d starts without its service: %s", self.who.job, error)
             self._answers = False
@@ -108,12 +110,12 @@ class Link:
                 self._answers = True
             self._repeat()
             # A connection that was just opened may take a moment.
-            number = self._client.send(question, ANSWER_LIMIT_S if self._answers else 0.0)
-            until = time.monotonic() + (ANSWER_LIMIT_S if self._answers else ABSENT_LIMIT_S)
+            number = self._client.send(question, self._answer_limit_s if self._answers else 0.0)
+            until = time.monotonic() + (self._answer_limit_s if self._answers else ABSENT_LIMIT_S)
             while (message := self._receive(until)) is not None:
                 if not self._answers:
                     self._answers = True
-                    until = time.monotonic() + ANSWER_LIMIT_S
+                    until = time.monotonic() + self._answer_limit_s
                 if message.id == number and isinstance(message, Proceed | Join | Leave):
                     return message
                 if message.id == number:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from reshape.files.positions import place_text
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
@@ -71,17 +72,7 @@ class LateJobs:
                 idle_s[place] = min(at.idle_s, idle_s.get(place, at.idle_s))
         several = any(loop for loop, _, _ in ranks)
         return [
-            f"{'rank' if len(held) == 1 else 'ranks'} {held} {_place_text(*place, several)} "
+            f"{'rank' if len(held) == 1 else 'ranks'} {held} {place_text(*place, several)} "
             f"for {format_time(idle_s[place])}"
             for place, held in sorted(ranks.items())
         ]
-
-
-def _place_text(loop: int, iteration: int, at_point: bool, several: bool) -> str:
-    """Words for a place in a program that has one loop or several."""
-    name = f"loop {loop + 1}" if several else "the loop"
-    if iteration < 0:
-        return f"behind {name}"
-    of_loop = f" of {name}" if several else ""
-    where = "at the resize point after" if at_point else "in"
-    return f"{where} iteration {iteration}{of_loop}"

@@ -115,7 +115,7 @@ def test_a_job_that_is_not_resized_keeps_it(tmp_path: Path) -> None:
     with job(tmp_path, "after:comm.Barrier()") as driver:
         driver.start(2, "first")
         assert driver.finish() == 2 * ALL
-        done = run(2, *driver.argv[1:])
+        done = run(2, *driver.command[1:])
         assert (done.returncode, done.stdout) == (0, 2 * ALL)
 
 

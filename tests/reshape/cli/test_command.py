@@ -208,7 +208,13 @@ def test_no_option_or_argument_takes_an_empty_text_except_where_it_has_a_meaning
         except click.ClickException:
             continue
         accepting.add((where, parameter.opts[0]))
-    own = {("update", "--dependency"), ("submit", "argv"), ("run", "argv"), ("batch", "words")}
+    own = {
+        ("update", "--dependency"),
+        ("submit", "argv"),
+        ("run", "argv"),
+        ("batch", "words"),
+        ("try", "argv"),
+    }
     reported_later = {(each, "--priority") for each in ("submit", "batch", "quote", "update")}
     assert accepting <= own | reported_later | {("simulate", "--set")}
 

@@ -247,7 +247,7 @@ def test_a_waiting_group_uses_no_processor(tmp_path: Path) -> None:
 def test_a_group_with_another_number_of_iterations_is_refused(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
-        driver.argv[-2] = "61"
+        driver.command[-2] = "61"
         report = driver.expand(1)
         assert not report.ok
         assert "app.iterations(60), the group that joins app.iterations(61)" in report.why

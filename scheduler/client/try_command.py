@@ -1,0 +1,232 @@
+"""``reshape try``: run a program with resizes on purpose, and compare it with a run without."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from reshape.cli.options import FiniteRange, Seconds, WholeRange, example
+from scheduler.trial.comparison import Differences, EqualityRules, TrialResults, compare
+from scheduler.trial.plan import PlanError, Step, parse, random_plan, written_plan
+from scheduler.trial.run import Program, TrialRun
+from scheduler.trial.watch import MistakeError
+
+RTOL = 1e-12
+_EQUAL, _MISTAKE = 0, 1
+
+
+class _Resizes(click.ParamType[list[tuple[int, int]]]):
+    """The resizes of ``--at``."""
+
+    name = "resizes"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[tuple[int, int]]:
+        """Read the text of the option."""
+        if isinstance(value, list):
+            return value
+        try:
+            return parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Pattern(click.ParamType[re.Pattern[str]]):
+    """A regular expression."""
+
+    name = "regex"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> re.Pattern[str]:
+        """Read the text of the option."""
+        if not value:
+            self.fail("an empty expression matches everything: leave the option out", param, ctx)
+        try:
+            return re.compile(value)
+        except re.error as error:
+            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+
+
+@click.command("try", context_settings={"allow_interspersed_args": False})
+@click.option("-n", "size", type=WholeRange(min=1), required=True, help="Processes at the start.")
+@click.option("--max", "maximum", type=WholeRange(min=1), help="Largest number of processes.")
+@click.option(
+    "--resizes",
+    type=WholeRange(min=1),
+    default=10,
+    show_default=True,
+    help="Number of random resizes.",
+)
+@click.option(
+    "--seed",
+    type=WholeRange(min=0),
+    help="Draws the random resizes; the same seed, the same resizes.  [default: another each time]",
+)
+@click.option(
+    "--at",
+    type=_Resizes(),
+    metavar="ITERATION:SIZE,...",
+    help="These resizes instead of random ones, each after so many iterations.",
+)
+@click.option(
+    "--rtol",
+    type=FiniteRange(min=0),
+    default=RTOL,
+    show_default=True,
+    help="Relative difference of floating numbers that is rounding; 0: bit for bit.",
+)
+@click.option(
+    "--ignore",
+    type=_Pattern(),
+    multiple=True,
+    metavar="REGEX",
+    help="Do not compare lines, facts (name=value) and names of files that match; repeatable.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(),
+    default=30.0,
+    show_default=True,
+    help="A run in which nothing advances for so long hangs; give more than an iteration takes.",
+)
+@click.argument(
+    "argv", nargs=-1, required=True, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED
+)
+@example(
+    "reshape try -n 3 --max 6 --seed 1 -- python solve.py",
+    "reshape try -n 3 --at 10:4,20:1 -- python solve.py",
+)
+@click.pass_context
+def try_program(
+    ctx: click.Context,
+    size: int,
+    maximum: int | None,
+    resizes: int,
+    seed: int | None,
+    at: list[tuple[int, int]] | None,
+    rtol: float,
+    ignore: Sequence[re.Pattern[str]],
+    limit_s: float,
+    argv: Sequence[str],
+) -> None:
+    """Run PROGRAM with resizes on purpose, without a service, and compare it with a run without.
+
+    Each run gets a copy of the working directory. Output, facts of app.report and files have to be
+    equal; a difference of floating numbers by rounding is shown, and is no mistake. The exit code
+    is 0 if they are equal, 1 if there is a mistake, 2 for wrong usage. See docs/try.md.
+    """
+    if at is None and maximum is None:
+        raise click.UsageError("give --max for random resizes, or --at for those that you choose")
+    if maximum is not None and maximum < size:
+        raise click.UsageError(f"--max {maximum} is below -n {size}")
+    if at is not None and maximum is not None:
+        raise click.UsageError("--max is for random resizes, --at for those that you choose")
+    seed = secrets.randbelow(1 << 16) if seed is None else seed
+    rng = np.random.default_rng(seed)
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory(prefix="reshape-try-") as scratch:
+        program = Program(argv, size, Path.cwd(), limit_s)
+        runs = [TrialRun(program, Path(scratch) / name) for name in ("without", "with")]
+        try:
+            wanted = written_plan(rng, size, at) if at else []
+            plain = _run(runs[0], (), "without resizes")
+            steps = _checked(wanted, runs[0]) if at else []
+            if maximum is not None:
+                steps = random_plan(rng, size, maximum, _points(runs[0]), resizes, _allows(runs[0]))
+                click.echo(f"{len(steps)} resizes at random, --seed {seed}:")
+            resized = _run(runs[1], steps, "with resizes")
+        except MistakeError as mistake:
+            click.echo(_plain_paths(str(mistake), scratch))
+            ctx.exit(_MISTAKE)
+        except PlanError as error:
+            raise click.UsageError(str(error)) from None
+        ctx.exit(_conclude(runs[1], steps, compare(plain, resized, EqualityRules(rtol, ignore))))
+
+
+def _run(run: TrialRun, steps: Sequence[Step], how: str) -> TrialResults:
+    """Run the program; a mistake says in which run it was found."""
+    try:
+        return run.run(steps, lambda step: click.echo(f"  {step}"))
+    except MistakeError as mistake:
+        raise MistakeError(f"mistake, {how}: {mistake}") from None
+
+
+def _points(run: TrialRun) -> list[int]:
+    """Resize points of a run without resizes.
+
+    Raises
+    ------
+    MistakeError : there is none.
+    """
+    if not run.points:
+        raise MistakeError(
+            "mistake: the program has no resize point: it needs the block 'with "
+            "reshape.application() as app:', and a loop of app.iterations with several iterations"
+        )
+    return run.points
+
+
+def _allows(run: TrialRun) -> Callable[[int], bool]:
+    """Which sizes the program can have.
+
+    Raises
+    ------
+    PlanError : the size at the start is none of them.
+    """
+    topology, start = run.topology, run.program.size
+    try:
+        if topology is not None:
+            topology.check_start(start)
+    except ValueError as error:
+        raise PlanError(f"-n {start}: {error}") from None
+    return lambda size: topology is None or topology.allows(size, start)
+
+
+def _checked(steps: Sequence[Step], plain: TrialRun) -> Sequence[Step]:
+    """Return the steps if the program can have these sizes at these resize points.
+
+    Raises
+    ------
+    PlanError : it cannot.
+    """
+    points, allows = _points(plain), _allows(plain)
+    for step in steps:
+        if step.at not in points:
+            raise PlanError(
+                f"--at {step.at}:{step.size}: the program has no resize point there; it has "
+                f"{len(points)}, after iteration {points[0]} to {points[-1]}"
+            )
+        if not allows(step.size):
+            raise PlanError(
+                f"--at {step.at}:{step.size}: the program declares the topology {plain.topology}, "
+                f"which does not allow {step.size} processes"
+            )
+    return steps
+
+
+def _plain_paths(text: str, scratch: str) -> str:
+    """Leave out of the names of files the folders in which the program was run."""
+    return re.sub(rf"{re.escape(scratch)}/\w+/files/", "", text)
+
+
+def _conclude(run: TrialRun, steps: Sequence[Step], found: Differences) -> int:
+    """Tell the result of the comparison; return the exit code."""
+    for line in found.mistakes:
+        click.echo(f"mistake: {line}")
+    for line in [*found.rounding, *sorted(run.notes)]:
+        click.echo(f"note: {line}")
+    if len(run.done) < len(steps):
+        click.echo(f"note: the program ended before {len(steps) - len(run.done)} of the resizes")
+    if found.mistakes:
+        return _MISTAKE
+    count = f"{len(run.done)} resize{'s' * (len(run.done) != 1)}"
+    click.echo(f"equal: output, facts and files are those of a run without resizes, after {count}")
+    return _EQUAL

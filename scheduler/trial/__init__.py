@@ -1,0 +1,1 @@
+"""`reshape try`: runs of one program with resizes on purpose, without a service."""

@@ -1,0 +1,233 @@
+"""Compares a run with resizes and one without: output, facts and files.
+
+Sums of floating numbers depend on the number of processes. So numbers that differ by less than a
+tolerance are told as rounding, and are no mistake. Whole numbers, and all other text, have to be
+equal.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
+_MOST_SHOWN = 5
+_MOST_WIDTH = 200
+
+
+class TrialResults(NamedTuple):
+    """What a run has left.
+
+    Attributes
+    ----------
+    lines : all lines that its processes have printed.
+    facts : what it has reported (`app.report`).
+    folder : its working directory.
+    files : files there that it has written, relative to the folder.
+    """
+
+    lines: Sequence[str]
+    facts: Mapping[str, object]
+    folder: Path
+    files: frozenset[Path]
+
+
+class EqualityRules(NamedTuple):
+    """What counts as equal.
+
+    Attributes
+    ----------
+    rtol : largest relative difference of two floating numbers that is rounding.
+    ignore : lines, facts (``name=value``) and names of files with a match are not compared.
+    """
+
+    rtol: float
+    ignore: Sequence[re.Pattern[str]] = ()
+
+    def keeps(self, text: str) -> bool:
+        """Whether a line, a fact or a name is compared."""
+        return not any(pattern.search(text) for pattern in self.ignore)
+
+
+@dataclass
+class Differences:
+    """The differences of two runs, each one line.
+
+    Attributes
+    ----------
+    mistakes : what differs by more than rounding.
+    rounding : what differs by rounding.
+    """
+
+    mistakes: list[str] = field(default_factory=list)
+    rounding: list[str] = field(default_factory=list)
+
+
+def compare(plain: TrialResults, resized: TrialResults, rules: EqualityRules) -> Differences:
+    """Compare a run without resizes and one with them."""
+    found = Differences()
+    _compare_lines(found, "output", plain.lines, resized.lines, rules)
+    facts, others = ([f"{k}={v!r}" for k, v in r.facts.items()] for r in (plain, resized))
+    _compare_lines(found, "fact", facts, others, rules)
+    for file in sorted(plain.files | resized.files):
+        if not rules.keeps(str(file)):
+            continue
+        if file not in resized.files or file not in plain.files:
+            runs = ("without", "with") if file in plain.files else ("with", "without")
+            found.mistakes.append(f"file {file}: written {runs[0]} resizes, and not {runs[1]} them")
+        else:
+            _compare_files(found, str(file), plain.folder / file, resized.folder / file, rules)
+    return found
+
+
+# ---------------------------------------------------------------- lines
+
+
+def _compare_lines(
+    found: Differences,
+    what: str,
+    plain: Iterable[str],
+    resized: Iterable[str],
+    rules: EqualityRules,
+) -> None:
+    """Compare lines in any order."""
+    kept = [Counter(filter(rules.keeps, lines)) for lines in (plain, resized)]
+    gone, come = list((kept[0] - kept[1]).elements()), list((kept[1] - kept[0]).elements())
+    by_text: defaultdict[str, list[str]] = defaultdict(list)
+    for line in come:
+        by_text[_FLOAT.sub("", line)].append(line)
+    largest, close, left = 0.0, 0, list[str]()
+    for line in gone:
+        others = by_text[_FLOAT.sub("", line)]
+        best = min(others, key=lambda other: _distance(line, other), default=None)
+        if best is None or _distance(line, best) > rules.rtol:
+            left.append(line)
+            continue
+        others.remove(best)
+        largest, close = max(largest, _distance(line, best)), close + 1
+    if close:
+        lines = f"{close} line{'s' * (close > 1)}"
+        found.rounding.append(f"{what}: numbers of {lines} differ by {largest:.1e} at most")
+    extra = [line for others in by_text.values() for line in others]
+    for word, rest in (("only without resizes", left), ("only with resizes", extra)):
+        found.mistakes += [f"{what} {word}: {_short(line)}" for line in rest[:_MOST_SHOWN]]
+        if len(rest) > _MOST_SHOWN:
+            found.mistakes.append(f"{what} {word}: {len(rest) - _MOST_SHOWN} more lines")
+
+
+def _distance(line: str, other: str) -> float:
+    """Largest relative difference of the floating numbers of two lines of the same text."""
+    a, b = (np.array([float(x) for x in _FLOAT.findall(text)]) for text in (line, other))
+    return max((_relative(x, y) for x, y in zip(a, b, strict=True)), default=0.0)
+
+
+def _relative(a: float, b: float) -> float:
+    return 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _MOST_WIDTH else f"{line[:_MOST_WIDTH]}..."
+
+
+# ---------------------------------------------------------------- files
+
+
+def _compare_files(
+    found: Differences, name: str, plain: Path, resized: Path, rules: EqualityRules
+) -> None:
+    if plain.read_bytes() == resized.read_bytes():
+        return
+    arrays = [_arrays(path) for path in (plain, resized)]
+    if arrays[0] and arrays[1]:
+        if arrays[0].keys() != arrays[1].keys():
+            found.mistakes.append(f"file {name}: other arrays: {sorted(arrays[1])}")
+            return
+        for key, array in arrays[0].items():
+            _compare_arrays(found, f"file {name}{key}", array, arrays[1][key], rules.rtol)
+        return
+    try:
+        lines, others = (path.read_text().splitlines() for path in (plain, resized))
+    except UnicodeDecodeError:
+        found.mistakes.append(
+            f"file {name}: {_first_byte(plain.read_bytes(), resized.read_bytes())}"
+        )
+        return
+    _compare_texts(found, name, lines, others, rules)
+
+
+def _first_byte(a: bytes, b: bytes) -> str:
+    if len(a) != len(b):
+        return f"{len(a)} bytes without resizes, {len(b)} with them"
+    first = next(k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+    return f"differs from byte {first} of {len(a)} on"
+
+
+def _compare_texts(
+    found: Differences,
+    name: str,
+    plain: Sequence[str],
+    resized: Sequence[str],
+    rules: EqualityRules,
+) -> None:
+    plain, resized = ([x for x in lines if rules.keeps(x)] for lines in (plain, resized))
+    if len(plain) != len(resized):
+        counts = f"{len(plain)} lines without resizes, {len(resized)} with them"
+        found.mistakes.append(f"file {name}: {counts}")
+        return
+    largest = 0.0
+    for number, (a, b) in enumerate(zip(plain, resized, strict=True), start=1):
+        if a == b:
+            continue
+        distance = _distance(a, b) if _FLOAT.sub("", a) == _FLOAT.sub("", b) else np.inf
+        if distance > rules.rtol:
+            lines = f"{_short(a)!r} without resizes, {_short(b)!r} with them"
+            found.mistakes.append(f"file {name}: line {number}: {lines}")
+            return
+        largest = max(largest, distance)
+    if largest:
+        found.rounding.append(f"file {name}: numbers differ by {largest:.1e} at most")
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Arrays of a .npy or .npz file by their names in messages; none if it is another file."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        with loaded:
+            return {f" {key!r}": loaded[key] for key in loaded.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+        return {}
+
+
+def _compare_arrays(
+    found: Differences, name: str, a: NDArray[Any], b: NDArray[Any], rtol: float
+) -> None:
+    """Compare two arrays; the tolerance is relative to the largest element."""
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        kinds = f"{a.dtype} {a.shape} without resizes, {b.dtype} {b.shape} with them"
+        found.mistakes.append(f"{name}: {kinds}")
+        return
+    is_float = np.issubdtype(a.dtype, np.inexact)
+    differs = (a != b) & ~(np.isnan(a) & np.isnan(b)) if is_float else np.asarray(a != b)
+    if not differs.any():
+        return
+    count = f"{np.count_nonzero(differs)} of {a.size} elements differ"
+    if is_float:
+        with np.errstate(invalid="ignore"):
+            scale = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
+            largest = float(np.max(np.abs(a - b)[differs]) / scale) if scale else np.inf
+        if largest <= rtol:
+            found.rounding.append(f"{name}: {count}, by {largest:.1e} of the largest at most")
+            return
+    place = tuple(int(k[0]) for k in np.nonzero(differs))
+    values = f"{a[place]!s} without resizes, {b[place]!s} with them"
+    found.mistakes.append(f"{name}: {count}, the first at {list(place)}: {values}")

@@ -1,0 +1,404 @@
+"""A small service and agent in one: it starts real mpiexec groups and exchanges real messages.
+
+It decides nothing itself: its caller decides when the job expands and contracts, and the job does
+so by the same transaction as under a service. The job waits at each resize point until the driver
+answers, so it cannot end while a group starts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+import zmq
+
+from reshape.errors import ReshapeError
+from reshape.files.positions import POSITIONS_FILE
+from reshape.mpi import clean_environment, mpiexec_path
+from reshape.wire.codec import encode
+from reshape.wire.identity import PATIENCE_VARIABLE
+from scheduler.launchers.prctl import die_with_parent
+from scheduler.node.groups import mpi_memory
+from scheduler.protocol import messages as m
+from scheduler.protocol.messages import decode
+
+JOB, TOKEN = 7, "secret"
+#: Seconds until a driver, and a job that waits for it, give up.
+PATIENCE_S = 60.0
+_POLL_MS = 20  # the ends of processes are seen as fast
+_ENDS_S = 5.0  # a group that has SIGTERM; then it is killed
+
+
+class LibraryMemory:
+    """Shared memory of the MPI library, which remains when processes are killed."""
+
+    def __init__(self) -> None:
+        self._began = time.time()
+
+    def clean(self) -> None:
+        """Remove the files that were created since then and that no process uses any more."""
+        mpi_memory.remove(mpi_memory.changed_between(self._began, time.time()))
+
+
+class DriverError(ReshapeError):
+    """The job did not do what the driver has waited for."""
+
+
+class Group:
+    """One group of the job."""
+
+    def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], out: Path) -> None:
+        self.number, self.size, self.process, self.out = number, size, process, out
+        self.peer = b""  # socket identity of its rank 0, once it is ready
+        self.was_killed = False
+        self.memory = LibraryMemory()
+
+    @property
+    def text(self) -> str:
+        """Everything that it has printed."""
+        return self.out.read_text(errors="replace")
+
+    def processes(self) -> list[int]:
+        """Process numbers of its ranks: the children of mpiexec's proxies."""
+        found = psutil.Process(self.process.pid).children(recursive=True)
+        return [p.pid for p in found if "python" in p.name()]
+
+
+class TrialDriver:
+    """A job without a service, whose caller decides when it expands and contracts.
+
+    Parameters
+    ----------
+    folder : folder for the socket and the output of the job.
+    command : the program with its arguments.
+    shm : folder for shared memory, which is removed in the end; one below /dev/shm if None.
+    patience_s : how long the job waits for an answer at a resize point; None: as under a service.
+    cwd : working directory of the job; that of this process if None.
+    environment : variables of all groups.
+
+    Attributes
+    ----------
+    groups : every group by its number, those that have ended included.
+    decide : answers the job at a resize point.
+    on_idle : called again and again while the driver waits; it may raise an error.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        command: Sequence[str],
+        shm: Path | None = None,
+        patience_s: float | None = PATIENCE_S,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder, self.command, self.cwd = folder, list(command), cwd
+        self.environment = dict(environment or {})
+        if patience_s is not None:
+            self.environment[PATIENCE_VARIABLE] = str(patience_s)
+        self.shm = shm or Path("/dev/shm") / f"reshape-try-{os.getpid()}-{time.monotonic_ns()}"
+        self.groups: dict[int, Group] = {}
+        self.welcome = m.Welcome()
+        self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
+        self.on_idle: Callable[[], None] = lambda: None
+        self.limit_s = PATIENCE_S  # until it gives up to wait for the job
+        self.points = 0  # requests at resize points
+        self.latest: m.AtResizePoint | None = None  # the latest of them
+        self.hellos: list[m.Hello] = []
+        self.reports: list[m.ResizeReport] = []
+        self.facts: dict[str, object] = {}
+        self.faults: list[m.ProgramFault] = []
+        self.ports: list[m.JoinPort] = []
+        self.answers_ports = True  # False: as a service that ends at this moment
+        self.confirms_reports = True
+        self.report_count = 0
+        self._waiting: tuple[bytes, m.AtResizePoint] | None = None  # without an answer so far
+        self._order: Callable[[m.AtResizePoint], m.Message] | None = None  # of a resize
+        self._serial = 0
+        self._endpoint = f"ipc://{folder}/socket"
+        self._context = zmq.Context()
+        self._listen()
+
+    def _listen(self) -> None:
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(self._endpoint)
+
+    def __enter__(self) -> TrialDriver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End all groups, and remove what they have left in shared memory."""
+        for group in self.groups.values():
+            self.kill(group)
+        for group in self.groups.values():
+            group.memory.clean()
+        self._socket.close()
+        self._context.term()
+        for folder in self.folders:
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+
+    # ------------------------------------------------------------ processes
+
+    def start(
+        self,
+        size: int,
+        role: str,
+        number: int | None = None,
+        groups: Mapping[int, int] | None = None,
+        **environment: str,
+    ) -> Group:
+        """Start the mpiexec of a new group.
+
+        Parameters
+        ----------
+        number : of the group; the next one if None.
+        groups : sizes of the groups of the job, in their order; those that run if None and the
+            group joins.
+        """
+        number = len(self.groups) if number is None else number
+        if groups is None:
+            groups = {n: g.size for n, g in self.groups.items() if role == "join"}
+        out = self.folder / f"group-{number}.out"
+        own = {
+            "RESHAPE_SERVER": self._endpoint,
+            "RESHAPE_JOB": str(JOB),
+            "RESHAPE_GROUP": str(number),
+            "RESHAPE_TOKEN": TOKEN,
+            "RESHAPE_SHM": str(self.shm),
+            "RESHAPE_ROLE": role,
+            "RESHAPE_GROUPS": " ".join(f"{n}:{size}" for n, size in groups.items()),
+            **self.environment,
+            "OMP_NUM_THREADS": "1",
+            "RESHAPE_ASK_EVERY_S": "0",  # the caller counts resize points
+        }
+        with out.open("ab") as stream:
+            process = subprocess.Popen(
+                [str(mpiexec_path()), "-n", str(size), *self.command],
+                cwd=self.cwd,
+                env=clean_environment(os.environ) | own | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - it takes no lock
+            )
+        group = self.groups[number] = Group(number, size, process, out)
+        return group
+
+    def kill(self, group: Group) -> None:
+        """End a group as an agent does: mpiexec and all processes below it."""
+        if group.process.poll() is None:
+            group.process.send_signal(signal.SIGTERM)
+            try:
+                group.process.wait(_ENDS_S)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(group.process.pid, signal.SIGKILL)
+                group.process.wait()
+        group.was_killed = True
+
+    def cancel(self, port: str) -> None:
+        """Release the job from Accept, by the module that agents run."""
+        stand_in = [sys.executable, "-m", "reshape.resizing.stand_in", port]
+        subprocess.run(
+            [str(mpiexec_path()), "-n", "1", *stand_in],
+            env=clean_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            check=True,
+            timeout=30,
+        )
+
+    @property
+    def folders(self) -> list[Path]:
+        """Folders for the shared memory of the job, one for each host."""
+        return sorted(self.shm.parent.glob(f"{self.shm.name}*"))
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the files in the shared memory of the job on all hosts."""
+        files = (path.name for folder in self.folders for path in folder.iterdir())
+        return sorted(name for name in files if name != POSITIONS_FILE)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all groups have ended."""
+        return all(group.process.poll() is not None for group in self.groups.values())
+
+    @property
+    def waits_at(self) -> m.AtResizePoint | None:
+        """The resize point at which the job waits for an answer; None if it does not."""
+        return None if self._waiting is None else self._waiting[1]
+
+    # ------------------------------------------------------------ messages
+
+    def end_service(self) -> None:
+        """Close the socket, as a service that ends."""
+        self._socket.close()
+
+    def restart_service(self) -> None:
+        """Open a socket on the same endpoint, as a service that starts again."""
+        self._listen()
+
+    def serve(
+        self, until: Callable[[], bool], timeout: float | None = None, still: bool = False
+    ) -> None:
+        """Answer the job until a condition holds; let it wait at its resize point if `still`.
+
+        Raises
+        ------
+        DriverError : the condition does not hold in time.
+        """
+        limit_s = self.limit_s if timeout is None else timeout
+        deadline = time.monotonic() + limit_s
+        while not until():
+            if time.monotonic() > deadline:
+                raise DriverError(f"the condition did not hold within {limit_s} s")
+            if self._waiting is not None and not still:
+                (peer, point), self._waiting = self._waiting, None
+                answer = (self._order or self.decide)(point)
+                self._send(peer, answer or m.Proceed(), point.id)
+            elif self._socket.poll(_POLL_MS):
+                peer, *frames = self._socket.recv_multipart()
+                self._on(peer, decode(frames))
+            else:
+                self.on_idle()
+
+    def _on(self, peer: bytes, message: m.Message) -> None:
+        assert getattr(message, "token", TOKEN) == TOKEN
+        answer: m.Message | None = m.Done()
+        if isinstance(message, m.Hello):
+            self.hellos.append(message)
+            answer = self.welcome
+        elif isinstance(message, m.AtResizePoint):
+            self.points, self.latest = self.points + 1, message
+            self._waiting, answer = (peer, message), None
+        elif isinstance(message, m.GroupReady):
+            self.groups[message.group].peer = peer
+            answer = None
+        elif isinstance(message, m.JoinPort):
+            self.ports.append(message)
+            answer = answer if self.answers_ports else None
+        elif isinstance(message, m.ResizeReport):
+            self.report_count += 1
+            answer = answer if self.confirms_reports else None
+            if message.serial not in [report.serial for report in self.reports]:
+                self.reports.append(message)
+        elif isinstance(message, m.Facts):
+            self.facts.update(message.facts)
+        elif isinstance(message, m.ProgramFault):
+            self.faults.append(message)
+        if answer is not None:
+            self._send(peer, answer, message.id)
+
+    def _send(self, peer: bytes, message: m.Message, number: int = 0) -> None:
+        message.id = number
+        self._socket.send_multipart([peer, *encode(message)])
+
+    # ------------------------------------------------------------ requests of the caller
+
+    def send_to(self, group: Group, message: m.Message) -> None:
+        """Send Connect or Abandon to a group that is ready."""
+        self._send(group.peer, message)
+
+    def ready(self, size: int, **environment: str) -> Group:
+        """Start a joining group; the job waits until the group is ready.
+
+        Raises
+        ------
+        DriverError : the group ends instead.
+        """
+        group = self.start(size, "join", None, None, **environment)
+        self.serve(lambda: group.peer != b"" or group.process.poll() is not None, still=True)
+        if not group.peer:
+            raise DriverError(f"the group ended with {group.process.returncode}: {group.text}")
+        return group
+
+    def order_join(self, group: Group) -> int:
+        """Answer Join at each resize point until a port or a report comes; return the serial."""
+        self._serial = serial = self._serial + 1
+        self._order = lambda _: m.Join(serial=serial, group=group.number, size=group.size)
+        told: tuple[list[m.JoinPort], list[m.ResizeReport]] = self.ports, self.reports
+        self.serve(lambda: any(got.serial == serial for kind in told for got in kind))
+        self._order = None
+        return serial
+
+    def await_report(self, serial: int, timeout: float | None = None) -> m.ResizeReport:
+        """Answer the job until it reports this resize."""
+        self.serve(lambda: serial in [r.serial for r in self.reports], timeout)
+        return next(r for r in self.reports if r.serial == serial)
+
+    def join(self, group: Group) -> m.ResizeReport:
+        """Join a group that is ready."""
+        serial = self.order_join(group)
+        if serial in [port.serial for port in self.ports]:
+            self.send_to(group, m.Connect(port=self.ports[-1].port))
+        else:
+            self.send_to(group, m.Abandon(why="the job does not accept"))
+        return self.await_report(serial)
+
+    def expand(self, size: int, **environment: str) -> m.ResizeReport:
+        """Start a group and join it."""
+        return self.join(self.ready(size, **environment))
+
+    def contract(self, *groups: int) -> m.ResizeReport:
+        """Contract the job by groups, and wait until their processes have ended.
+
+        Raises
+        ------
+        DriverError : a process of them has failed.
+        """
+        self._serial = serial = self._serial + 1
+        self._order = lambda at: (
+            m.Proceed() if at.epoch == serial else m.Leave(serial=serial, groups=list(groups))
+        )
+        report = self.await_report(serial)
+        self._order = None
+        if report.ok:
+            for number in groups:
+                self.await_end(self.groups[number])
+        return report
+
+    def await_end(self, group: Group) -> None:
+        """Wait until a group has ended with success; the job waits at its next resize point.
+
+        Raises
+        ------
+        DriverError : it has failed.
+        """
+        self.serve(lambda: group.process.poll() is not None, still=True)
+        _check_success(group)
+
+    def finish(self, timeout: float | None = None) -> str:
+        """Answer the job until all groups have ended with success; return their output.
+
+        Raises
+        ------
+        DriverError : a group has failed.
+        """
+        self.serve(lambda: self.has_ended, timeout)
+        for group in self.groups.values():
+            _check_success(group)
+        return "".join(g.text for g in self.groups.values())
+
+
+def _check_success(group: Group) -> None:
+    if group.process.returncode != 0:
+        raise DriverError(
+            f"group {group.number} ended with {group.process.returncode}: {group.text}"
+        )

@@ -1,0 +1,207 @@
+"""One run of a program, with resizes or without, in a copy of the working directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from reshape.checkpoints.directory import OWNER_FILE
+from reshape.data.trial import VARIABLE
+from reshape.errors import ReshapeError
+from reshape.topology import Topology
+from scheduler.protocol import messages as m
+from scheduler.trial.comparison import TrialResults
+from scheduler.trial.driver import DriverError, TrialDriver
+from scheduler.trial.plan import Step
+from scheduler.trial.watch import MistakeError, RunWatch
+
+#: Bytes of a working directory that is copied for each run, at most.
+MOST_BYTES = 1 << 30
+#: How long a job waits while a group starts, seconds; the watch ends a run that hangs before.
+_PATIENCE_S = 1e6
+_DECLINED = "reshape try chooses the sizes"
+
+
+class Program(NamedTuple):
+    """What is tried.
+
+    Attributes
+    ----------
+    command : the program and its arguments.
+    size : number of processes at the start.
+    folder : working directory, of which each run gets a copy.
+    limit_s : a run in which nothing advances for so long hangs, seconds.
+    """
+
+    command: Sequence[str]
+    size: int
+    folder: Path
+    limit_s: float
+
+
+class TrialRun:
+    """One run of a program.
+
+    Parameters
+    ----------
+    scratch : folder for everything that the run writes; it must not exist.
+
+    Attributes
+    ----------
+    points : number of finished iterations at each resize point that the job has come to.
+    topology : sizes that the program has declared; None: any.
+    done : steps that were carried out.
+    notes : what processes have left for the report.
+    """
+
+    def __init__(self, program: Program, scratch: Path) -> None:
+        self.program, self._scratch = program, scratch
+        self.folder, self._stacks = scratch / "files", scratch / "stacks"
+        self.points: list[int] = []
+        self.topology: Topology | None = None
+        self.done: list[Step] = []
+        self.notes: set[str] = set()
+
+    def run(self, steps: Sequence[Step] = (), tell: Callable[[Step], None] = print) -> TrialResults:
+        """Run the program to its end; return what it has left.
+
+        Parameters
+        ----------
+        tell : called before each step.
+
+        Raises
+        ------
+        MistakeError : the program fails or hangs, or a resize is rolled back.
+        ReshapeError : the working directory cannot be copied.
+        """
+        for folder in (self._scratch, self._stacks):
+            folder.mkdir()
+        _copy(self.program.folder, self.folder)
+        before = _written(self.folder)
+        with TrialDriver(
+            self._scratch,
+            self.program.command,
+            patience_s=_PATIENCE_S,
+            cwd=self.folder,
+            environment=environment(os.environ) | {VARIABLE: str(self._stacks)},
+        ) as driver:
+            watch = RunWatch(driver, self._stacks, self.program.limit_s)
+            driver.on_idle, driver.decide = watch.look, self._proceed
+            driver.limit_s = inf  # the watch ends a run that hangs
+            self._job = [driver.start(self.program.size, "first")]
+            try:
+                self._follow(driver, steps, tell)
+            except DriverError as error:
+                watch.look()
+                raise MistakeError(str(error)) from None
+            watch.look()
+            self.topology = next((hello.topology for hello in driver.hellos), None)
+            self.notes = watch.notes()
+            lines = [line for g in driver.groups.values() for line in g.text.splitlines()]
+            after = _written(self.folder)
+            files = frozenset(path for path, state in after.items() if before.get(path) != state)
+            return TrialResults(lines, dict(driver.facts), self.folder, files)
+
+    def _follow(
+        self, driver: TrialDriver, steps: Sequence[Step], tell: Callable[[Step], None]
+    ) -> None:
+        """Let the job run to its end, with these steps."""
+        for step in steps:
+            driver.serve(partial(_is_at, driver, step.at))
+            if driver.has_ended:
+                break
+            tell(step)
+            self._carry_out(driver, step)
+            self.done.append(step)
+        driver.serve(lambda: driver.has_ended)
+
+    def _proceed(self, point: m.AtResizePoint) -> m.Message:
+        self.points.append(point.iteration)
+        asks = point.requests is not None
+        return m.Proceed(answers=asks, declined=_DECLINED if asks else "")
+
+    # ------------------------------------------------------------ the steps of a plan
+
+    def _carry_out(self, driver: TrialDriver, step: Step) -> None:
+        if step.leave:
+            leaving = [self._job[place] for place in step.leave]
+            report = driver.contract(*(group.number for group in leaving))
+            self._job = [group for group in self._job if group not in leaving]
+        else:
+            joining = driver.ready(step.size - sum(group.size for group in self._job))
+            report = driver.join(joining)
+            self._job.append(joining)
+        if not report.ok:
+            raise MistakeError(f"the resize to {step.size} processes is rolled back: {report.why}")
+
+
+def environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Environment of the job: its `python` is the one of this process, as under a service."""
+    beside = str(Path(sys.executable).absolute().parent)
+    return {"PATH": os.pathsep.join([beside, inherited.get("PATH", "")])}
+
+
+def _is_at(driver: TrialDriver, iteration: int) -> bool:
+    """Whether the job waits at the resize point after so many iterations, or has ended."""
+    at = driver.waits_at
+    return driver.has_ended or (at is not None and at.iteration >= iteration)
+
+
+# ---------------------------------------------------------------- the copy of the directory
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy the files and links of a directory; hidden files are left out.
+
+    Raises
+    ------
+    ReshapeError : it is too large.
+    """
+    nbytes = 0
+    for name, folders, files in os.walk(source):
+        folders[:] = [each for each in folders if not _is_left_out(each)]
+        here, there = Path(name), target / Path(name).relative_to(source)
+        there.mkdir()
+        for path in [here / each for each in [*folders, *files] if not _is_left_out(each)]:
+            if path.is_symlink():
+                (there / path.name).symlink_to(_target(path, source))
+            elif path.is_file():
+                nbytes += path.stat().st_size
+                if nbytes > MOST_BYTES:
+                    raise ReshapeError(
+                        f"{source} has more than {MOST_BYTES >> 30} GiB, and each run gets a copy: "
+                        "try the program in a directory of its own, with links to large files"
+                    )
+                shutil.copy2(path, there / path.name)
+
+
+def _target(link: Path, source: Path) -> str:
+    """Target of the copy of a link; one that leads out of the directory is absolute."""
+    to = os.readlink(link)
+    leads_out = not link.resolve().is_relative_to(source.resolve())
+    return str(link.resolve()) if leads_out else to
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
+
+
+def _written(folder: Path) -> dict[Path, tuple[int, ...]]:
+    """State of each file in a folder; checkpoints, which belong to one size, are left out."""
+    found = dict[Path, tuple[int, ...]]()
+    for name, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if not _is_left_out(each)]
+        if OWNER_FILE in files:
+            folders.clear()
+            continue
+        for file in files:
+            path = Path(name, file)
+            status = path.lstat()
+            found[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return found

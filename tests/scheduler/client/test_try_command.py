@@ -1,0 +1,125 @@
+"""`reshape try`: what it finds in programs, and what it says of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+HEAD = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import reshape
+"""
+CORRECT = (
+    HEAD
+    + """
+with reshape.application() as app:
+    u = app.rows("u", (24,))
+    if app.is_fresh_start:
+        u.local[:] = u.layout.global_indices(app.comm.rank)[0]
+        app.state["sums"] = []
+    for step in app.iterations(40):
+        u.local[:] += 0.1
+        app.state["sums"].append(app.comm.allreduce(float(u.local.sum())))
+    app.report(total=app.state["sums"][-1])
+    u.save("u.npy")
+    if app.comm.rank == 0:
+        print("sums", *app.state["sums"])
+"""
+)
+
+
+def attempt(folder: Path, program: str, *options: str) -> tuple[int, str]:
+    """Exit code and output of the command; checks that it leaves nothing behind."""
+    (folder / "program.py").write_text(program)
+    scratch = folder / ".scratch"
+    scratch.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reshape", "try", *options, "--", "python", "program.py"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    text, _ = process.communicate(timeout=200)
+    print(text)
+    assert sorted(path.name for path in folder.iterdir()) == [".scratch", "program.py"]
+    assert list(scratch.iterdir()) == []
+    assert list(Path("/dev/shm").glob(f"reshape-try-{process.pid}-*")) == []
+    return process.returncode, text
+
+
+def test_a_correct_program_is_equal(temporary: Path) -> None:
+    code, text = attempt(
+        temporary, CORRECT, "-n", "3", "--max", "5", "--seed", "2", "--resizes", "5"
+    )
+    assert code == 0
+    assert text.startswith("5 resizes at random, --seed 2:\n  at ")
+    assert "rank 0 leaves" in text
+    assert "after 5 resizes" in text.splitlines()[-1]
+
+
+def test_what_is_not_registered_is_named(temporary: Path) -> None:
+    program = (
+        CORRECT.replace('app.state["sums"] = []', "")
+        .replace('app.state["sums"]', "sums")
+        .replace("for step", "sums = []\n    for step")
+    )
+    code, text = attempt(temporary, program, "-n", "1", "--at", "10:3,20:2")
+    assert code == 1
+    assert "mistake: output only with resizes: sums " in text
+    assert "u.npy" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["-n", "3"], "give --max for random resizes, or --at"),
+        (["-n", "3", "--max", "2"], "--max 2 is below -n 3"),
+        (["-n", "3", "--at", "5:4,9:2"], "--at 9:2: the groups of the job have 3 and 1 processes"),
+        (
+            ["-n", "1", "--at", "50:2"],
+            "--at 50:2: the program has no resize point there; it has 39",
+        ),
+    ],
+)
+def test_impossible_resizes_are_wrong_usage(temporary: Path, options: list[str], why: str) -> None:
+    code, text = attempt(temporary, CORRECT, *options)
+    assert code == 2
+    assert why in text
+
+
+def test_sizes_are_those_of_the_topology(temporary: Path) -> None:
+    program = CORRECT.replace("application()", "application('power-of-2')")
+    code, text = attempt(temporary, program, "-n", "2", "--at", "5:3")
+    assert code == 2
+    assert "declares the topology power-of-2, which does not allow 3 processes" in text
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (HEAD + "print(1)", "mistake: the program has no resize point"),
+        (CORRECT.replace("+= 0.1", "+= 1 / (step - 5)"), "mistake, without resizes: ZeroDivision"),
+        (
+            CORRECT.replace("u.local[:] +=", "app.comm.size == 2 and sys.exit(3); u.local[:] +="),
+            "mistake, with resizes: a process ends with exit code 3",
+        ),
+        (
+            CORRECT.replace('"u", (24,)', '"u", (24 + (app.comm.size == 2),)'),
+            "mistake, with resizes: the resize to 3 processes is rolled back: the job has",
+        ),
+    ],
+    ids=["no loop", "fails at once", "fails later", "registers otherwise"],
+)
+def test_a_program_that_fails(temporary: Path, program: str, why: str) -> None:
+    code, text = attempt(temporary, program, "-n", "1", "--at", "10:3,20:2")
+    assert code == 1
+    assert why in text

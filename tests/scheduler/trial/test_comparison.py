@@ -1,0 +1,126 @@
+"""What counts as a difference between a run with resizes and one without."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scheduler.trial.comparison import Differences, EqualityRules, TrialResults, compare
+
+RULES = EqualityRules(1e-12)
+
+
+def of_lines(plain: list[str], resized: list[str], rules: EqualityRules = RULES) -> Differences:
+    runs = [TrialResults(lines, {}, Path(), frozenset()) for lines in (plain, resized)]
+    return compare(*runs, rules)
+
+
+def test_the_order_of_lines_does_not_count_and_their_number_does() -> None:
+    assert of_lines(["a", "b 1.5", "b 1.5"], ["b 1.5", "b 1.5", "a"]) == Differences()
+    found = of_lines(["a", "b"], ["a", "a", "b"])
+    assert found.mistakes == ["output only with resizes: a"]
+
+
+def test_the_last_bits_of_a_sum_are_rounding() -> None:
+    total = sum([0.1] * 10)
+    found = of_lines([f"sum {total!r}, 3 ranks"], ["sum 1.0, 3 ranks"])
+    assert found.mistakes == []
+    assert found.rounding == ["output: numbers of 1 line differ by 1.1e-16 at most"]
+    exact = of_lines([f"sum {total!r}"], ["sum 1.0"], EqualityRules(0.0))
+    assert len(exact.mistakes) == 2
+    other = of_lines([f"sum {total!r}, 3 ranks"], ["sum 1.0, 4 ranks"])
+    assert len(other.mistakes) == 2
+
+
+def test_numbers_are_paired_with_the_closest() -> None:
+    found = of_lines(["x 1.0", "x 2.0"], ["x 2.0000000000000004", "x 0.9999999999999999"])
+    assert found.mistakes == []
+
+
+def test_patterns_leave_lines_and_facts_out() -> None:
+    runs = [
+        TrialResults([f"took {x} s"], {"ranks": x, "error": 0.5}, Path(), frozenset())
+        for x in (1, 2)
+    ]
+    rules = EqualityRules(0.0, [re.compile("^took"), re.compile("^ranks=")])
+    assert compare(*runs, rules) == Differences()
+    assert compare(*runs, EqualityRules(0.0, rules.ignore[:1])).mistakes == [
+        "fact only without resizes: ranks=1",
+        "fact only with resizes: ranks=2",
+    ]
+
+
+def test_many_differences_are_counted() -> None:
+    found = of_lines([], [f"line {k}" for k in range(8)])
+    assert found.mistakes[-1] == "output only with resizes: 3 more lines"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders of results."""
+    plain, resized = tmp_path / "plain", tmp_path / "resized"
+    plain.mkdir()
+    resized.mkdir()
+    return plain, resized
+
+
+def of_files(folders: tuple[Path, Path], rules: EqualityRules = RULES) -> Differences:
+    runs = [
+        TrialResults([], {}, folder, frozenset(p.relative_to(folder) for p in folder.iterdir()))
+        for folder in folders
+    ]
+    return compare(*runs, rules)
+
+
+def test_arrays_are_compared_by_elements(folders: tuple[Path, Path]) -> None:
+    u = np.linspace(0.0, 1.0, 12).reshape(3, 4)
+    v = u.copy()
+    v[0, 0] = 1e-17  # the tolerance is relative to the largest element
+    np.save(folders[0] / "u.npy", u)
+    np.save(folders[1] / "u.npy", v)
+    found = of_files(folders)
+    assert found.mistakes == []
+    assert found.rounding == [
+        "file u.npy: 1 of 12 elements differ, by 1.0e-17 of the largest at most"
+    ]
+    v[1, 2] = 7.0
+    np.save(folders[1] / "u.npy", v)
+    assert of_files(folders).mistakes == [
+        "file u.npy: 2 of 12 elements differ, the first at [0, 0]: 0.0 without resizes, "
+        "1e-17 with them"
+    ]
+
+
+def test_archives_of_arrays(folders: tuple[Path, Path]) -> None:
+    np.savez(folders[0] / "u.npz", a=np.arange(3), b=np.array([1.0, np.nan]))
+    np.savez(folders[1] / "u.npz", a=np.array([0, 1, 3]), b=np.array([1.0, np.nan]))
+    assert of_files(folders).mistakes == [
+        "file u.npz 'a': 1 of 3 elements differ, the first at [2]: 2 without resizes, 3 with them"
+    ]
+
+
+def test_texts_are_compared_line_by_line(folders: tuple[Path, Path]) -> None:
+    for folder, text in zip(folders, ("x 0.3\ny 2\n", f"x {0.1 + 0.2!r}\ny 2\n"), strict=True):
+        (folder / "out.txt").write_text(text)
+    found = of_files(folders)
+    assert found.rounding == ["file out.txt: numbers differ by 1.9e-16 at most"]
+    assert found.mistakes == []
+    (folders[1] / "out.txt").write_text("x 0.3\ny 3\n")
+    assert of_files(folders).mistakes == [
+        "file out.txt: line 2: 'y 2' without resizes, 'y 3' with them"
+    ]
+
+
+def test_other_files_are_compared_by_bytes_and_missing_ones_named(
+    folders: tuple[Path, Path],
+) -> None:
+    (folders[0] / "raw").write_bytes(b"\xff\x00\x01")
+    (folders[1] / "raw").write_bytes(b"\xff\x00\x02")
+    (folders[1] / "part-3").write_text("")
+    assert of_files(folders).mistakes == [
+        "file part-3: written with resizes, and not without them",
+        "file raw: differs from byte 2 of 3 on",
+    ]
