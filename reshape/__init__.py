@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReshapeError", "__version__", "application"]
 
+if "mpi4py.MPI" in sys.modules:  # the communicators of this program are remembered from here on
+    import_module("reshape.derived").watch()
+
 
 def __getattr__(name: str) -> object:
     """Look up the names that take long to import: `application` and the installed version."""

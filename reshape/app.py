@@ -144,8 +144,10 @@ class Application(Reports):
 
     def _set_up(self) -> None:
         from reshape.abort import write_whole_lines
+        from reshape.derived import retire_derived, watch
         from reshape.world import WORLD, refuse_finalize, retire
 
+        watch()
         write_whole_lines()
         refuse_finalize()
         who = identity()
@@ -171,6 +173,7 @@ class Application(Reports):
         self._is_fresh_start = self._role == "first"
         if self._role == "join" or len(who.groups) > 1:
             retire()
+            retire_derived(WORLD.size)
         if len(who.assembling) > 1:
             from reshape.resizing.resize_points import assemble
 
@@ -203,6 +206,7 @@ class Application(Reports):
         """Leave the job and release the resources of this process."""
         from mpi4py import MPI
 
+        from reshape.derived import text_of_many
         from reshape.resizing.transaction import disconnect
         from reshape.world import allow_finalize
 
@@ -215,6 +219,8 @@ class Application(Reports):
         for ragged in job.ragged.values():
             ragged.vacate(_OVER.format(ragged.declaration.kind, ragged.name))
         job.spares.close()
+        if job.trial is not None:
+            job.trial.note(text_of_many())
         if job.comm != MPI.COMM_NULL:
             job.comm.Free()
         disconnect(job)

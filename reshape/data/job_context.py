@@ -60,7 +60,6 @@ class JobContext:
     topology : valid sizes, if the program or the submission names them.
     last : outcome of the last resize.
     warned_no_restart : whether the log says that there is no restart point.
-    warns_of_kept : whether the next resize point warns of communicators that variables keep.
     pace : decides at which resize points the job asks the service.
     checkpointed_at : monotonic time of the last checkpoint; at first that of the first iteration.
     slot : where this rank notes its loop and iteration.
@@ -89,7 +88,6 @@ class JobContext:
     topology: Topology | None = None
     last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
     warned_no_restart: bool = False
-    warns_of_kept: bool = False
     pace: Pace = field(default_factory=Pace)
     checkpointed_at: float = 0.0
     slot: Slot = field(default_factory=Slot)

@@ -35,7 +35,6 @@ from reshape.wire.messages import (
     Leave,
     Proceed,
 )
-from reshape.world import warn_of_kept
 
 
 def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool | None) -> None:
@@ -54,7 +53,6 @@ def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool |
     welcome = job.comm.bcast(welcome, root=0)
     if welcome is None:
         return
-    job.warns_of_kept = welcome.resizable
     if verify is None:
         job.verify = welcome.verify
     if topology is None:
@@ -157,10 +155,6 @@ def resize_point(job: JobContext, link: Link) -> None:
     SystemExit : code 0, this process has left the job.
     """
     decision: Decision = Proceed()
-    if job.warns_of_kept:
-        job.warns_of_kept = False
-        if job.comm.rank == 0 and not job.each_size:  # whose communicators are freed
-            warn_of_kept(job.comm)
     if job.comm.rank == 0 and job.pace.is_due():
         question = AtResizePoint(
             job=link.who.job,

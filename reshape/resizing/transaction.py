@@ -38,6 +38,7 @@ from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
 from reshape.data.size_request import SizeRequest
+from reshape.derived import retire_derived
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, agree, all_values, barrier, value_of
@@ -395,6 +396,7 @@ def commit(
             ragged.vacate(f"{ragged.declaration.kind} {ragged.name!r}: {LEFT}")
     job.epoch = serial
     retire()
+    retire_derived(job.comm.size)
     return [segment for segment in previous if segment is not None]
 
 

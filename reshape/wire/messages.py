@@ -194,14 +194,10 @@ class GroupReady(MessageBase):
 
 
 class Welcome(MessageBase):
-    """Answer to Hello; `topology` is that of the submission, None if it has none.
-
-    `resizable` says whether the job was submitted as one that may be resized.
-    """
+    """Answer to Hello; `topology` is that of the submission, None if it has none."""
 
     topology: Topology | None = None
     verify: bool = False
-    resizable: bool = False
 
 
 class Proceed(MessageBase):

@@ -240,7 +240,6 @@ class RequestHandler:
         return m.Welcome(
             topology=job.spec.topology,
             verify=self._components.config.verify,
-            resizable=job.spec.resizable,
         )
 
     def _on_step(

@@ -82,7 +82,7 @@ class TrialRun:
         """
         for folder in (self._scratch, self._stacks):
             folder.mkdir()
-        _copy(self.program.folder, self.folder)
+        _copy(self.program.folder, self.folder, self._scratch.parent)
         before = _written(self.folder)
         with TrialDriver(
             self._scratch,
@@ -156,8 +156,8 @@ def _is_at(driver: TrialDriver, iteration: int) -> bool:
 # ---------------------------------------------------------------- the copy of the directory
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy the files and links of a directory; hidden files are left out.
+def _copy(source: Path, target: Path, scratch: Path) -> None:
+    """Copy the files and links of a directory; hidden files and the scratch folder are left out.
 
     Raises
     ------
@@ -165,7 +165,11 @@ def _copy(source: Path, target: Path) -> None:
     """
     nbytes = 0
     for name, folders, files in os.walk(source):
-        folders[:] = [each for each in folders if not _is_left_out(each)]
+        folders[:] = [
+            each
+            for each in folders
+            if not _is_left_out(each) and not Path(name, each).samefile(scratch)
+        ]
         here, there = Path(name), target / Path(name).relative_to(source)
         there.mkdir()
         for path in [here / each for each in [*folders, *files] if not _is_left_out(each)]:

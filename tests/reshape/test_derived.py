@@ -1,0 +1,120 @@
+"""Communicators, windows and files that a program makes, after a resize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driver import Driver
+
+PROGRAM = """
+import numpy as np
+from mpi4py import MPI
+import reshape
+
+class Solver:
+    comm = of = None
+
+kept, world = Solver(), MPI.COMM_WORLD.Dup()
+with reshape.application(topology="arbitrary") as app:
+    app.rows("a", (10,))
+    if app.is_fresh_start:
+        MAKE
+    for step in app.iterations(30):
+        if vars(kept):
+            USE
+"""
+
+
+def program(folder: Path, make: str, use: str) -> tuple[str, int, int]:
+    """Write a program that makes something above its loop, and uses it in all of them.
+
+    Returns
+    -------
+    its path, and the numbers of the lines of the two.
+    """
+    path = folder / "program.py"
+    path.write_text(PROGRAM.replace("MAKE", make).replace("USE", use))
+    lines = PROGRAM.splitlines()
+    return str(path), lines.index("        MAKE") + 1, lines.index("            USE") + 1
+
+
+def resize(driver: Driver) -> None:
+    """Let the job compute for two iterations, expand it, and let it compute again."""
+    driver.start(2, "first")
+    driver.serve(lambda: driver.points > 2)
+    assert driver.expand(1).ok
+
+
+@pytest.mark.parametrize(
+    ("make", "use", "what"),
+    [
+        ("kept.comm = app.comm.Split(0)", "kept.comm.Barrier()", "communicator"),
+        ("kept.comm = app.comm.Create_cart([app.comm.size])", "kept.comm.Shift(0, 1)", ""),
+        ("kept.rows = [app.comm.Create_cart([app.comm.size]).Sub([True])]",
+         "kept.rows[0].allreduce(1)", "communicator"),
+        ("kept.comm = app.comm.Idup()[0]", "kept.comm.size", "communicator"),
+        ("kept.win = MPI.Win.Allocate(8, comm=app.comm)", "kept.win.Fence()", "window"),
+        ("kept.file = MPI.File.Open(app.comm, __file__)", "kept.file.Get_size()", "file"),
+    ],
+    ids=["Split", "Create_cart", "Sub", "Idup", "Win", "File"],
+)  # fmt: skip
+def test_use_raises_and_names_both_lines(tmp_path: Path, make: str, use: str, what: str) -> None:
+    path, made, used = program(tmp_path, make, use)
+    with Driver(tmp_path, [path]) as driver:
+        resize(driver)
+        driver.serve(lambda: driver.groups[0].process.poll() is not None)
+        text = driver.groups[0].text
+        why = driver.faults[0].why
+    kind = what or "communicator"
+    note = f"{path}:{used} uses a {kind} that {path}:{made} made before a resize"
+    assert note in text
+    assert note in why
+
+
+def test_what_exists_and_is_freed_raises_nothing(tmp_path: Path) -> None:
+    """A communicator of before can be freed; one of MPI.COMM_SELF remains valid."""
+    use = """pass
+        if kept.of is not app.comm:
+            if kept.comm is not None:
+                kept.comm.Free()
+                assert kept.comm == MPI.COMM_NULL
+            kept.comm, kept.of, kept.own = app.comm.Dup(), app.comm, MPI.COMM_SELF.Dup()
+        assert kept.comm.allreduce(1) == app.comm.size
+        kept.own.Barrier()
+"""
+    path, *_ = program(tmp_path, "kept.own = MPI.COMM_SELF.Dup()", use)
+    with Driver(tmp_path, [path]) as driver:
+        resize(driver)
+        assert driver.contract(0).ok
+        driver.finish()
+
+
+def test_a_communicator_of_one_process_of_several_remains(tmp_path: Path) -> None:
+    path, *_ = program(
+        tmp_path, "kept.own = app.comm.Split(app.comm.rank)", "assert kept.own.allreduce(1) == 1"
+    )
+    with Driver(tmp_path, [path]) as driver:
+        resize(driver)
+        driver.finish()
+
+
+def test_what_was_made_above_the_block_is_of_the_first_size(tmp_path: Path) -> None:
+    path, _, used = program(tmp_path, "kept.made = True", "world.Barrier()")
+    with Driver(tmp_path, [path]) as driver:
+        resize(driver)
+        driver.serve(lambda: driver.groups[0].process.poll() is not None)
+        text = driver.groups[0].text
+    assert f"{path}:{used} uses a communicator that {path}:9 made before a resize" in text
+
+
+def test_a_program_that_frees_none_is_warned(tmp_path: Path) -> None:
+    path, made, _ = program(
+        tmp_path, "kept.all = [app.comm.Dup() for _ in range(1200)]", "app.comm.Barrier()"
+    )
+    with Driver(tmp_path, [path]) as driver:
+        driver.start(2, "first")
+        lines = driver.finish().splitlines()
+    warnings = [line for line in lines if "free what is not used any more" in line]
+    assert len(warnings) == 2  # of two ranks, once each
+    assert f"of them at {path}:{made}" in warnings[0]
