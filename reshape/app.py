@@ -220,7 +220,8 @@ class Application(Reports):
             ragged.vacate(_OVER.format(ragged.declaration.kind, ragged.name))
         job.spares.close()
         if job.trial is not None:
-            job.trial.note(text_of_many())
+            rank = -1 if job.comm == MPI.COMM_NULL else job.comm.rank
+            job.trial.end(rank, text_of_many())
         if job.comm != MPI.COMM_NULL:
             job.comm.Free()
         disconnect(job)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Names the folder for the files below, and so makes a run one of `reshape try`.
 VARIABLE = "RESHAPE_TRY"
-#: Suffixes of the files of a process, whose names are its number: stacks, and a note at its end.
+#: Suffixes of the files of a process, whose names are its number: stacks, and its end.
 STACK, NOTE = ".stack", ".note"
 STACK_SIGNAL = signal.SIGUSR2
 _MOST_SHOWN = 80
@@ -63,10 +63,15 @@ class Trial:
         if segment.mapping is not None:
             mapped_files.forbid(segment.mapping)
 
-    def note(self, text: str) -> None:
-        """Leave a line for the report."""
-        if text:
-            self._path.with_suffix(NOTE).write_text(text)
+    def end(self, rank: int, text: str) -> None:
+        """Note that this process leaves the block of its program.
+
+        Parameters
+        ----------
+        rank : its rank in the job; -1: it has left the job in a resize.
+        text : a line for the report; empty if there is none.
+        """
+        self._path.with_suffix(NOTE).write_text(f"{rank}\n{text}")
 
 
 def check_state(comm: MPI.Intracomm, state: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from reshape.cli.options import FiniteRange, Seconds, WholeRange, example
 from scheduler.trial.comparison import Differences, EqualityRules, TrialResults, compare
-from scheduler.trial.plan import PlanError, Step, parse, random_plan, written_plan
+from scheduler.trial.plan import Kill, PlanError, Step, parse, random_plan, written_plan
 from scheduler.trial.run import Program, TrialRun
 from scheduler.trial.watch import MistakeError
 
@@ -76,6 +76,12 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
     help="These resizes instead of random ones, each after so many iterations.",
 )
 @click.option(
+    "--kill",
+    "kills",
+    is_flag=True,
+    help="At random resizes, also kill the group that joins, or the job, which restarts.",
+)
+@click.option(
     "--rtol",
     type=FiniteRange(min=0),
     default=RTOL,
@@ -112,6 +118,7 @@ def try_program(
     resizes: int,
     seed: int | None,
     at: list[tuple[int, int]] | None,
+    kills: bool,
     rtol: float,
     ignore: Sequence[re.Pattern[str]],
     limit_s: float,
@@ -129,6 +136,8 @@ def try_program(
         raise click.UsageError(f"--max {maximum} is below -n {size}")
     if at is not None and maximum is not None:
         raise click.UsageError("--max is for random resizes, --at for those that you choose")
+    if at is not None and kills:
+        raise click.UsageError("--kill is for random resizes: give --max in place of --at")
     seed = secrets.randbelow(1 << 16) if seed is None else seed
     rng = np.random.default_rng(seed)
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
@@ -140,7 +149,8 @@ def try_program(
             plain = _run(runs[0], (), "without resizes")
             steps = _checked(wanted, runs[0]) if at else []
             if maximum is not None:
-                steps = random_plan(rng, size, maximum, _points(runs[0]), resizes, _allows(runs[0]))
+                allows, killed = _allows(runs[0]), _killed(runs[0]) if kills else ()
+                steps = random_plan(rng, size, maximum, _points(runs[0]), resizes, allows, killed)
                 click.echo(f"{len(steps)} resizes at random, --seed {seed}:")
             resized = _run(runs[1], steps, "with resizes")
         except MistakeError as mistake:
@@ -148,7 +158,9 @@ def try_program(
             ctx.exit(_MISTAKE)
         except PlanError as error:
             raise click.UsageError(str(error)) from None
-        ctx.exit(_conclude(runs[1], steps, compare(plain, resized, EqualityRules(rtol, ignore))))
+        repeats = any(step.kill == "job" for step in runs[1].done)
+        found = compare(plain, resized, EqualityRules(rtol, ignore, once=repeats))
+        ctx.exit(_conclude(runs[1], steps, found))
 
 
 def _run(run: TrialRun, steps: Sequence[Step], how: str) -> TrialResults:
@@ -190,6 +202,12 @@ def _allows(run: TrialRun) -> Callable[[int], bool]:
     return lambda size: topology is None or topology.allows(size, start)
 
 
+def _killed(plain: TrialRun) -> Sequence[Kill]:
+    """What can be killed: the whole job only within a resize, or if it has checkpoints."""
+    kills: list[Kill] = ["joining group", "job in the resize"]
+    return [*kills, "job"] if plain.has_checkpoints else kills
+
+
 def _checked(steps: Sequence[Step], plain: TrialRun) -> Sequence[Step]:
     """Return the steps if the program can have these sizes at these resize points.
 
@@ -225,6 +243,8 @@ def _conclude(run: TrialRun, steps: Sequence[Step], found: Differences) -> int:
         click.echo(f"note: {line}")
     if len(run.done) < len(steps):
         click.echo(f"note: the program ended before {len(steps) - len(run.done)} of the resizes")
+    if any(step.kill == "job" for step in run.done):
+        click.echo("note: after a restart from a checkpoint lines are repeated: each counts once")
     if found.mistakes:
         return _MISTAKE
     count = f"{len(run.done)} resize{'s' * (len(run.done) != 1)}"

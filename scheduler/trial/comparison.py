@@ -47,10 +47,12 @@ class EqualityRules(NamedTuple):
     ----------
     rtol : largest relative difference of two floating numbers that is rounding.
     ignore : lines, facts (``name=value``) and names of files with a match are not compared.
+    once : whether equal lines count once; a job that restarts from a checkpoint repeats some.
     """
 
     rtol: float
     ignore: Sequence[re.Pattern[str]] = ()
+    once: bool = False
 
     def keeps(self, text: str) -> bool:
         """Whether a line, a fact or a name is compared."""
@@ -74,7 +76,8 @@ class Differences:
 def compare(plain: TrialResults, resized: TrialResults, rules: EqualityRules) -> Differences:
     """Compare a run without resizes and one with them."""
     found = Differences()
-    _compare_lines(found, "output", plain.lines, resized.lines, rules)
+    outputs = [set(run.lines) if rules.once else run.lines for run in (plain, resized)]
+    _compare_lines(found, "output", outputs[0], outputs[1], rules)
     facts, others = ([f"{k}={v!r}" for k, v in r.facts.items()] for r in (plain, resized))
     _compare_lines(found, "fact", facts, others, rules)
     for file in sorted(plain.files | resized.files):

@@ -122,6 +122,7 @@ class TrialDriver:
         self.report_count = 0
         self._waiting: tuple[bytes, m.AtResizePoint] | None = None  # without an answer so far
         self._order: Callable[[m.AtResizePoint], m.Message] | None = None  # of a resize
+        self._connects: dict[int, str] = {}  # ports that wait for groups of a job that restarts
         self._serial = 0
         self._endpoint = f"ipc://{folder}/socket"
         self._context = zmq.Context()
@@ -213,6 +214,17 @@ class TrialDriver:
                 group.process.wait()
         group.was_killed = True
 
+    def kill_job(self, groups: Sequence[Group]) -> None:
+        """End all groups of the job, which does not wait for an answer any more."""
+        for group in groups:
+            self.kill(group)
+        self._waiting = None
+
+    def restart(self, groups: Sequence[Group]) -> list[Group]:
+        """Start the groups of a job again, from its restart point."""
+        sizes = {group.number: group.size for group in groups}
+        return [self.start(size, "restart", number, sizes) for number, size in sizes.items()]
+
     def cancel(self, port: str) -> None:
         """Release the job from Accept, by the module that agents run."""
         stand_in = [sys.executable, "-m", "reshape.resizing.stand_in", port]
@@ -290,9 +302,13 @@ class TrialDriver:
             self._waiting, answer = (peer, message), None
         elif isinstance(message, m.GroupReady):
             self.groups[message.group].peer = peer
+            self._connect(message.group)
             answer = None
         elif isinstance(message, m.JoinPort):
             self.ports.append(message)
+            if message.serial == 0:
+                self._connects[message.group] = message.port
+                self._connect(message.group)
             answer = answer if self.answers_ports else None
         elif isinstance(message, m.ResizeReport):
             self.report_count += 1
@@ -305,6 +321,11 @@ class TrialDriver:
             self.faults.append(message)
         if answer is not None:
             self._send(peer, answer, message.id)
+
+    def _connect(self, number: int) -> None:
+        """Send a group of a job that restarts to its port, if both are ready."""
+        if number in self._connects and self.groups[number].peer:
+            self.send_to(self.groups[number], m.Connect(port=self._connects.pop(number)))
 
     def _send(self, peer: bytes, message: m.Message, number: int = 0) -> None:
         message.id = number

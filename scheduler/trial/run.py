@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,9 @@ from scheduler.trial.watch import MistakeError, RunWatch
 MOST_BYTES = 1 << 30
 #: How long a job waits while a group starts, seconds; the watch ends a run that hangs before.
 _PATIENCE_S = 1e6
+#: What mpiexec prints when it is killed.
+_KILLED = re.compile(r"\n?=+\n= +BAD TERMINATION.*?FAQ page for debugging suggestions\n", re.DOTALL)
+_FACTS_OF_CHECKPOINTS = ("checkpoint", "checkpoint_s", "restarted_from")  # of the runtime
 _DECLINED = "reshape try chooses the sizes"
 
 
@@ -103,10 +107,12 @@ class TrialRun:
             watch.look()
             self.topology = next((hello.topology for hello in driver.hellos), None)
             self.notes = watch.notes()
-            lines = [line for g in driver.groups.values() for line in g.text.splitlines()]
+            texts = [_KILLED.sub("", group.text) for group in driver.groups.values()]
+            lines = [line for text in texts for line in text.splitlines()]
             after = _written(self.folder)
             files = frozenset(path for path, state in after.items() if before.get(path) != state)
-            return TrialResults(lines, dict(driver.facts), self.folder, files)
+            facts = {k: v for k, v in driver.facts.items() if k not in _FACTS_OF_CHECKPOINTS}
+            return TrialResults(lines, facts, self.folder, files)
 
     def _follow(
         self, driver: TrialDriver, steps: Sequence[Step], tell: Callable[[Step], None]
@@ -121,6 +127,11 @@ class TrialRun:
             self.done.append(step)
         driver.serve(lambda: driver.has_ended)
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the program has written checkpoints in its working directory."""
+        return any(OWNER_FILE in files for _, _, files in os.walk(self.folder))
+
     def _proceed(self, point: m.AtResizePoint) -> m.Message:
         self.points.append(point.iteration)
         asks = point.requests is not None
@@ -129,6 +140,13 @@ class TrialRun:
     # ------------------------------------------------------------ the steps of a plan
 
     def _carry_out(self, driver: TrialDriver, step: Step) -> None:
+        if step.kill == "job":
+            driver.kill_job(self._job)
+            self._job = [driver.start(step.size, "first")]
+            return
+        if step.kill is not None:
+            self._kill_in_resize(driver, step)
+            return
         if step.leave:
             leaving = [self._job[place] for place in step.leave]
             report = driver.contract(*(group.number for group in leaving))
@@ -139,6 +157,20 @@ class TrialRun:
             self._job.append(joining)
         if not report.ok:
             raise MistakeError(f"the resize to {step.size} processes is rolled back: {report.why}")
+
+    def _kill_in_resize(self, driver: TrialDriver, step: Step) -> None:
+        """Kill the group that joins, or all groups, when the job accepts the one that joins."""
+        joining = driver.ready(step.size - sum(group.size for group in self._job))
+        serial = driver.order_join(joining)
+        if not any(port.serial == serial for port in driver.ports):
+            raise MistakeError(f"the resize is rolled back: {driver.await_report(serial).why}")
+        if step.kill == "joining group":
+            driver.kill(joining)
+            driver.cancel(driver.ports[-1].port)
+            driver.await_report(serial)
+        else:
+            driver.kill_job([*self._job, joining])
+            self._job = driver.restart(self._job)
 
 
 def environment(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -143,12 +143,19 @@ class RunWatch:
         places = {p.pid: p for p in read_positions(self._driver.shm)}
         several = any(p.loop for p in places.values())
         texts = dict(self._texts())
-        for pid in sorted(filter(_runs, texts), key=lambda p: (p not in places, self._who(p))):
+        self._ranks |= {pid: rank for pid, (rank, _) in self._ends().items()}
+        found: list[tuple[str, str, int]] = []
+        for pid in texts:
             at = places.get(pid)
-            where = "has not begun a loop"
-            if at is not None:
-                where = f"is {place_text(at.loop, at.iteration, at.at_point, several)}"
-            lines.append(f"  {self._who(pid)} {where}")
+            if self._ends().get(pid, (-1, ""))[0] >= 0:
+                found.append((self._who(pid), "has left the block of the application", pid))
+            elif at is not None:
+                text = place_text(at.loop, at.iteration, at.at_point, several)
+                found.append((self._who(pid), f"is {text}", pid))
+            elif _runs(pid):
+                found.append((self._who(pid), "has not begun a loop", pid))
+        for who, where, pid in sorted(found):
+            lines.append(f"  {who} {where}")
             stack = frames_of(texts[pid][before.get(pid, 0) :])
             lines += [f"      {frame}" for frame in stack if frame.is_of_program]
         return "\n".join(lines)
@@ -165,9 +172,17 @@ class RunWatch:
         """Name a process by its rank, if it was seen in a loop."""
         return f"rank {self._ranks[pid]}" if pid in self._ranks else f"process {pid}"
 
+    def _ends(self) -> dict[int, tuple[int, str]]:
+        """Rank and note of each process that has left its block."""
+        ends = dict[int, tuple[int, str]]()
+        for path in self._stacks.glob(f"*{NOTE}"):
+            rank, _, text = path.read_text().partition("\n")
+            ends[int(path.stem)] = int(rank or -1), text
+        return ends
+
     def notes(self) -> set[str]:
         """What processes have left for the report."""
-        return {path.read_text() for path in self._stacks.glob(f"*{NOTE}")}
+        return {text for _, text in self._ends().values() if text}
 
 
 _STALE = (

@@ -26,6 +26,7 @@ with reshape.application() as app:
         app.state["sums"] = []
     for step in app.iterations(40):
         u.local[:] += 0.1
+        app.state["names"] = {"u", "v", str(step)}  # pickled in another order on each rank
         app.state["sums"].append(app.comm.allreduce(float(u.local.sum())))
     app.report(total=app.state["sums"][-1])
     u.save("u.npy")
@@ -64,6 +65,67 @@ def test_a_correct_program_is_equal(temporary: Path) -> None:
     assert text.startswith("5 resizes at random, --seed 2:\n  at ")
     assert "rank 0 leaves" in text
     assert "after 5 resizes" in text.splitlines()[-1]
+
+
+def test_a_program_that_restarts_where_it_was_is_equal(temporary: Path) -> None:
+    """The group that joins is killed, the job is killed within a resize, and at a resize point."""
+    program = CORRECT.replace("as app:\n", "as app:\n    app.checkpoint(every=3)\n")
+    code, text = attempt(
+        temporary, program, "-n", "2", "--max", "4", "--seed", "3", "--resizes", "12", "--kill"
+    )
+    assert code == 0
+    assert "processes, the joining group is killed" in text
+    assert "processes, the job is killed within" in text
+    assert "the job is killed and restarts with 2 processes" in text
+
+
+LOOP = (
+    HEAD
+    + """
+class Solver:
+    cart = edge = None
+
+solver = Solver()
+with reshape.application() as app:
+    u = app.rows("u", (24,))
+    for step in app.iterations(30):
+        USE
+        app.comm.Barrier()
+"""
+)
+#: Kind of mistake -> code in the loop, and what is said of it.
+MISTAKES = {
+    "communicator": (
+        "if solver.cart is None:\n"
+        "            solver.cart = app.comm.Create_cart([app.comm.size])\n"
+        "        solver.cart.Barrier()",
+        "program.py:16 uses a communicator that program.py:15 made before a resize",
+    ),
+    "view": (
+        "if solver.edge is None:\n"
+        "            solver.edge = u.local[:1]\n"
+        "        app.state['edge'] = float(solver.edge[0])",
+        "Segmentation fault, at program.py:16 in <module>: app.state['edge'] =",
+    ),
+    "state": (
+        "app.state['rank'] = {app.comm.rank}",
+        "app.state['rank'] differs between ranks: {0} on rank 0, {1} on rank 1",
+    ),
+    "apart": (
+        "if step == 5 and app.comm.rank == 1:\n            break",
+        "  rank 0 is in iteration 5\n      program.py:16 in <module>: app.comm.Barrier()\n"
+        "  rank 1 has left the block of the application\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_each_kind_of_mistake_is_named(temporary: Path, kind: str) -> None:
+    use, why = MISTAKES[kind]
+    program = LOOP.replace("USE", use)
+    code, text = attempt(temporary, program, "-n", "2", "--at", "10:3,20:2", "--limit", "20")
+    assert code == 1
+    assert why in text
 
 
 def test_what_is_not_registered_is_named(temporary: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.topology import Topology
-from scheduler.trial.plan import PlanError, Step, parse, random_plan, resized, written_plan
+from scheduler.trial.plan import Kill, PlanError, Step, parse, random_plan, resized, written_plan
 
 RNG = np.random.default_rng(0)
 
@@ -54,6 +54,24 @@ def test_random_plan_has_valid_sizes(
     assert [step.at for step in steps] == sorted({step.at for step in steps} & set(points))
     has_room = any(allows(size) for size in range(start + 1, start + more + 1))
     assert len(steps) == (resizes if has_room else 0)
+
+
+def test_kills_leave_the_groups_as_they_are_or_start_one_anew() -> None:
+    kills: list[Kill] = ["joining group", "job in the resize", "job"]
+    seen = set()
+    for seed in range(20):
+        steps = random_plan(
+            np.random.default_rng(seed), 2, 6, range(1, 99), 12, lambda _: True, kills
+        )
+        groups: tuple[int, ...] = (2,)
+        for step in steps:
+            after = resized(groups, step)
+            if step.kill is not None:
+                seen.add(step.kill)
+                assert after == ((step.size,) if step.kill == "job" else groups)
+                assert step.leave == ()
+            groups = after
+    assert seen == set(kills)
 
 
 def test_equal_seeds_draw_equal_plans() -> None:
