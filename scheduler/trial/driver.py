@@ -24,7 +24,7 @@ from reshape.errors import ReshapeError
 from reshape.files.positions import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
-from reshape.wire.identity import PATIENCE_VARIABLE
+from reshape.wire.identity import IDENTITY_VARIABLES, PATIENCE_VARIABLE
 from scheduler.launchers.prctl import die_with_parent
 from scheduler.node.groups import mpi_memory
 from scheduler.protocol import messages as m
@@ -192,7 +192,7 @@ class TrialDriver:
             process = subprocess.Popen(
                 [str(mpiexec_path()), "-n", str(size), *self.command],
                 cwd=self.cwd,
-                env=clean_environment(os.environ) | own | environment,
+                env=_outer_environment() | own | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -416,6 +416,12 @@ class TrialDriver:
         for group in self.groups.values():
             _check_success(group)
         return "".join(g.text for g in self.groups.values())
+
+
+def _outer_environment() -> dict[str, str]:
+    """Environment of this process, without what would make its programs those of another job."""
+    inherited = clean_environment(os.environ)
+    return {name: value for name, value in inherited.items() if name not in IDENTITY_VARIABLES}
 
 
 def _check_success(group: Group) -> None:

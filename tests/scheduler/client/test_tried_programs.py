@@ -1,0 +1,77 @@
+"""`reshape try` on programs of ten kinds, on the applications and on the examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import EXAMPLES, ROOT
+
+PROGRAMS = sorted((ROOT / "tests" / "scheduler" / "trial" / "programs").glob("*.py"))
+#: Arguments of the applications. Lines with the number of processes, times and errors differ.
+APPS = (
+    "jacobi --n 30 --iterations 30",
+    "lu --n 60 --block 4",
+    "synthetic --seconds 0 --mib 1 --iterations 30",
+    "triad --mib 1 --sweeps 1 --iterations 30",
+    "matmul --n 60 --block 2",
+    "fft2d --n 30 --columns 21 --iterations 21",
+    "cg --n 30",
+    "masterworker --tasks 200 --batch 1",
+)
+OF_APPS = ["--ignore", "processors=|max_error=|residual=|mb_per_s=|busy_s="]
+OF_EXAMPLES = [
+    EXAMPLES / "first_application.py",
+    EXAMPLES / "heat2d.py",
+    EXAMPLES / "step_by_step" / "4_state_and_restart_safe.py",
+]
+#: In `make test`: one with an array, one with communicators of its own, one with items.
+QUICK = {"heat", "conjugate_gradients", "particles"}
+
+
+def attempt(folder: Path, options: list[str], *command: str) -> None:
+    """Let the command find no mistake in a program that is resized at most five times."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "reshape", "try", "-n", "2", "--max", "4", "--seed", "4"),
+            *("--resizes", "5", "--limit", "100", *options, "--", "python", *command),
+        ],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=280,
+    )
+    print(done.stdout)
+    assert done.returncode == 0
+    assert re.search(r"^equal: .* after [2-5] resizes$", done.stdout, re.MULTILINE)
+
+
+def marked(name: str, value: object) -> Any:
+    return pytest.param(value, id=name, marks=[] if name in QUICK else [pytest.mark.long])
+
+
+@pytest.mark.parametrize("program", [marked(path.stem, path) for path in PROGRAMS])
+def test_program_of_this_kind(temporary: Path, program: Path) -> None:
+    shutil.copy(program, temporary)
+    attempt(temporary, ["--rtol", "1e-9"], program.name)
+
+
+@pytest.mark.parametrize("arguments", [marked(text.split()[0], text) for text in APPS])
+def test_application(temporary: Path, arguments: str) -> None:
+    name, *words = arguments.split()
+    attempt(temporary, OF_APPS, "-m", f"apps.{name}", *words)
+
+
+@pytest.mark.parametrize("program", [marked(path.stem, path) for path in OF_EXAMPLES])
+def test_example(temporary: Path, program: Path) -> None:
+    shutil.copy(program, temporary)
+    attempt(temporary, [], program.name)
