@@ -28,7 +28,7 @@ def __getattr__(name: str) -> click.Command:
 
 def escaped(line: str) -> str:
     """A line of a help text, which is no markup, with links to the pages that it names."""
-    return PAGE.sub(r":doc:`\1.md </\1>`", re.sub(r"([|*`]|(?<=\w)_)", r"\\\1", line))
+    return PAGE.sub(r":doc:`/\1`", re.sub(r"([|*`]|(?<=\w)_)", r"\\\1", line))
 
 
 def on_description(app: Sphinx, context: click.Context, lines: list[str]) -> None:

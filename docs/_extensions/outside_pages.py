@@ -1,4 +1,4 @@
-"""Pages of the site whose text is a file outside docs/, such as CONTRIBUTING.md.
+"""Pages whose text is a file outside docs/, such as CONTRIBUTING.md, and links between pages.
 
 Such a page is a file of one line in docs/project, which links the text. The site shows the text
 in its place, and links to the text anywhere in the pages lead to the page.
@@ -17,6 +17,8 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 #: Target of a Markdown link to a file, with its anchor.
 LINK = re.compile(r"\]\((?!\w+:)([\w./-]+)(#[\w-]*)?\)")
+#: Link whose text is the name of a page's file; the site shows the title of the page.
+FILE_NAME = re.compile(r"\[(?:\.\./)*[\w/-]+\.md\]\((?=[\w./-]+\.md)")
 STUB = re.compile(r"\AThe text of this page is \[[^]]+\]\(([\w./-]+)\)\.\n\Z")
 
 
@@ -57,7 +59,7 @@ def on_source_read(app: Sphinx, name: str, source: list[str]) -> None:
         text = {page: text for text, page in texts().items()}[page]
         app.env.note_dependency(str(text))
         source[0] = text.read_text()
-    source[0] = moved(source[0], text.parent, page)
+    source[0] = FILE_NAME.sub("[](", moved(source[0], text.parent, page))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from docstrings import entries, sections
 from docutils import nodes
+from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -88,12 +89,15 @@ def default_text(field: Any) -> str:
     return ""
 
 
-def fields(structure: type, without: Collection[str] = ()) -> Iterator[str]:
+def fields(
+    structure: type, without: Collection[str] = (), *, is_answer: bool = False
+) -> Iterator[str]:
     """Lines of a definition list of the fields of a structure.
 
     Parameters
     ----------
     without : names of fields that users do not set.
+    is_answer : whether it is always complete, so that defaults do not matter.
 
     Raises
     ------
@@ -108,7 +112,8 @@ def fields(structure: type, without: Collection[str] = ()) -> Iterator[str]:
             continue
         if field.name not in texts:
             raise ValueError(f"{structure.__name__}.{field.name} has no description")
-        about = ", ".join(filter(None, (type_text(hints[field.name]), default_text(field))))
+        default = "" if is_answer else default_text(field)
+        about = ", ".join(filter(None, (type_text(hints[field.name]), default)))
         yield f"``{field.encode_name}`` ({about})"
         text = " ".join(" ".join(texts[field.name]).split())
         yield from (f"    {text[:1].upper()}{text[1:]}", "")
@@ -136,12 +141,13 @@ class _Generated(SphinxDirective):
 class Structure(_Generated):
     """The fields of a structure, by its dotted name."""
 
-    option_spec: typing.ClassVar = {"without": str.split}
+    option_spec: typing.ClassVar = {"without": str.split, "answer": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         """Make the list."""
         structure = found(self.arguments[0])
-        return self.parsed(fields(structure, self.options.get("without", ())), structure)
+        without, is_answer = self.options.get("without", ()), "answer" in self.options
+        return self.parsed(fields(structure, without, is_answer=is_answer), structure)
 
 
 class Records(_Generated):
