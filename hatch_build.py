@@ -7,14 +7,17 @@ and simulations take longer.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -89,7 +92,9 @@ class Compile(BuildHookInterface):
             config, out = Path(folder, "mypy.ini"), Path(folder, "out")
             config.write_text(MYPY)
             arguments = [f"--config-file={config}", f"--cache-dir={folder}/cache", *files]
-            program = _PROGRAM.format(arguments=arguments, out=str(out), temporary=f"{folder}/temp")
+            program = _PROGRAM.format(
+                arguments=arguments, sources=files, out=str(out), temporary=f"{folder}/temp"
+            )
             done = subprocess.run(
                 [sys.executable, "-c", program],
                 cwd=root,
@@ -109,12 +114,68 @@ class Compile(BuildHookInterface):
         return [*made, compiled.DIGEST]
 
 
+def docstrings(sources: Iterable[str]) -> dict[str, str]:
+    """Docstrings of modules, classes, functions and properties, by their names in the code of C.
+
+    mypyc puts ``___`` between the parts of a name, and shortens that of a module to its last parts.
+    """
+    found = {}
+    for source in sources:
+        parts = source.removesuffix(".py").split("/")
+        tree = ast.parse(Path(source).read_text())
+        names: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef]] = [("", tree)]
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names.append((f"___{node.name}", node))
+            if isinstance(node, ast.ClassDef):
+                members = (each for each in node.body if isinstance(each, ast.FunctionDef))
+                names += [(f"___{node.name}___{each.name}", each) for each in members]
+        for name, node in names:
+            text = ast.get_docstring(node)
+            if text is not None:
+                found |= {"___".join(parts[i:]) + name: text for i in range(len(parts))}
+    return found
+
+
+def with_docstrings(code: str, texts: Mapping[str, str]) -> str:
+    """Code of mypyc in C with docstrings, which mypyc leaves out."""
+
+    def literal(text: str) -> str:
+        return "".join(f"\\{byte:03o}" for byte in text.encode())
+
+    def behind_signature(found: re.Match[str]) -> str:
+        return found[0].removesuffix('")') + literal(texts.get(found[1], "")) + '")'
+
+    def of_property(found: re.Match[str]) -> str:
+        text = texts.get(f"{found[2]}___{found[3]}")
+        return found[0] if text is None else f'{found[1]}"{literal(text)}", NULL}}'
+
+    def of_module(found: re.Match[str]) -> str:
+        text = texts.get(found[1].replace(".", "___"))
+        return found[0] if text is None else f'"{found[1]}",\n"{literal(text)}",'
+
+    signature = r'PyDoc_STR\("(?:[^"\\]|\\.)*"\)'
+    code = re.sub(rf"\bCPyPy_(\w+),[\sA-Z_|,]*{signature}", behind_signature, code)
+    code = re.sub(
+        rf"\bCPyType_(\w+?)_template_ = \{{[^}}]*?\.tp_doc = {signature}", behind_signature, code
+    )
+    getter = r"(\(getter\)(\w+?)_get_(\w+),\s*(?:\(setter\)\w+|NULL),\s*)NULL, NULL\}"
+    code = re.sub(getter, of_property, code)
+    return re.sub(r'"([\w.]+)",\s*NULL, /\* docstring \*/', of_module, code)
+
+
 #: Runs in a process of its own: mypyc exits on errors in the sources.
 _PROGRAM = """
+from pathlib import Path
+
+from hatch_build import docstrings, with_docstrings
 from mypyc.build import mypycify
 from setuptools import Distribution
 
 extensions = mypycify({arguments}, opt_level="3", debug_level="0", target_dir={temporary!r})
+texts = docstrings({sources!r})
+for path in Path({temporary!r}).rglob("*.c"):
+    path.write_text(with_docstrings(path.read_text(), texts))
 for extension in extensions:  # calls between modules are direct, and may be inlined
     extension.extra_compile_args.append("-fvisibility=hidden")
 command = Distribution({{"name": "core", "ext_modules": extensions}}).get_command_obj("build_ext")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from paths import ROOT
 
 from reshape.__main__ import main
 from reshape.errors import ReshapeError
+from scheduler import compiled
 from scheduler.client.sites import sites_file
 from scheduler.config import machine_file
 from scheduler.config.machine_file import MachineFields, NetworkFields
@@ -300,3 +302,12 @@ def test_no_public_name_is_without_a_text() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.skipif(compiled.STATE != "compiled", reason="the sources run")
+def test_help_of_a_compiled_module_has_its_texts() -> None:
+    from scheduler.state import view
+
+    assert "resizing policy sees" in (view.__doc__ or "")
+    assert "Scheduler state at one instant" in (inspect.getdoc(view.View) or "")
+    assert "Free processors that a job may hold" in (inspect.getdoc(view.View.free_for) or "")
