@@ -40,6 +40,7 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     speedup : model of every resizable job, as `reshape.speedup.parse` reads it.
     iterations : of every resizable job, with a resize point between any two.
     expand_most : largest size, in multiples of the processors requested.
+    expand_least : smallest size, as a share of the processors requested; 1: a job never has fewer.
     expand_step : processors that an expansion adds, as a share of those requested.
     data_mib : data that moves at a resize, MiB for each processor requested.
     performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
