@@ -99,7 +99,8 @@ class _OnFactorOne(Predictor):
             ended_at = job.started_at + (job.ended_at - job.started_at) / factor
             job = original(job).copy()
             job.ended_at = ended_at
-            job.spec = msgspec.structs.replace(job.spec, walltime_s=job.spec.walltime_s / factor)
+            shorter_s = job.spec.walltime_s / factor
+            job.change_limits(msgspec.structs.replace(job.spec, walltime_s=shorter_s))
         self._inner.ended(job)
 
 
@@ -167,9 +168,8 @@ class GridBackfilling:
                 if factor != 1.0:
                     self.cpu_factors[order.job] = factor
                     job = self.core.live[order.job]
-                    job.spec = msgspec.structs.replace(
-                        job.spec, walltime_s=job.spec.walltime_s * factor
-                    )
+                    longer_s = job.spec.walltime_s * factor
+                    job.change_limits(msgspec.structs.replace(job.spec, walltime_s=longer_s))
                     job.estimate_s *= factor
                     job.first_estimate_s *= factor
                     self.core.partitions[0].state.expect(job)

@@ -98,7 +98,8 @@ def test_the_kill_wait_is_half_a_minute_unless_it_is_given(file: Path) -> None:
 
 
 def test_later_parameters_have_precedence(file: Path) -> None:
-    file.write_text("processors: 1\nparameters: {backfill.reservations: 3, max_restarts: 1}\n")
+    parameters = "parameters: {backfill.reservations: 3, max_restarts: 1}"
+    file.write_text(f"processors: 1\nscenario: easy\n{parameters}\n")
     options = {"set": ["backfill.reservations=null", "retry_after=5"]}
     assert load_config(file, {}, {}).parameters == {"backfill.reservations": 3, "max_restarts": 1}
     assert load_config(file, {}, options).parameters == {
@@ -201,8 +202,8 @@ WRONG = [
         "it needs a machine with a network; name its machine file with machine",
     ),
     (
-        "parameters: {selection: contiguous, backfill.reservations: 3}",
-        1,
+        "scenario: easy\nparameters: {selection: contiguous, backfill.reservations: 3}",
+        2,
         "parameters.selection",
         "promises numbers of processors, not places",
     ),
