@@ -126,11 +126,16 @@ def _reason_of_head(
     if reservation is not None and isfinite(reservation.at):
         facts["at"] = reservation.at
         text += "; enough by {at} if walltimes hold"
+    return Reason(rule, text + _draining(state, facts), facts)
+
+
+def _draining(state: SchedulerState, facts: FactsSeen) -> str:
+    """Say how many processors are on nodes that drain; empty if there are none."""
     draining = len(state.machine.draining)
-    if draining:
-        facts["draining"], facts["causes"] = draining, _causes_of_draining(state)
-        text += "; {draining} are on nodes that drain{causes}"
-    return Reason(rule, text, facts)
+    if not draining:
+        return ""
+    facts["draining"], facts["causes"] = draining, _causes_of_draining(state)
+    return "; {draining} are on nodes that drain{causes}"
 
 
 def _causes_of_draining(state: SchedulerState) -> str:
@@ -171,7 +176,8 @@ def _reason_of_policy(
     """Reason of a job that a user-defined scheduling pass has left in the queue."""
     reason = _reason_of_pass(job, state, facts, unit)
     if reason is not None:
-        return reason
+        text = reason.text + (_draining(state, facts) if job is state.head else "")
+        return Reason(reason.rule, text, facts)
     text = f"{{needed}}{unit} wanted, {{free}} free"
     if _is_excluded(job, state, facts):
         return Reason("Excluded", text + EXCLUDED, facts)
