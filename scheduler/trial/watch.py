@@ -129,7 +129,7 @@ class RunWatch:
 
     def _hanging(self) -> str:
         """Where each rank is, with the calls of its stack that are in the program."""
-        # One that has left its block may be at its end, where the signal would end it, and the others.
+        # The signal would end one that has left its block, and with it the others.
         before = {pid: len(text) for pid, text in self._texts() if pid not in self._ends()}
         for pid in before:
             with suppress(ProcessLookupError):
