@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from reshape.mpi import clean_environment, mpiexec_path
+from reshape.wire import messages as m
 from scheduler.trial.driver import JOB, PATIENCE_S, Group, LibraryMemory, TrialDriver
 
 __all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "LibraryMemory", "run"]
@@ -72,3 +73,14 @@ class Driver(TrialDriver):
         if error is not None:
             for group in self.groups.values():
                 print(f"--- group {group.number}, exit {group.process.returncode}\n{group.text}")
+
+    def assemble(self, *groups: Group) -> None:
+        """Let groups that start or join together connect to each other, the first one first."""
+        for group in groups[1:]:
+
+            def may_connect(group: Group = group) -> bool:
+                return group.peer != b"" and any(p.group == group.number for p in self.ports)
+
+            self.serve(may_connect, still=True)
+            port = next(port for port in self.ports if port.group == group.number)
+            self.send_to(group, m.Connect(port=port.port))

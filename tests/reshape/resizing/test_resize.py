@@ -67,6 +67,40 @@ def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> N
         assert [hello.size for hello in driver.hellos] == [2]
 
 
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        {},
+        pytest.param(dict(enumerate(["1 2", "2", "1", "3", "1 3"])), marks=pytest.mark.long),
+    ],
+    ids=["one host", "three hosts"],
+)
+def test_groups_assemble_to_start_and_to_join(tmp_path: Path, hosts: dict[int, str]) -> None:
+    """Sizes 2+1+1, then 1+2 more at once; any of the groups leave."""
+
+    def place(group: int) -> dict[str, str]:
+        return {"HOSTS": hosts[group], "REVERSE": "1"} if hosts else {}
+
+    groups, joining = {"RESHAPE_GROUPS": "0:2 1:1 2:1"}, {"RESHAPE_JOINING": "3:1 4:2"}
+    with job(tmp_path, SPARSE="1") as driver:
+        first = [driver.start(n, "first", **groups, **place(i)) for i, n in enumerate((2, 1, 1))]
+        driver.assemble(*first)
+        driver.serve(lambda: driver.latest is not None)
+        assert [hello.size for hello in driver.hellos] == [2]
+        more = groups | joining
+        joined = [driver.start(n, "join", **more, **place(i)) for i, n in enumerate((1, 2), 3)]
+        driver.assemble(*joined)
+        driver.serve(lambda: joined[0].peer != b"", still=True)
+        joined[0].size = 3  # those of all of them
+        report = driver.join(joined[0])
+        assert report.ok, report.why
+        assert driver.contract(1).ok
+        assert driver.contract(0, 3).ok
+        assert sizes(driver.finish()) == [4, 7, 6, 3]
+        assert driver.facts == {"verified": True, "size": 3}
+        assert driver.segments == []
+
+
 @pytest.mark.long
 def test_a_job_moves_from_one_host_to_another(tmp_path: Path) -> None:
     """In each move some data stays on its host, and some goes to another one."""
