@@ -130,7 +130,7 @@ def sizes(job: m.JobInfo) -> list[int]:
 def test_a_program_requests_sizes(served, scripted):
     """The policy resizes nothing. A replay of the journal decides the same."""
     scripted("")
-    number = served.submit(["python", "-c", ASKING], 2, max_processors=6)
+    number = served.submit(["python", "-c", ASKING], 2, max_processors=6, topology=BY_TWO)
     served.when(number, lambda job: len(job.sizes) == 3)
     job = served.finish(number)
     assert (job.state, sizes(job)) == ("COMPLETED", [2, 4, 2]), served.output(number)
