@@ -23,10 +23,13 @@ from told import WAITS
 from waiting import LIMIT_S, wait_until
 
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.topology import Topology
 from reshape.wire.codec import PROTOCOL
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 
+#: Sizes of which each step is a single group.
+BY_TWO = Topology.parse("arbitrary:step=2")
 FAULTY = ["python", str(SUPPORT / "faulty.py")]
 SCRIPTED = """
 processors: 8
@@ -123,7 +126,9 @@ def test_service_and_joining_group_die_within_the_join(
     config = tmp_path / "service.yaml"
     config.write_text(SCRIPTED)
     served.start("--config", str(config), "--set", "resizing.steps='4'")
-    number = served.submit([*FAULTY, f"hang:{place}", "joining"], 2, max_processors=4)
+    number = served.submit(
+        [*FAULTY, f"hang:{place}", "joining"], 2, max_processors=4, topology=BY_TWO
+    )
     wait_until((served.work / f"struck-{number}").exists)
     served.kill()
     for rank in ranks_of(served, 2):
@@ -331,7 +336,7 @@ def test_a_job_that_dies_with_its_agent_within_a_resize_restarts(
     config = tmp_path / "service.yaml"
     config.write_text(SCRIPTED)
     served.start("--config", str(config), "--set", "resizing.steps='4'")
-    number = served.submit([*FAULTY, "hang:relay", "job"], 2, max_processors=4)
+    number = served.submit([*FAULTY, "hang:relay", "job"], 2, max_processors=4, topology=BY_TWO)
     other = served.submit(["sleep", "600"], 1)
     wait_until((served.work / f"struck-{number}").exists)
     os.kill(served.agent_pid(), signal.SIGKILL)
@@ -357,7 +362,7 @@ def ahead(served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple
     config.write_text(SCRIPTED)
     steps = ("--set", "resizing.steps='4'", "--set", f"resizing.gate={gate}")
     served.start("--config", str(config), *steps)
-    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4)
+    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4, topology=BY_TWO)
     served.until(number, "RUNNING")
     copy_journal(served, earlier)
     Path(f"{gate}1").touch()
@@ -439,7 +444,7 @@ def test_the_end_of_a_resized_job_is_known_if_the_journal_has_lost_it(
     config.write_text(SCRIPTED)
     gated = ("--set", f"resizing.steps='{steps}'", "--set", f"resizing.gate={gate}")
     served.start("--config", str(config), *gated)
-    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4)
+    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4, topology=BY_TWO)
     Path(f"{gate}1").touch()
     served.when(number, lambda job: job.size == 4)
     copy_journal(served, earlier)
