@@ -16,7 +16,14 @@ import msgspec
 import numpy as np
 
 from reshape.wire.messages import ResizeTimes
-from scheduler.model.events import Event, JobStarted, ResizeDone, SizesRequested
+from scheduler.model.events import (
+    Event,
+    JobStarted,
+    ResizeDone,
+    ResizePoint,
+    SizesRequested,
+)
+from scheduler.model.intervals import count
 from scheduler.model.job import CONTINUE, JOB_ENDED, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
@@ -31,6 +38,7 @@ from simulator.results.metrics import Sizes
 
 #: As in `scheduler.model.job`.
 JOB_STARTED: Final = JobStarted
+RESIZE_POINT: Final = ResizePoint
 RESIZE_DONE: Final = ResizeDone
 
 
@@ -66,7 +74,8 @@ class ProgramState:
 
     Attributes
     ----------
-    iterations : iterations finished or under way.
+    iterations, all_iterations : iterations finished or under way, and those of the whole job.
+    data_bytes, has_phases : of the job, and whether it has phases; each iteration reads them.
     pace : what the end of the iteration under way is computed from.
     joining, group_s, ready_at : the expansion whose group is starting, how long its start takes
         (seconds), and when it is ready.
@@ -75,6 +84,8 @@ class ProgramState:
 
     def __init__(self, job: SimJob, size: int) -> None:
         self.job, self.size, self.iterations = job, size, 0
+        self.all_iterations, self.data_bytes = job.iterations, job.data_bytes
+        self.has_phases = len(job.phases) > 0
         self.pace: SteadyPart | None = None
         self.joining: Expand | None = None
         self.group_s, self.ready_at, self.resumed_at = 0.0, inf, -inf
@@ -116,8 +127,9 @@ class Programs(Physics):
     Attributes
     ----------
     sizes : job number -> sizes over time, of the jobs that ended, in the order of their ends.
-    held : job number -> (time in seconds, processors that it holds from then on, with those of a
-        joining group); none between two runs.
+    held : job number -> (time in seconds, number of processors that it holds from then on, with
+        those of a joining group); none between two runs.
+    held_places : the same with the processors themselves; None if they are not kept.
     held_s : processor-seconds that jobs held.
     places : job number -> (time in seconds, processors on which it computes from then on); no
         processors between two runs. None if they are not kept.
@@ -138,11 +150,15 @@ class Programs(Physics):
     ) -> None:
         self.places: dict[int, list[tuple[float, ProcSet]]] | None = {} if keep_places else None
         self.sizes: dict[int, Sizes] = {}
-        self.held: dict[int, list[tuple[float, ProcSet]]] = {}
+        self.held: dict[int, list[tuple[float, int]]] = {}
+        self.held_places: dict[int, list[tuple[float, ProcSet]]] | None = None
+        if keep_places:
+            self.held_places = {}
         self.held_s = 0.0
         self._jobs = jobs
         self._site, self._agenda = site, agenda
         self._costs, self._rng = costs, rng
+        self._points_cost = costs.point != StepTime()
         self._rigid, self._shared = rigid, shared
         self._cpu_factors, self._contiguity = cpu_factors, contiguity
         self._starts = ProcessStarts()
@@ -174,12 +190,12 @@ class Programs(Physics):
                 factor = self._cpu_factors.get(order.job, 1.0)
                 job = msgspec.structs.replace(job, run_s=job.run_s * factor)
             self._states[order.job] = ProgramState(job, processes)
-        for kept_of in (self.held, self.places):
-            if kept_of is not None:
-                kept = kept_of.setdefault(order.job, [])
-                if kept and kept[-1][1]:  # redirected at this instant
-                    kept.append((self._agenda.now, ProcSet()))
-                kept.append((self._agenda.now, order.processors))
+        self._leave(order.job)  # if it is redirected at this instant
+        now = self._agenda.now
+        self.held.setdefault(order.job, []).append((now, count(order.processors.intervals)))
+        for kept in (self.held_places, self.places):
+            if kept is not None:
+                kept.setdefault(order.job, []).append((now, order.processors))
         self._start_processes(order, processes, self._costs.start)
 
     def resize(self, order: Continue | Expand | Contract) -> None:
@@ -220,21 +236,36 @@ class Programs(Physics):
         """Keep the sizes of a job that ended, and drop everything else about it."""
         job = self._site.jobs[number]
         if job.ended_at is None:  # it was redirected
-            for kept in (self.held, self.places):
-                if kept is not None and job.started_at is None:
-                    kept[number].append((self._agenda.now, ProcSet()))
+            if job.started_at is None:
+                self._leave(number)
             return
         self.sizes[number] = job.sizes
         self._site.forget(number)
         self._states.pop(number, None)
         self._agenda.forget(number)
 
+    def _leave(self, number: int) -> None:
+        """Note that a job holds nothing from now on, if it held something."""
+        sizes = self.held.get(number)
+        if not sizes or not sizes[-1][1]:
+            return
+        sizes.append((self._agenda.now, 0))
+        for kept in (self.held_places, self.places):
+            if kept is not None:
+                kept[number].append((self._agenda.now, ProcSet()))
+
     def _keep_held(self, number: int) -> None:
-        """Keep the processors of all groups of a job, if they have changed."""
-        kept, groups = self.held[number], self._site.jobs[number].groups
-        held = ProcSet.union(groups.values())
-        if held != kept[-1][1]:
-            kept.append((self._agenda.now, held))
+        """Keep how many processors all groups of a job have, and which, if that has changed."""
+        groups, sizes = self._site.jobs[number].groups, self.held[number]
+        size = 0
+        for part in groups.values():
+            size += count(part.intervals)
+        if size != sizes[-1][1]:
+            sizes.append((self._agenda.now, size))
+        if self.held_places is not None:
+            held, kept = ProcSet.union(groups.values()), self.held_places[number]
+            if held != kept[-1][1]:
+                kept.append((self._agenda.now, held))
 
     def _keep_place(self, number: int, kept: list[tuple[float, ProcSet]]) -> None:
         """Keep the processors of a job after a resize, unless it was rolled back."""
@@ -329,38 +360,44 @@ class Programs(Physics):
 
     def _compute(self, number: int, since: float) -> None:
         """Compute the next iteration, which began at time `since`."""
-        state = self._states[number]
+        state, now = self._states[number], self._agenda.now
         job, size = state.job, state.size
-        for phase in job.phases:
-            if phase.iteration == state.iterations:
-                now = self._agenda.now
-                self._agenda.add(SizesRequested(now, number, phase.minimum, phase.maximum))
+        if state.has_phases:
+            for phase in job.phases:
+                if phase.iteration == state.iterations:
+                    self._agenda.add(SizesRequested(now, number, phase.minimum, phase.maximum))
         run_s = state.run_s
         if self._contiguity is not None:
             run_s = self._contiguity.run_s(run_s, self._computes_on(number))
         pace = state.pace
         if pace is None or since != pace.ends or run_s != pace.run_s:
             pace = state.pace = SteadyPart(since, state.iterations, run_s)
-        point_s = self._costs.point.of(size, self._rng)
+        point_s = self._costs.point.of(size, self._rng) if self._points_cost else 0.0
         pace.points_s += point_s
         state.iterations += 1
-        end_s: float | None = None
-        if state.iterations == job.iterations:
-            end_s = self._costs.end.of(size, self._rng)
-        share = (state.iterations - pace.before) / job.iterations
-        pace.ends = max(self._agenda.now, pace.since + (pace.points_s + run_s * share))
+        done, iterations = state.iterations, state.all_iterations
+        share = (done - pace.before) / iterations
+        ends = pace.since + (pace.points_s + run_s * share)
+        ends = pace.ends = ends if ends > now else now
+        iteration_s = run_s / iterations
+        if self._shared is None and done < iterations:
+            point = RESIZE_POINT(
+                ends, number, done, iteration_s, None, state.data_bytes, "", iterations
+            )
+            self._agenda.set_next(point)
+            return
+        end_s = self._costs.end.of(size, self._rng) if done == iterations else None
         iteration = IterationEnd(
             number,
             since + point_s,
-            run_s / job.iterations,
-            pace.ends,
+            iteration_s,
+            ends,
             end_s,
-            state.iterations,
-            job.iterations,
-            job.data_bytes,
+            done,
+            iterations,
+            state.data_bytes,
         )
         if self._shared is None:
-            self._agenda.set_next(iteration.event(pace.ends))
+            self._agenda.set_next(iteration.event(ends))
         else:
-            seconds = pace.ends - self._agenda.now
-            self._shared.begin(iteration, self._computes_on(number), seconds)
+            self._shared.begin(iteration, self._computes_on(number), ends - now)

@@ -51,7 +51,7 @@ def held_sizes(schedule: Schedule) -> HeldSpans:
 
 def _sizes_held(schedule: Schedule, number: int) -> Sizes:
     if schedule.held is not None:
-        return [(at, held.count()) for at, held in schedule.held.get(number, ())]
+        return schedule.held.get(number, ())
     return (schedule.sizes or {}).get(number, ())
 
 
@@ -68,7 +68,7 @@ def held_places(
     """
     assert schedule.allocated is not None
     ran, ended = np.flatnonzero(schedule.ran).tolist(), schedule.ended.tolist()
-    places = schedule.held if joining and schedule.held is not None else schedule.places
+    places = schedule.held_places if joining and schedule.held_places else schedule.places
     if places is None:
         started = schedule.started.tolist()
         return [(job, started[job], ended[job], schedule.allocated[job + 1]) for job in ran]

@@ -63,8 +63,9 @@ class Schedule(msgspec.Struct, frozen=True):
     redirected : (place in `jobs` from 1, start, end) of the runs that were ended to start again.
     sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload or
         one with redirected jobs.
-    held : processors that each single job held over time, by its place from 1: those of a group
-        that joins from the order to expand on, before they count in `sizes` and `places`.
+    held : number of processors that each single job held over time, by its place from 1: those of
+        a group that joins from the order to expand on, before they count in `sizes` and `places`.
+    held_places : the same with the processors themselves, if they were kept.
     held_s : processor-seconds that jobs held; None: those of `processors`.
     fragmentation : if individual processors were allocated.
     dispersal : of the jobs in the network, if it was measured.
@@ -86,7 +87,8 @@ class Schedule(msgspec.Struct, frozen=True):
     allocated: Mapping[int, ProcSet] | None = None
     redirected: Sequence[tuple[int, float, float]] = ()
     sizes: Mapping[int, Sizes] | None = None
-    held: Mapping[int, Places] | None = None
+    held: Mapping[int, Sizes] | None = None
+    held_places: Mapping[int, Places] | None = None
     held_s: float | None = None
     fragmentation: Fragmentation | None = None
     dispersal: Dispersal | None = None
