@@ -38,7 +38,12 @@ class Timing:
         """Add a measurement; only the latest `KEPT` are kept."""
         times = self.first if first else self.later
         times.append(iteration_s)
-        del times[:-KEPT]
+        if len(times) > KEPT:
+            del times[0]
+
+    def keeps_median(self, median_s: float) -> bool:
+        """Whether the lower median of the later iterations stays if it is measured once more."""
+        return len(self.later) < KEPT or self.later[0] == median_s
 
     @property
     def typical_s(self) -> float:
@@ -170,13 +175,22 @@ class History:
     def record(self, iteration_s: float, at: float) -> None:
         """Record an iteration time that was measured on the present configuration."""
         size = self.visits[-1]
-        timing = self._timings.setdefault(size, Timing())
+        timing = self._timings.get(size)
+        if timing is None:
+            timing = self._timings[size] = Timing()
+        if self.settled and timing.later and self._typical_s[size] == iteration_s:
+            is_kept = timing.keeps_median(iteration_s)
+        else:
+            is_kept = False
         timing.add(iteration_s, first=self.settled == 0)
-        self._typical_s[size] = timing.typical_s
+        if is_kept:  # so is all that was computed from it
+            self.next_point_at = at + iteration_s
+        else:
+            self._typical_s[size] = timing.typical_s
+            self._predicted_s.clear()
+            self._look_ahead(at)
         self.settled += 1
         self.points += 1
-        self._predicted_s.clear()
-        self._look_ahead(at)
 
     def failed(self, size: int, at: float, why: str) -> None:
         """Record that a resize to this size failed."""

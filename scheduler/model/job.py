@@ -141,6 +141,22 @@ def _request(spec: JobSpec) -> RequestFacts:
     return request
 
 
+class SizeLimits:
+    """What follows from the request, the topology and the minimum of a job.
+
+    Attributes
+    ----------
+    largest : largest size by the request.
+    valid_sizes : as of `Job`.
+    """
+
+    def __init__(self, spec: JobSpec, topology: Topology | None, minimum: int) -> None:
+        self.spec, self.topology, self.minimum = spec, topology, minimum
+        self.largest = spec.largest
+        least = min(minimum or spec.processors, spec.processors)
+        self.valid_sizes = sizes_of(topology, spec.processors, spec.largest, least)
+
+
 class Job:
     """Record of a job. Only the core changes it.
 
@@ -239,6 +255,7 @@ class Job:
     left: tuple[float, float, float] = (0.0, 0.0, 0.0)
     shown: Any = None
     _history: History | None = None
+    _limits: SizeLimits | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
     _sums: tuple[tuple[int, int, bool], int] | None = None  # (key, processors that groups make up)
 
@@ -433,12 +450,15 @@ class Job:
     @property
     def least(self) -> int:
         """Smallest size that a resize may lead to."""
-        return max(self.minimum or self.processors, self.bounds.minimum)
+        least = self.minimum or self.processors
+        return least if self.bounds is NO_BOUNDS else max(least, self.bounds.minimum)
 
     @property
     def most(self) -> int:
         """Largest size that a resize may lead to; 0 for a rigid job."""
-        most = self.spec.largest if self.resizable else 0
+        most = self._size_limits().largest if self.resizable else 0
+        if self.bounds is NO_BOUNDS:
+            return most
         return min(most, self.bounds.maximum) if self.bounds.maximum else most
 
     @property
@@ -480,8 +500,19 @@ class Job:
 
         Any size counts as valid while its topology is not known.
         """
-        least = min(self.minimum or self.spec.processors, self.spec.processors)
-        return sizes_of(self.topology, self.spec.processors, self.spec.largest, least)
+        return self._size_limits().valid_sizes
+
+    def _size_limits(self) -> SizeLimits:
+        """What its request, topology and minimum allow; kept, since each decision asks for it."""
+        known = self._limits
+        if (
+            known is None
+            or known.spec is not self.spec
+            or known.topology is not self.topology
+            or known.minimum != self.minimum
+        ):
+            known = self._limits = SizeLimits(self.spec, self.topology, self.minimum)
+        return known
 
     def valid_from(self, size: int) -> int | None:
         """Smallest valid size from this one on, within the bounds of its program; None: none."""

@@ -334,11 +334,11 @@ def original(job: object) -> Job:
     ------
     TypeError : it is no job.
     """
-    if isinstance(job, ReadOnlyJob):
-        return job._own
-    if not isinstance(job, Job):
+    if isinstance(job, Job):
+        return job
+    if not isinstance(job, ReadOnlyJob):
         raise TypeError(f"{job!r} is no job")
-    return job
+    return job._own
 
 
 def is_ours(policy: object) -> bool:

@@ -10,7 +10,7 @@ repeat events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from scheduler.model.events import (
     Event,
@@ -126,6 +126,8 @@ class Partition:
         self._awaited = awaited
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._decides_first = any(map(_precedes_pass, policies))
+        #: A resize point alone follows the pass, and its time changes nothing but the queue order.
+        self._passes_first = not (self._decides_first or self._backfills_on_contact)
 
     # What drivers and other components read.
 
@@ -201,11 +203,21 @@ class Partition:
 
         A live driver may pass events of several instants; the latest time counts as now.
         """
-        if len(events) != 1 or not self._passes.follow_events:
+        if len(events) != 1:
             return self._handle_general(events)
         event = events[0]
         state = self.state
         orders: list[Order] = []
+        if type(event) is RESIZE_POINT and self._passes_first and not state.excluding:
+            at = event.at
+            if at > state.now:
+                state.now = at
+            state.orders = orders
+            self._run_due_pass()
+            self._jobs.on_resize_point(event)
+            return orders
+        if not self._passes.follow_events:
+            return self._handle_general(events)
         if type(event) is JOB_ENDED:
             at = event.at
             if at > state.now:
@@ -220,10 +232,7 @@ class Partition:
             self._on_single_submission(event)
         else:
             return self._handle_general(events)
-        if state.pass_due and self.queueing.arrays.open:
-            self.queueing.queue_tasks()
-        if state.pass_due and state.queue.jobs:
-            self._run_pass()
+        self._run_due_pass()
         return orders
 
     def _handle_general(self, events: Sequence[Event]) -> list[Order]:
@@ -289,7 +298,6 @@ class Partition:
 
     def _handle_batch(self, events: Sequence[Event]) -> None:
         """Change the state, run one pass, then decide at the resize points."""
-        state = self.state
         points = []
         for event in events:
             if type(event) is ResizePoint:
@@ -301,12 +309,17 @@ class Partition:
             points = [point for point in points if point not in first]
             for point in first:
                 self._jobs.on_resize_point(point)
+        self._run_due_pass()
+        for point in points:
+            self._jobs.on_resize_point(point)
+
+    def _run_due_pass(self) -> None:
+        """Run a pass if one is due, with the tasks of arrays that come now."""
+        state = self.state
         if state.pass_due and self.queueing.arrays.open:
             self.queueing.queue_tasks()
         if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
             self._run_pass()
-        for point in points:
-            self._jobs.on_resize_point(point)
 
     def _run_pass(self) -> None:
         """Run a scheduling pass, and another one if starts have made jobs eligible."""
@@ -444,6 +457,8 @@ class Partition:
         self.queueing.admit(job)
 
 
+#: As in `scheduler.model.job`.
+RESIZE_POINT: Final = ResizePoint
 #: Events by which a user or a job contacts the scheduler.
 _CONTACTS = frozenset({JobSubmitted, ResizePoint, ResizeDone})
 

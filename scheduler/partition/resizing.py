@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, isfinite
-from typing import Any, TypeAlias
+from math import inf
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from reshape.topology import SizeBounds, Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.groups import leaving_groups
-from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
+from scheduler.model.job import ACTIVE, CONTINUE, RESIZING, Job, JobState
 from scheduler.model.job_view import is_ours, shown
 from scheduler.model.orders import (
     RESIZE_UNDER_WAY,
@@ -42,7 +42,12 @@ PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, BaseException],
 LEAD_S = 5.0
 
 _json = msgspec.json.Encoder()
-_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (Grow, Shrink, Stay)}
+_DECISIONS: Final = (Grow, Shrink, Stay)
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in _DECISIONS}
+#: Compiled code compares such integers fast.
+_MOST_PLAIN: Final = 2**62 - 1
+#: Texts of reasons that are kept as filled in; the policies of this package have fewer.
+_MOST_TEXTS = 1000
 
 
 class Resizes:
@@ -73,8 +78,10 @@ class Resizes:
         self.scenario = scenario
         self._state, self._view, self._shown_view = state, view, shown_view
         self._on_policy_error = on_policy_error
+        self._only_policy, self._of_queues = scenario.resizing, len(scenario.queues) > 0
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._has_others = not all(map(is_ours, policies))  # user-defined ones
+        self._filled_in: dict[str, tuple[str, ...]] = {}  # see `_check`
 
     def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
         """Answer a resize point; there is an answer whatever the state of the job."""
@@ -93,7 +100,9 @@ class Resizes:
             assert resize is not None
             text = "from {old} to {new}"
             return _continue(job.id, RESIZE_UNDER_WAY, text, old=resize.old, new=resize.new)
-        policy = self.scenario.resizing_of(job.spec.queue)
+        policy = self._only_policy
+        if self._of_queues:
+            policy = self.scenario.resizing_of(job.spec.queue)
         if policy is None:
             return _continue(job.id, "static", "{name} resizes no job", name=self.scenario.name)
         fault = topology_fault(job)
@@ -123,28 +132,30 @@ class Resizes:
         TypeError, ValueError : the decision is invalid, whatever the job and the machine do next.
         """
         decision: object
-        if self._has_others and not is_ours(policy):
+        is_other = self._has_others and not is_ours(policy)
+        if is_other:
             decision = policy.decide(shown(job), self._shown_view)
         else:
             decision = policy.decide(job, self._view)
-        if not isinstance(decision, (Grow, Shrink, Stay)):
+        if not isinstance(decision, _DECISIONS):
             raise TypeError(f"it returned {decision!r}, which is neither Grow nor Shrink nor Stay")
-        _check(decision)
-        fault = self._fault(job, decision)
-        if fault:
-            raise ValueError(f"it returned {decision}, but {fault}")
+        _check(decision, None if is_other else self._filled_in)
         order: Expand | Contract | Continue
-        if isinstance(decision, Grow):
-            order = self._expand(job, decision)
-        elif isinstance(decision, Shrink):
-            order = self._contract(job, decision)
+        if isinstance(decision, Stay):
+            order = CONTINUE(job.id, decision.reason)
         else:
-            order = Continue(job.id, decision.reason)
+            fault = self._fault(job, decision)
+            if fault:
+                raise ValueError(f"it returned {decision}, but {fault}")
+            if isinstance(decision, Grow):
+                order = self._expand(job, decision)
+            else:
+                order = self._contract(job, decision)
         if not isinstance(decision, Grow) and decision.sweet_spot is not None:
             job.history.sweet_spot = decision.sweet_spot
         return order
 
-    def _fault(self, job: Job, decision: Decision) -> str:
+    def _fault(self, job: Job, decision: Grow | Shrink) -> str:
         """Why a decision can never be carried out; empty if it can, now or at another time."""
         if isinstance(decision, Grow):
             to, installed = decision.to, self._state.machine.installed
@@ -154,7 +165,7 @@ class Resizes:
                 return f"the machine has {installed} processors"
             if to > job.spec.largest:
                 return f"the job may have at most {job.spec.largest} processors"
-        elif isinstance(decision, Shrink):
+        else:
             to, groups = decision.to, decision.groups
             if not 0 < to < job.size:
                 return f"the job has {job.size} processors"
@@ -162,7 +173,7 @@ class Resizes:
                 return f"the job may not have fewer than {job.least} processors"
             if groups and not _have_processors(job, groups, job.size - to):
                 return f"the groups {groups} do not have the {job.size - to} processors that leave"
-        if not isinstance(decision, Stay) and decision.to not in job.valid_sizes:
+        if decision.to not in job.valid_sizes:
             return f"the job cannot run on so many with its topology {job.topology}"
         return ""
 
@@ -448,12 +459,25 @@ class Resizes:
         return [start, *self._give_up(job, resize)]
 
 
-def _check(decision: Decision) -> None:
-    """Raise an error if a decision or its reason cannot be recorded and printed."""
+def _check(decision: Decision, filled_in: dict[str, tuple[str, ...]] | None = None) -> None:
+    """Raise an error if a decision or its reason cannot be recorded and printed.
+
+    Parameters
+    ----------
+    filled_in : text of a reason -> names of the facts that have filled it in; such a text is not
+        filled in again. None: fill in each, since a text of foreign code may depend on the values.
+    """
     try:
         if not _is_plain(decision):
             _DECODERS[type(decision)].decode(_json.encode(decision))
-        decision.reason.text.format(**decision.reason.facts)
+        text, facts = decision.reason.text, decision.reason.facts
+        if filled_in is None:
+            text.format(**facts)
+        elif filled_in.get(text) != tuple(facts):
+            text.format(**facts)
+            if len(filled_in) >= _MOST_TEXTS:
+                filled_in.clear()
+            filled_in[text] = tuple(facts)
     except Exception as error:
         kind = type(error).__name__
         raise ValueError(f"{decision} cannot be recorded: {kind}: {error}") from error
@@ -488,11 +512,15 @@ def _is_plain_text(text: Any) -> bool:
 
 
 def _is_plain_value(value: Any) -> bool:
-    """Whether JSON certainly holds a value: ASCII text, an integer of 64 bits, a finite number."""
+    """Whether JSON certainly holds a value: ASCII text, an integer of 62 bits, a finite number."""
     kind: object = type(value)
     if kind is int:
-        return bool(-(2**63) <= value < 2**63)
-    return isfinite(value) if kind is float else _is_plain_text(value)
+        whole: int = value
+        return -_MOST_PLAIN <= whole <= _MOST_PLAIN
+    if kind is float:
+        number: float = value
+        return number - number == 0.0
+    return _is_plain_text(value)
 
 
 def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:

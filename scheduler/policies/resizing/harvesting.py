@@ -58,8 +58,18 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def low_or_outranked_by(self, head: JobView, view: View) -> Callable[[JobView], bool]:
         """Return a test of whether FCFS-Contract contracts a running job for the head."""
-        outranked = self.outranked_by(head, view)
-        return lambda job: not self.is_high(job) or outranked(job)
+        low = self.low
+        outranked: Callable[[JobView], bool] | None = None  # made for the first high job
+
+        def is_contracted(job: JobView) -> bool:
+            nonlocal outranked
+            if job.spec.priority <= low:
+                return True
+            if outranked is None:
+                outranked = self.outranked_by(head, view)
+            return outranked(job)
+
+        return is_contracted
 
 
 def gains_from_contractions(
@@ -83,8 +93,11 @@ def gains_from_contractions(
             return None
         there = view.free_for(queued) + view.freeing - ahead
         if queued.processors > there - needed:
-            others = (other for other in view.resizable if other.smaller and contractable(other))
-            more = sum(other.size - other.smaller[-1] for other in others)
+            more = 0
+            for other in view.resizable:
+                smaller = other.smaller
+                if smaller and contractable(other):
+                    more += other.size - smaller[-1]
             return queued if queued.processors <= there + more else None
         ahead += queued.processors
     return None

@@ -22,7 +22,7 @@ from scheduler.model.job_view import JobView, original
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
-from scheduler.policies.resizing.targets import Division
+from scheduler.policies.resizing.targets import Division, Move, division_of
 from scheduler.state.view import View
 
 START = "malleable: start beside the smallest sizes of the running jobs"
@@ -131,20 +131,19 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def decide(self, job: JobView, view: View) -> Decision:
         """Move a job towards its part of the machine."""
         own, size = original(job), job.size
-        facts: dict[str, int | float | str] = {"size": size}
         if job.history.settled < self.settle:
             text = "it has not computed {settle} iterations on {size} processors yet"
-            return Stay(Reason(KEEP, text, {**facts, "settle": self.settle}))
-        undone = self._undo(own, facts)
+            return Stay(Reason(KEEP, text, {"size": size, "settle": self.settle}))
+        undone = self._undo(own, {"size": size})
         if undone is not None:
             return undone
         division: Division = view.once(self._division)
-        target = facts["part"] = division.target(own)
-        lacking = division.waiting - view.free - view.freeing
-        facts |= {"free": view.free, "waiting": division.waiting}
-        if size > target:
-            return self._contract(own, view, division, lacking, facts)
-        to = own.valid_up_to(min(target, size + min(-lacking, view.free_for(job))))
+        move = Move(own, view, division)
+        facts: dict[str, int | float | str]
+        facts = {"size": size, "part": move.target, "free": move.free, "waiting": move.waiting}
+        if size > move.target:
+            return self._contract(own, view, division, move.lacking, facts)
+        to = move.to
         if to is None or to <= size:
             text = "its part of the machine is {part} processors, {free} are free, and jobs that"
             text += " wait need {waiting}"
@@ -212,10 +211,4 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _division(self, view: View) -> Division:
         """Division between the running jobs and those that the latest pass expects to start."""
-        running = map(original, view.running)
-        division = Division(running, view.processors, self.favour_short, view.resizes)
-        for job in map(original, view.expected):
-            if job.start_least <= division.room:
-                division.begin(job)
-        division.divide()
-        return division
+        return division_of(view, self.favour_short)

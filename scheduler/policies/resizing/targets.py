@@ -14,6 +14,8 @@ from math import inf
 from typing import Final
 
 from scheduler.model.job import Job, JobState
+from scheduler.model.job_view import original
+from scheduler.state.view import View
 
 COMPLETING: Final = JobState.COMPLETING
 #: Steps of bisection, after which the division is exact to a fraction of a processor.
@@ -36,6 +38,8 @@ class Share:
         self.job, self.least, self.most, self.weight = job, least, most, weight
         self.lent = lent
         self.target = least
+        #: The same as real numbers, which the division compares many times.
+        self.low, self.high = float(least), float(most)
 
 
 class Division:
@@ -96,24 +100,7 @@ class Division:
     def divide(self) -> None:
         """Divide the processors between all that take part."""
         shares = list(self._shares.values())
-        low, high = 0.0, 0.0
-        for share in shares:
-            high = max(high, share.most / share.weight)
-        for _ in range(STEPS):
-            level = (low + high) / 2
-            needed = 0.0
-            for share in shares:
-                size = level * share.weight
-                if size > share.most:
-                    needed += share.most
-                elif size > share.least:
-                    needed += size
-                else:
-                    needed += share.least
-            if needed <= self._processors:
-                low = level
-            else:
-                high = level
+        low = self._level(shares)
         left = self._processors
         for share in shares:
             size = low * share.weight + 1e-9
@@ -125,6 +112,39 @@ class Division:
             if share.least <= share.target < share.most and low * share.weight > share.target:
                 share.target += 1
                 left -= 1
+
+    def _level(self, shares: list[Share]) -> float:
+        """Processors per weight with which the parts add up to the machine, or all get the most."""
+        processors = float(self._processors)
+        low, high = 0.0, 0.0
+        fixed, most = 0.0, 0.0  # what those get that are not flexible, and what all can use
+        flexible: list[Share] = []
+        for share in shares:
+            level = share.high / share.weight
+            if level > high:
+                high = level
+            most += share.high
+            if share.low < share.high:
+                flexible.append(share)
+            else:
+                fixed += share.high
+        fits = most <= processors
+        for _ in range(STEPS):
+            level = (low + high) / 2
+            needed = fixed
+            if not fits:
+                for share in flexible:
+                    size = level * share.weight
+                    if size > share.high:
+                        size = share.high
+                    elif size < share.low:
+                        size = share.low
+                    needed += size
+            if fits or needed <= processors:
+                low = level
+            else:
+                high = level
+        return low
 
     def target(self, job: Job) -> int:
         """Processors that a job gets; its present size if it takes no part."""
@@ -180,6 +200,45 @@ class Division:
             if room >= needed:
                 return end, room - needed
         return inf, 0
+
+
+def division_of(view: View, favour: float) -> Division:
+    """Division between the running jobs and those that the latest pass expects to start.
+
+    Parameters
+    ----------
+    favour : see `Division`.
+    """
+    running = [original(job) for job in view.running]
+    division = Division(running, view.processors, favour, view.resizes)
+    for queued in view.expected:
+        job = original(queued)
+        if job.start_least <= division.room:
+            division.begin(job)
+    division.divide()
+    return division
+
+
+class Move:
+    """Where a job can go at its resize point.
+
+    Attributes
+    ----------
+    target : processors that it gets.
+    free, waiting : processors that are free, and that the jobs need that wait.
+    lacking : processors that these lack beside what is free or being released.
+    to : largest size, up to its target, to which it can expand now; its present size or None: it
+        cannot.
+    """
+
+    def __init__(self, job: Job, view: View, division: Division) -> None:
+        self.target, self.waiting = division.target(job), division.waiting
+        self.free = view.free
+        self.lacking = self.waiting - self.free - view.freeing
+        self.to: int | None = None
+        if job.size < self.target:
+            most = job.size + min(-self.lacking, view.free_for(job))
+            self.to = job.valid_up_to(min(self.target, most))
 
 
 def held_by(job: Job) -> int:

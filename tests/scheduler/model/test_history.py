@@ -51,6 +51,19 @@ def test_a_long_job_needs_no_more_memory() -> None:
     assert history.visited == {2: 9998, 3: 9999}
 
 
+@given(st.lists(st.sampled_from([4.0, 5.0, 6.0]), min_size=1, max_size=3 * KEPT))
+@examples(50)
+def test_the_typical_time_is_the_lower_median_of_what_is_kept(times: list[float]) -> None:
+    history = ran((2, [9.0]))
+    for place, seconds in enumerate(times, 1):
+        history.record(seconds, 10.0 * place)
+        kept = sorted(times[max(0, place - KEPT) : place])
+        typical_s = kept[(len(kept) - 1) // 2]
+        assert history.time_s(2) == history.predict_s(2) == typical_s
+        assert history.predict_s(4) == typical_s / 2
+        assert history.next_point_at == 10.0 * place + typical_s
+
+
 def test_earlier_sizes() -> None:
     history = ran((2, [1.0]), (4, [1.0]), (8, [1.0]), (4, [1.0]))
     assert history.visits == [2, 4, 8, 4]

@@ -78,6 +78,15 @@ def test_a_decision_that_cannot_be_recorded_is_an_error(decision: Any, kind: str
         _check(decision)
 
 
+def test_a_text_is_filled_in_once_for_the_names_of_its_facts() -> None:
+    filled_in: dict[str, tuple[str, ...]] = {}
+    for size in (4, 5):
+        _check(Stay(Reason("rule", "on {size}", {"size": size})), filled_in)
+    assert filled_in == {"on {size}": ("size",)}
+    with pytest.raises(ValueError, match="cannot be recorded: KeyError"):
+        _check(Stay(Reason("rule", "on {size}", {"to": 4})), filled_in)
+
+
 class Returns(msgspec.Struct, frozen=True):
     """A policy that returns something at each resize point."""
 

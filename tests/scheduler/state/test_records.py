@@ -191,6 +191,7 @@ def test_a_record_has_every_attribute_of_a_job() -> None:
         "queue_position",
         "resizable",
         "is_plain",
+        "_limits",
         "_smaller",
         "_sums",
         "_history",
