@@ -1,0 +1,237 @@
+"""The report of the study: gains over EASY, verdicts, and one picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reshape.errors import ReshapeError
+from scheduler.pictures import INK, encode, new_figure, reduce_frame
+from simulator.results.statistics import Interval, mean_interval
+from simulator.studies.claims import Claim, by_range, exactly, plus_minus
+from simulator.studies.malleable.runs import BASE, POLICIES
+from simulator.studies.papers import paper as paper_of
+from simulator.studies.results import Key, StudyResults, plain, reported, titled
+from simulator.study.study import SEED, Parameters, Report, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+paper = paper_of("malleable")
+EASY, OURS = "easy", "malleable"
+#: The base case, as what differs from it.
+SAME: Final = ""
+TURNAROUND: Final = "mean_turnaround_s"
+#: Metrics of the first table -> heading, and format.
+METRICS: Final = {
+    TURNAROUND: ("TURNAROUND s", ".0f"),
+    "mean_wait_s": ("WAIT s", ".0f"),
+    "mean_bounded_slowdown": ("SLOWDOWN", ".1f"),
+    "utilization_pct": ("UTILISATION %", ".1f"),
+    "resizes": ("RESIZES", ".1f"),
+    "max_turnaround_s": ("WORST TURNAROUND s", ".0f"),
+    "max_bounded_slowdown": ("WORST SLOWDOWN", ".0f"),
+}
+COLOURS: Final = {
+    "molded starts": "#b9bdc2",
+    "steady": "#5f9ea0",
+    "adaptive starts": "#c98a4b",
+    "equipartition": "#8d6a9f",
+    OURS: "#4a6fa5",
+}
+
+
+class MalleableRuns:
+    """Results by trace, policy and what differs from the base case.
+
+    Parameters
+    ----------
+    rows : runs of one number of jobs.
+
+    Raises
+    ------
+    ReshapeError : the runs have several numbers of jobs.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        counts = sorted({row.parameters["jobs"] for row in rows})
+        if len(counts) != 1:
+            several = ", ".join(map(str, counts))
+            raise ReshapeError(f"the report compares runs of one number of jobs, got {several}")
+        self.jobs: int = counts[0]
+        seeded = [Row({**r.parameters, SEED: r.parameters["draw"]}, r.result) for r in rows]
+        self.results = StudyResults(seeded, _key)
+        self.traces: list[str] = self.results.parts()
+
+    def policies(self, trace: str) -> list[str]:
+        """Policies of which the base case was run, in the order of the study."""
+        return [name for name in POLICIES if (trace, name, SAME) in self.results.rows]
+
+    def differences(self, *, rules: bool) -> list[str]:
+        """What differs from the base case in the runs of our policy: a rule, or another factor."""
+        keys = (key[2] for key in self.results if key[1] == OURS)
+        return [each for each in dict.fromkeys(keys) if each.startswith("without=") == rules]
+
+    def gain(self, trace: str, policy: str, difference: str) -> Interval:
+        """Reduction of the mean turnaround against EASY with the same estimates, per cent.
+
+        Draws are compared one by one; a single run of EASY serves all of them, as it draws nothing.
+        """
+        estimates = difference if difference.startswith("estimates") else SAME
+        base = self.results.values((trace, EASY, estimates), TURNAROUND)
+        ours = self.results.values((trace, policy, difference), TURNAROUND)
+        if len(base) == 1:
+            base *= len(ours)
+        gains = [100 * (1 - value / easy) for value, easy in zip(ours, base, strict=False)]
+        return exactly(gains[0]) if len(gains) == 1 else mean_interval(gains)
+
+    def resizes(self, trace: str, policy: str, difference: str) -> Interval:
+        """Resizes of a job."""
+        values = self.results.values((trace, policy, difference), "resizes")
+        return exactly(values[0]) if len(values) == 1 else mean_interval(values)
+
+
+def _key(parameters: Parameters) -> Key:
+    """Trace without its year and version, policy, and what differs from the base case."""
+    trace = re.split(r"-\d{4}|\.swf", parameters["trace"])[0]
+    differs = {name: parameters.get(name, value) for name, value in BASE.items()}
+    texts = [f"{name}={value}" for name, value in differs.items() if value != BASE[name]]
+    return trace, parameters["policy"], ", ".join(texts)
+
+
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Tables of the base case, of one factor at a time and of the rules, claims, and a picture."""
+    runs = MalleableRuns(rows)
+    title = f"{OURS}: gain over EASY in mean turnaround, per cent, and resizes of a job"
+    parts = [
+        f"The first {runs.jobs} jobs; all times in seconds; ± half of the 95 % interval of draws",
+        _base(runs),
+        _compared(runs, title, [SAME, *filter(None, runs.differences(rules=False))]),
+        _compared(runs, "The same without one of its rules", runs.differences(rules=True)),
+    ]
+    files = {} if out is None else {"malleable.png": _picture(runs)}
+    return reported(parts, {"jobs": runs.jobs, "runs": _data(runs)}, judge(runs), files, "Claims")
+
+
+def _base(runs: MalleableRuns) -> str:
+    """Every metric of the base case by trace and policy."""
+    lines = []
+    for trace in runs.traces:
+        for policy in runs.policies(trace):
+            key = (trace, policy, SAME)
+            cells = [
+                f"{mean_interval(runs.results.values(key, metric)[:1]).mean:{form}}"
+                for metric, (_, form) in METRICS.items()
+            ]
+            lines.append([trace, policy, f"{runs.gain(*key).mean:.1f}", *cells])
+    head = ["TRACE", "POLICY", "GAIN %", *(heading for heading, _ in METRICS.values())]
+    return titled("The base case", head, lines, 2)
+
+
+def _compared(runs: MalleableRuns, title: str, differences: Sequence[str]) -> str:
+    """Gain and resizes of our policy: a line for each difference, a column for each trace."""
+    lines = []
+    for difference in differences:
+        cells = []
+        for trace in runs.traces:
+            key = (trace, OURS, difference)
+            known = key in runs.results.rows and runs.gain(*key).n
+            number = f"{plus_minus(runs.gain(*key))} ({runs.resizes(*key).mean:.1f})"
+            cells.append(number if known else "")
+        lines.append([difference or "base case", *cells])
+    return titled(title, ["DIFFERENCE", *runs.traces], lines)
+
+
+def _data(runs: MalleableRuns) -> list[dict[str, Any]]:
+    """Mean and interval of every metric and of the gain, of each case."""
+    return [
+        {
+            **dict(zip(("trace", "policy", "difference"), key, strict=True)),
+            "gain_pct": plain(runs.gain(*key)),
+            **{name: plain(runs.results.interval(key, name)) for name in METRICS},
+        }
+        for key in runs.results
+    ]
+
+
+def judge(runs: MalleableRuns) -> list[Claim]:
+    """Judge the published gains on any number of jobs, the sketch's on the number that it ran."""
+    claims = [*_published(runs)]
+    for trace, gains in paper.sketch.items():
+        for share, value in gains.items():
+            claims += _of_sketch(runs, trace, share, value)
+    return claims
+
+
+def _published(runs: MalleableRuns) -> Iterator[Claim]:
+    for trace in runs.traces:
+        ours = runs.gain(trace, OURS, SAME)
+        for name, value in paper.published.items():
+            text = f"all jobs are malleable: the {name} published gain or more, per cent"
+            verdict = by_range(ours, low=value)
+            id_ = f"published/{trace}/{name}"
+            yield Claim(text, ours, value, verdict, "arXiv 2602.17318", trace, id=id_)
+
+
+def _of_sketch(runs: MalleableRuns, trace: str, share: float, value: float) -> Iterator[Claim]:
+    """Gain and resizes against the sketch, which ran a certain number of jobs."""
+    same = runs.jobs == paper.sketch_jobs
+    key = (trace, OURS, SAME if share == BASE["share"] else f"share={share}")
+    gain = runs.gain(*key) if same else mean_interval([])
+    resizes = runs.resizes(*key) if same else mean_interval([])
+    who = f"{100 * share:g} % of the jobs are malleable"
+    id_ = f"sketch/{trace}/{share:g}"
+    yield Claim(
+        f"{who}: the gain of the sketch or more, per cent",
+        gain,
+        value,
+        by_range(gain, low=value),
+        "sketch",
+        trace,
+        id=f"{id_}/gain",
+    )
+    yield Claim(
+        f"{who}: fewer resizes of a job than in the sketch",
+        resizes,
+        paper.sketch_resizes,
+        by_range(resizes, high=paper.sketch_resizes),
+        "sketch",
+        trace,
+        id=f"{id_}/resizes",
+    )
+
+
+def _picture(runs: MalleableRuns) -> bytes:
+    """Gains of the policies in the base case, and of ours by the share of malleable jobs."""
+    figure = new_figure(4.2, "Gain over EASY in mean turnaround")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    width = 0.8 / len(COLOURS)
+    for number, (policy, colour) in enumerate(COLOURS.items()):
+        at = [
+            place + (number - (len(COLOURS) - 1) / 2) * width for place in range(len(runs.traces))
+        ]
+        gains = [runs.gain(trace, policy, SAME).mean for trace in runs.traces]
+        left.bar(at, gains, width, color=colour, label=policy)
+    _style(left, "all jobs are malleable", runs.traces)
+    shares = [difference for difference in runs.differences(rules=False) if "share" in difference]
+    shades = ("#dfe3e8", "#9db3cf", "#c5d1e0")
+    columns = [(SAME, "100 %", COLOURS[OURS])]
+    for difference, shade in zip(shares, shades, strict=False):
+        columns.append((difference, f"{100 * float(difference.partition('=')[2]):g} %", shade))
+    for number, (difference, label, colour) in enumerate(columns):
+        at = [place + (number - (len(columns) - 1) / 2) * 0.2 for place in range(len(runs.traces))]
+        gains = [runs.gain(trace, OURS, difference).mean for trace in runs.traces]
+        right.bar(at, gains, 0.2, color=colour, label=label)
+    _style(right, f"{OURS}, by the share of malleable jobs", runs.traces)
+    return encode(figure, "png")
+
+
+def _style(axes: Axes, title: str, traces: Sequence[str]) -> None:
+    axes.set_title(title, fontsize=10, color=INK)
+    axes.set_xticks(range(len(traces)), traces, fontsize=7)
+    axes.axhline(0, color=INK, lw=0.8)
+    axes.set_ylabel("per cent", color=INK)
+    axes.legend(frameon=False, fontsize=7, ncols=2)
+    reduce_frame(axes)
