@@ -85,12 +85,19 @@ class MalleableRuns:
         if len(base) == 1:
             base *= len(ours)
         gains = [100 * (1 - value / easy) for value, easy in zip(ours, base, strict=False)]
-        return exactly(gains[0]) if len(gains) == 1 else mean_interval(gains)
+        return _mean(gains, difference)
 
     def resizes(self, trace: str, policy: str, difference: str) -> Interval:
         """Resizes of a job."""
         values = self.results.values((trace, policy, difference), "resizes")
-        return exactly(values[0]) if len(values) == 1 else mean_interval(values)
+        return _mean(values, difference)
+
+
+def _mean(values: Sequence[float], difference: str) -> Interval:
+    """Mean over draws; a single run is exact unless its malleable jobs are drawn."""
+    if len(values) == 1 and "share" not in difference:
+        return exactly(values[0])
+    return mean_interval(values)
 
 
 def _key(parameters: Parameters) -> Key:
@@ -137,9 +144,9 @@ def _compared(runs: MalleableRuns, title: str, differences: Sequence[str]) -> st
         cells = []
         for trace in runs.traces:
             key = (trace, OURS, difference)
-            known = key in runs.results.rows and runs.gain(*key).n
-            number = f"{plus_minus(runs.gain(*key))} ({runs.resizes(*key).mean:.1f})"
-            cells.append(number if known else "")
+            gain, resizes = runs.gain(*key), runs.resizes(*key).mean
+            number = f"{gain.mean:.1f}" if gain.n == 1 else plus_minus(gain)
+            cells.append(f"{number} ({resizes:.1f})" if gain.n else "")
         lines.append([difference or "base case", *cells])
     return titled(title, ["DIFFERENCE", *runs.traces], lines)
 

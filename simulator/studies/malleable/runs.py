@@ -85,7 +85,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
             cost={"pause_s": case["pause_s"], "bytes_per_s": 1e9},
         )
     estimates = "exact" if case["estimates"] == "exact" else None
-    ran = sim.simulate(jobs, scenario=scenario, estimates=estimates, seed=case["draw"])
+    seed = case["draw"] if jobs.draws else None
+    ran = sim.simulate(jobs, scenario=scenario, estimates=estimates, seed=seed)
     metrics = ran.metrics
     means = ("mean_turnaround_s", "mean_wait_s", "mean_bounded_slowdown")
     changes = metrics.get("expansions", 0) + metrics.get("contractions", 0)
