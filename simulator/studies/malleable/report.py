@@ -164,8 +164,10 @@ def _data(runs: MalleableRuns) -> list[dict[str, Any]]:
 
 
 def judge(runs: MalleableRuns) -> list[Claim]:
-    """Judge the published gains on any number of jobs, the sketch's on the number that it ran."""
+    """Judge the published gains on any number of jobs, and the sketch's on those that it ran."""
     claims = [*_published(runs)]
+    if runs.jobs != paper.sketch_jobs:
+        return claims
     for trace, gains in paper.sketch.items():
         for share, value in gains.items():
             claims += _of_sketch(runs, trace, share, value)
@@ -183,11 +185,9 @@ def _published(runs: MalleableRuns) -> Iterator[Claim]:
 
 
 def _of_sketch(runs: MalleableRuns, trace: str, share: float, value: float) -> Iterator[Claim]:
-    """Gain and resizes against the sketch, which ran a certain number of jobs."""
-    same = runs.jobs == paper.sketch_jobs
+    """Gain and resizes against the sketch."""
     key = (trace, OURS, SAME if share == BASE["share"] else f"share={share}")
-    gain = runs.gain(*key) if same else mean_interval([])
-    resizes = runs.resizes(*key) if same else mean_interval([])
+    gain, resizes = runs.gain(*key), runs.resizes(*key)
     who = f"{100 * share:g} % of the jobs are malleable"
     id_ = f"sketch/{trace}/{share:g}"
     yield Claim(
