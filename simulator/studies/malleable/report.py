@@ -222,8 +222,9 @@ def _picture(runs: MalleableRuns) -> bytes:
         gains = [runs.gain(trace, policy, SAME).mean for trace in runs.traces]
         left.bar(at, gains, width, color=colour, label=policy)
     _style(left, "all jobs are malleable", runs.traces)
-    shares = [difference for difference in runs.differences(rules=False) if "share" in difference]
-    shades = ("#dfe3e8", "#9db3cf", "#c5d1e0")
+    shares = [each for each in runs.differences(rules=False) if "share" in each]
+    shares.sort(key=lambda each: float(each.partition("=")[2]), reverse=True)
+    shades = ("#9db3cf", "#c5d1e0", "#dfe3e8")
     columns = [(SAME, "100 %", COLOURS[OURS])]
     for difference, shade in zip(shares, shades, strict=False):
         columns.append((difference, f"{100 * float(difference.partition('=')[2]):g} %", shade))
