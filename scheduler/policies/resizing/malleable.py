@@ -22,7 +22,7 @@ from scheduler.model.job_view import JobView, original
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
-from scheduler.policies.resizing.targets import Division, Move, division_of
+from scheduler.policies.resizing.targets import Division, NextSize, division_of
 from scheduler.state.view import View
 
 START = "malleable: start beside the smallest sizes of the running jobs"
@@ -138,7 +138,7 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if undone is not None:
             return undone
         division: Division = view.once(self._division)
-        move = Move(own, view, division)
+        move = NextSize(own, view, division)
         facts: dict[str, int | float | str]
         facts = {"size": size, "part": move.target, "free": move.free, "waiting": move.waiting}
         if size > move.target:

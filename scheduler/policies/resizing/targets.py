@@ -219,7 +219,7 @@ def division_of(view: View, favour: float) -> Division:
     return division
 
 
-class Move:
+class NextSize:
     """Where a job can go at its resize point.
 
     Attributes
