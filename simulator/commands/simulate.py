@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -12,6 +16,7 @@ import click
 from reshape.cli.headed_command import HeadedCommand
 from reshape.cli.options import example
 from reshape.collection import no_collection
+from scheduler import compiled
 from scheduler.text.formats import json_text
 from scheduler.text.tables import Table, render
 from simulator.commands.simulate_options import (
@@ -27,7 +32,6 @@ from simulator.commands.simulated_statistics import (
     check_statistics,
     statistics_lines,
 )
-from simulator.commands.usage import Usage
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.run import SCHEDULE, Simulation
 from simulator.results import jobs_csv
@@ -156,3 +160,32 @@ def _as_text(result: Mapping[str, Any], run: Simulation) -> str:
             value = "-" if isnan(value) else f"{value:.10g}"
         lines.append(f"{name:22} {value}")
     return "\n".join(lines)
+
+
+class Usage:
+    """Clock of a process, from its start by the operating system where that is known (Linux)."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic() - _age_s()
+
+    def so_far(self, jobs: int) -> dict[str, Any]:
+        """Seconds, jobs a second, memory, and whether the core ran compiled, by name."""
+        wall_s = time.monotonic() - self._begin
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {
+            "wall_s": round(wall_s, 3),
+            "cpu_s": round(time.process_time(), 3),
+            "jobs_per_s": round(jobs / wall_s, 1),
+            "peak_rss_mib": round(peak / (1 << 20 if sys.platform == "darwin" else 1024), 1),
+            "core": compiled.STATE,
+        }
+
+
+def _age_s() -> float:
+    """Age of this process in seconds; 0 where the system does not provide it."""
+    try:
+        with open("/proc/self/stat") as file:
+            started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0
