@@ -3,12 +3,13 @@
     python benchmarks/scheduler/agreement.py [--scenarios easy fcfs-pr] [--seeds 0 1] [--out DIR]
 
 Each run takes a minute on a service of its own with 16 virtual processors. Its workload is 12
-synthetic applications, some of them rigid. Then `reshape replay` hands the events of the journal to
-the decision core again, and the simulator predicts the mean turnaround from the submissions alone.
-The times of starts, joins, moves and ends are measured in an earlier run of 24 other jobs and in
-all the other runs, never in the one that is predicted (`error_pct`); for comparison, in that one
-alone (`own_pct`). The exit code is 1 if a decision differs or an `error_pct` is above 10. Other
-programs on the machine slow a live run down, which no simulation can predict.
+synthetic applications; some of them are rigid, the others have minima and maxima. Then
+`reshape replay` hands the events of the journal to the decision core again, and the simulator
+predicts the mean turnaround from the submissions alone. The times of starts, joins, moves and ends
+are measured in an earlier run of 24 other jobs and in all the other runs, never in the one that is
+predicted (`error_pct`); for comparison, in that one alone (`own_pct`). The exit code is 1 if a
+decision differs or an `error_pct` is above 10. Other programs on the machine slow a live run down,
+which no simulation can predict.
 
 A run whose journal exists in the output directory is not repeated, so that a long series can be
 made in several calls.
@@ -30,7 +31,7 @@ from scheduler.demo.run import RunProgress, run_workload
 from scheduler.demo.workload import workload
 from scheduler.policies.registry import known
 
-WANTED = ("easy", "fcfs-pr", "pba-pr", "max-b-pr")
+WANTED = ("easy", "fcfs-pr", "pba-pr", "max-b-pr", "malleable")
 PROCESSORS, LIMIT_PCT = 16, 10.0
 #: The run in which the costs of the machine are measured; no workload has its seed.
 COSTS_JOBS, COSTS_SEED, COSTS_SCENARIO = 24, 100, "fcfs-pr"

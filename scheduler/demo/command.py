@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 import click
+import msgspec
 from rich.console import Console
 
 from reshape.cli.options import WholeRange, example
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.report import (
+    Predicted,
     Results,
     RunMetrics,
     as_json,
@@ -98,6 +101,7 @@ def _compare_with_static(
         scenario=scenario,
         static=metrics["static"],
         resizable=metrics["resizable"],
+        predicted=_predict(out, scenario),
         pictures=[str(path) for path in pictures],
     )
     path = write_json(results, out)
@@ -107,6 +111,34 @@ def _compare_with_static(
         print_report(console, results, job_list, runs["static"], runs["resizable"])
         console.print(f"\n{', '.join(results.pictures)}, {path}", highlight=False, soft_wrap=True)
     return [text for name, done in runs.items() for text in failures(name, done)]
+
+
+class _Replayed(msgspec.Struct):
+    """What is of use here in the answer of ``reshape replay --predict``."""
+
+    predicted: Predicted
+
+
+def _predict(out: Path, scenario: str) -> dict[str, Predicted]:
+    """Let the simulator predict both runs, from the journal of the static one.
+
+    It takes the costs of the machine from both. Programs that compute on more virtual processors
+    than there are cores have the same speed on any size.
+
+    Raises
+    ------
+    ReshapeError : the journal cannot be replayed.
+    """
+    static, resizable = str(out / "static"), str(out / "resizable")
+    command = [sys.executable, "-m", "reshape", "replay", static, "--predict", "--json"]
+    command += ["--costs", static, "--costs", resizable, "--speedup", "amdahl:serial=1"]
+    predicted = {}
+    for name, its in (("static", STATIC), ("resizable", scenario)):
+        done = subprocess.run([*command, "--policy", its], capture_output=True, check=False)
+        if not done.stdout:
+            raise ReshapeError(f"no prediction of the {name} run: {done.stderr.decode().strip()}")
+        predicted[name] = msgspec.json.decode(done.stdout, type=_Replayed).predicted
+    return predicted
 
 
 def _draw(

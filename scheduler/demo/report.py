@@ -52,6 +52,14 @@ class RunMetrics(msgspec.Struct, frozen=True):
     resize_pause_ms: PauseMs
 
 
+class Predicted(msgspec.Struct, frozen=True):
+    """Metrics of one run as the simulator predicts them, seconds."""
+
+    mean_turnaround_s: float
+    mean_wait_s: float
+    makespan_s: float
+
+
 class AllocationSpan(NamedTuple):
     """Processors that a job held from `begin` to `end` (Unix seconds)."""
 
@@ -134,18 +142,27 @@ TAIL = 15
 LIMITS = (
     "The computing applications (Jacobi, LU) show that resizing works and keeps results correct."
     " They cannot become faster if there are more processors than cores. The synthetic applications"
-    " sleep according to a speedup model; the comparison of times relies on them."
+    " sleep according to a speedup model; the comparison of times relies on them. The simulator"
+    " knows the models of the synthetic applications. For the others it takes the iteration times"
+    " of the static run, on any size; how long starts and resizes take is measured in both runs."
 )
 
 
 class Results(msgspec.Struct, frozen=True):
-    """Results of a demo, as written to results.json; `pictures` are the paths of its pictures."""
+    """Results of a demo, as written to results.json.
+
+    Parameters
+    ----------
+    predicted : run -> what the simulator predicts for it.
+    pictures : paths of the pictures.
+    """
 
     seed: int
     processors: int
     scenario: str
     static: RunMetrics
     resizable: RunMetrics
+    predicted: dict[str, Predicted]
     pictures: list[str]
 
 
@@ -162,10 +179,10 @@ def job_table(
             table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("\nsizes", overflow="fold")
     for asked, *both in zip(workload, static, resizable, strict=True):
-        most = f"-{asked.max_processors}" if asked.max_processors else ""
+        bounds = f" ({asked.min_processors}-{asked.max_processors})" if asked.max_processors else ""
         times = [f"{seconds:.1f}" for job in both for seconds in _times(job)]
         name = str(both[0].job)
-        table.add_row(name, asked.kind, f"{asked.processors}{most}", *times, sizes_text(both[1]))
+        table.add_row(name, asked.kind, f"{asked.processors}{bounds}", *times, sizes_text(both[1]))
     return table
 
 
@@ -205,7 +222,7 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
         ("mean wait", static.mean_wait_s, resizable.mean_wait_s),
         ("makespan", static.makespan_s, resizable.makespan_s),
     ):
-        change = f"{100 * (after / before - 1):+.1f} %" if before >= 0.05 else "-"
+        change = f"{_change_pct(before, after):+.1f} %" if before >= 0.05 else "-"
         table.add_row(label, f"{before:.1f} s", f"{after:.1f} s", change)
     used = static.utilization, resizable.utilization
     change = f"{100 * (used[1] - used[0]):+.1f} points"
@@ -220,6 +237,54 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
         texts = ["-" if pause is None else f"{pause:.1f} ms" for pause in pauses]
         table.add_row(f"median pause of a resize: {phase}", *texts)
     return table
+
+
+def prediction_table(results: Results) -> Table:
+    """Table of what the simulator predicts for both runs, beside what came."""
+    table = new_table("Predicted by the simulator, and measured (seconds)")
+    table.add_column("")
+    for run in ("static", "resizable"):
+        for heading in (f"{run}\npredicted", "\nmeasured"):
+            table.add_column(heading, justify="right", no_wrap=True)
+    came = {"static": results.static, "resizable": results.resizable}
+    for label, name in (
+        ("mean turnaround", "mean_turnaround_s"),
+        ("mean wait", "mean_wait_s"),
+        ("makespan", "makespan_s"),
+    ):
+        cells = [
+            f"{getattr(values, name):.1f}"
+            for run in ("static", "resizable")
+            for values in (results.predicted[run], came[run])
+        ]
+        table.add_row(label, *cells)
+    return table
+
+
+def takeaways(results: Results) -> list[str]:
+    """Three sentences about a comparison, with its numbers."""
+    static, resizable, predicted = results.static, results.resizable, results.predicted
+    foreseen = _change_pct(
+        predicted["static"].mean_turnaround_s, predicted["resizable"].mean_turnaround_s
+    )
+    came = _change_pct(static.mean_turnaround_s, resizable.mean_turnaround_s)
+    used = [f"{100 * run.utilization:.0f} %" for run in (static, resizable)]
+    verified = static.jobs_verified + resizable.jobs_verified
+    resizes = resizable.expansions + resizable.contractions
+    return [
+        f"A job waited {static.mean_wait_s:.1f} s for its processors in the static run and"
+        f" {resizable.mean_wait_s:.1f} s under {results.scenario}, where it may start on fewer than"
+        " it requests and expand later.",
+        f"From submission to end a job took {resizable.mean_turnaround_s:.1f} s instead of"
+        f" {static.mean_turnaround_s:.1f} s ({came:+.0f} %, predicted {foreseen:+.0f} %), because"
+        f" jobs held {used[1]} of the machine instead of {used[0]}.",
+        f"The {resizes} resizes on the way changed no result: {verified} of"
+        f" {static.jobs + resizable.jobs} runs of programs verified theirs.",
+    ]
+
+
+def _change_pct(before: float, after: float) -> float:
+    return 100 * (after / before - 1) if before else 0.0
 
 
 def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
@@ -265,9 +330,12 @@ def print_report(
     static: Sequence[JobInfo],
     resizable: Sequence[JobInfo],
 ) -> None:
-    """Print the tables and a note on what they show."""
+    """Print the tables, a note on what they show, and what a reader takes away."""
     console.print(job_table(workload, static, resizable))
     waiting = [i for i, job in enumerate(workload) if job.kind in SYNTHETIC]
     means = [fmean(_times(run[i])[2] for i in waiting) for run in (static, resizable)]
     console.print(summary_table(results, (means[0], means[1])))
+    console.print(prediction_table(results))
     console.print(LIMITS, highlight=False)
+    for number, text in enumerate(takeaways(results), 1):
+        console.print(f"{number}. {text}", highlight=False)

@@ -211,6 +211,7 @@ def _submit(client: ServiceConnection, job: DemoJob, folder: Path) -> None:
         job.argv,
         job.processors,
         walltime_s=job.walltime_s,
+        min_processors=job.min_processors,
         max_processors=job.max_processors,
         topology=job.topology,
         output="job-%{JOB_ID}.out",

@@ -20,10 +20,13 @@ KINDS = ("synthetic", "rigid", "LU", "Jacobi")
 SYNTHETIC = frozenset({"synthetic", "rigid"})
 FEWEST_PROCESSORS = 4
 #: Mean seconds between two submissions. Sizes grow with the machine, so the load depends on this
-#: alone: static scheduling leaves about half of the processors idle, although some jobs wait.
-GAP_S = 3.5
+#: alone: jobs arrive about as fast as the machine can run them, and most of them request half of
+#: it. A static schedule makes them wait, although processors are idle.
+GAP_S = 2.5
 #: Shape of the gamma distribution of the gaps; 1 means Poisson arrivals.
 GAP_SHAPE = 6.0
+#: Speedup model of the synthetic jobs that are resizable.
+SPEEDUP = "amdahl:serial=0.03"
 
 
 class DemoJob(NamedTuple):
@@ -33,8 +36,8 @@ class DemoJob(NamedTuple):
     ----------
     at_s : time of submission, in seconds from the start of the run.
     kind : one of `KINDS`.
-    processors : size at the start.
-    max_processors : largest size; None for a rigid job.
+    processors : requested size.
+    min_processors, max_processors : smallest and largest size; None for a rigid job.
     walltime_s : walltime, about twice the run time on an idle machine without a resize.
     """
 
@@ -42,6 +45,7 @@ class DemoJob(NamedTuple):
     kind: str
     argv: list[str]
     processors: int
+    min_processors: int | None
     max_processors: int | None
     topology: Topology | None
     walltime_s: float
@@ -70,28 +74,46 @@ def workload(
     makers = [make for make in _CYCLE if computing or make not in _COMPUTING]
     kinds = [makers[i % len(makers)] for i in range(jobs)]
     rng.shuffle(kinds)
-    # The first job starts on an idle machine; a computing job there is certain to expand.
-    first = next((i for i, make in enumerate(kinds) if make in _COMPUTING), 0)
+    # The first job starts on an idle machine; a long one has others behind it.
+    first = kinds.index(_long)
     kinds[0], kinds[first] = kinds[first], kinds[0]
     arrivals = np.cumsum(gaps).round(2).tolist()
     return [make(rng, at, processors) for make, at in zip(kinds, arrivals, strict=True)]
 
 
-def _synthetic(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
-    iterations, seconds = _iterations(rng)
+def _long(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
+    return _synthetic(rng, at_s, processors, 3 * processors // 4, int(rng.integers(28, 35)))
+
+
+def _short(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
+    return _synthetic(rng, at_s, processors, processors // 2, int(rng.integers(6, 11)))
+
+
+def _synthetic(
+    rng: np.random.Generator, at_s: float, processors: int, request: int, iterations: int
+) -> DemoJob:
+    seconds = _iteration_s(rng)
     return DemoJob(
         at_s,
         "synthetic",
-        _program("synthetic", iterations=iterations, seconds=seconds, alpha=0.9, mib=4),
-        max(1, processors // 8),
+        _program(
+            "synthetic",
+            iterations=iterations,
+            seconds=seconds,
+            start_size=request,
+            speedup=SPEEDUP,
+            mib=4,
+        ),
+        request,
+        _least(processors),
         processors,
-        Topology("arbitrary", step=max(1, processors // 4)),
+        Topology("arbitrary"),
         2 * iterations * seconds + 10,
     )
 
 
 def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
-    iterations, seconds = _iterations(rng)
+    iterations, seconds = int(rng.integers(8, 17)), _iteration_s(rng)
     return DemoJob(
         at_s,
         "rigid",
@@ -99,13 +121,19 @@ def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
         processors // int(rng.choice([2, 4])),
         None,
         None,
+        None,
         2 * iterations * seconds + 10,
     )
 
 
-def _iterations(rng: np.random.Generator) -> tuple[int, float]:
-    """Draw the number of iterations and the seconds of one iteration on the starting size."""
-    return int(rng.integers(16, 24)), round(float(rng.uniform(0.5, 0.8)), 2)
+def _iteration_s(rng: np.random.Generator) -> float:
+    """Draw the seconds of one iteration on the requested size."""
+    return round(float(rng.uniform(0.4, 0.6)), 2)
+
+
+def _least(processors: int) -> int:
+    """Smallest size of the resizable jobs on a machine of so many processors."""
+    return max(1, processors // 8)
 
 
 def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
@@ -114,6 +142,7 @@ def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
         "LU",
         _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=12),
         max(1, processors // 4),
+        _least(processors),
         processors // 2,
         Topology("nearly-square"),
         60.0,
@@ -126,17 +155,22 @@ def _jacobi(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
         "Jacobi",
         _program("jacobi", n=int(rng.choice([384, 512])), iterations=100, sweeps=5),
         1 << (max(1, processors // 4).bit_length() - 1),
+        _least(processors),
         processors // 2,
         Topology("power-of-2"),
         60.0,
     )
 
 
-def _program(name: str, **options: float) -> list[str]:
-    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+def _program(name: str, **options: float | str) -> list[str]:
+    words = [
+        word
+        for key, value in options.items()
+        for word in (f"--{key.replace('_', '-')}", str(value))
+    ]
     return ["python", "-m", f"apps.{name}", *words]
 
 
 #: Used in turn, so that every workload contains jobs of all kinds.
-_CYCLE: tuple[Make, ...] = (_synthetic, _lu, _synthetic, _rigid, _synthetic, _jacobi, _synthetic)
+_CYCLE: tuple[Make, ...] = (_long, _lu, _short, _rigid, _short, _jacobi, _short)
 _COMPUTING = (_lu, _jacobi)

@@ -87,7 +87,10 @@ class FormulaText(click.ParamType[Formula]):
     help="Simulate the run with this field of its scenario changed.",
 )
 @click.option(
-    "--predict", is_flag=True, help="Simulate the run from its submissions, without measurements."
+    "--predict",
+    is_flag=True,
+    help="Simulate the run from its submissions; only jobs whose command lines do not tell their"
+    " times go by measurements.",
 )
 @click.option(
     "--costs",
@@ -132,7 +135,7 @@ def replay(
     The exit code is 1 at the first difference, which is printed with the reasons.
 
     With --policy or --set the run is simulated from its submissions and the iteration times and
-    resize costs measured in it; with --predict from its submissions alone and the times of starts,
+    resize costs measured in it; with --predict from its submissions and the times of starts,
     resizes and ends, measured in it or in the journals of --costs.
     """
     simulates = policy is not None or bool(fields) or predict
@@ -158,8 +161,9 @@ def replay(
             jobs = recorded.measured(run, speedup)
             simulated["what_if"] = recorded.simulate(run, chosen, jobs, cost, runs)
         if predict:
-            jobs = recorded.submitted(run, submissions, cost)
+            jobs = recorded.submitted(run, submissions, cost, speedup)
             simulated["predicted"] = recorded.simulate(run, chosen, jobs, cost, runs)
+            result["as_measured"] = recorded.as_measured(run, submissions)
         result |= {"scenario": chosen.name, "left_out": run.left_out, "runs": runs}
         result |= _outcomes(run.metrics(), simulated) | {"costs": _costs(cost)}
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(comparison, result))
@@ -241,6 +245,9 @@ def _text(comparison: Comparison, result: dict[str, Any]) -> str:
     if result["left_out"]:
         jobs = ", ".join(map(str, result["left_out"]))
         lines.append(f"left out, as they never started or have not ended: jobs {jobs}")
+    if result.get("as_measured"):
+        jobs = ", ".join(map(str, result["as_measured"]))
+        lines.append(f"predicted by measured times, as their command lines tell none: jobs {jobs}")
     lines += _cost_lines(result)
     lines.append(f"{'':20}" + "".join(f"{name.replace('_', '-'):>12}" for name in columns))
     for field, label in _SHOWN.items():

@@ -45,6 +45,8 @@ from simulator.results.metrics import Metrics, metrics_of
 
 #: Model for sizes on which a job never ran.
 UNKNOWN: Formula = Prio()
+#: Module of the program whose command line tells its times.
+_SYNTHETIC = "apps.synthetic"
 
 
 #: (Processes, seconds) of each measurement of a step.
@@ -220,7 +222,7 @@ def _starts(run: RecordedRun) -> list[Launched]:
         assert job.started_at is not None
         first = run.first[job.id]
         start_s = max(0.0, first.at - first.iteration_s - job.started_at)
-        starts.append((job.started_at, job.spec.processors, start_s))
+        starts.append((job.started_at, job.sizes[0][1], start_s))
     return starts
 
 
@@ -306,32 +308,51 @@ def _remainder(run: RecordedRun, job: Job) -> tuple[int, float]:
     return iterations, max(0.0, seconds - iterations * iteration_s)
 
 
-def submitted(run: RecordedRun, submissions: Mapping[int, Submission], cost: Costs) -> list[SimJob]:
-    """Jobs by their submissions alone.
+def as_measured(run: RecordedRun, submissions: Mapping[int, Submission]) -> list[int]:
+    """Jobs whose command lines do not tell how long they take.
+
+    Raises
+    ------
+    ReshapeError : no command line does.
+    """
+    untold = [job.id for job in run.jobs if _SYNTHETIC not in submissions[job.id].argv]
+    if untold and len(untold) == len(run.jobs):
+        words = submissions[untold[0]].argv
+        raise ReshapeError(
+            f"job {untold[0]} runs {' '.join(words)}: only the command line of {_SYNTHETIC} tells"
+            " how long it takes; what-if runs (--policy) go by measured times instead"
+        )
+    return untold
+
+
+def submitted(
+    run: RecordedRun, submissions: Mapping[int, Submission], cost: Costs, unknown: Formula = UNKNOWN
+) -> list[SimJob]:
+    """Jobs by their submissions, and by their measured times where these do not tell the times.
 
     Parameters
     ----------
     cost : with the time of a resize point, which rigid programs have as well.
+    unknown : model for sizes on which a job that goes by its measurements did not run.
 
     Raises
     ------
-    ReshapeError : the command line of a program does not contain its times.
+    ReshapeError : no command line of a program contains its times.
     """
+    untold, own_cost = set(as_measured(run, submissions)), costs(run)
     return [
-        _submitted(job, _as_simulated(run, job.spec), submissions[job.id], cost) for job in run.jobs
+        _measured(run, job, own_cost, unknown)
+        if job.id in untold
+        else _submitted(job, _as_simulated(run, job.spec), submissions[job.id], cost)
+        for job in run.jobs
     ]
 
 
 def _submitted(job: Job, spec: JobSpec, submission: Submission, cost: Costs) -> SimJob:
     words = submission.argv
-    if "apps.synthetic" not in words:
-        raise ReshapeError(
-            f"job {job.id} runs {' '.join(words)}: only the command line of apps.synthetic tells"
-            " how long it takes; what-if runs (--policy) go by measured times instead"
-        )
     from apps.synthetic import arguments  # which defines these options
 
-    options = arguments(words[words.index("apps.synthetic") + 1 :])
+    options = arguments(words[words.index(_SYNTHETIC) + 1 :])
     model, start = options.speedup, options.start_size or job.processors
     if start != spec.processors and spec.resizable and job.topology is not None:
         sizes = job.topology.valid_sizes(spec.processors, spec.largest, spec.min_processors)

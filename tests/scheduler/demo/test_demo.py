@@ -38,6 +38,9 @@ def test_the_demo_compares_two_runs(
     assert set(static["resize_pause_ms"].values()) == {None}
     assert resizable["expansions"] > 0
     assert all(resizable["resize_pause_ms"][phase] > 0 for phase in ("join", "move", "resume"))
+    predicted = results["predicted"]
+    assert predicted.keys() == {"static", "resizable"}
+    assert all(0 < run["mean_turnaround_s"] < run["makespan_s"] for run in predicted.values())
     check_pictures(results["pictures"])
     assert of_the_demo(temporary) == []
     assert os.listdir(temporary) == []

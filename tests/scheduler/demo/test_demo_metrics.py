@@ -19,11 +19,14 @@ from scheduler.demo.picture import (
 )
 from scheduler.demo.report import (
     PauseMs,
+    Predicted,
+    Results,
     RunMetrics,
     allocation_spans,
     failures,
     is_verified,
     measure,
+    takeaways,
 )
 from scheduler.demo.workload import JOBS, workload
 from scheduler.protocol.messages import ResizeInfo
@@ -167,8 +170,23 @@ def test_the_workload_is_mixed_fits_and_is_reproducible(processors: int, seed: i
     assert [job.at_s for job in jobs] == sorted(job.at_s for job in jobs)
     assert jobs[0].at_s == 0
     for job in jobs:
-        most = job.max_processors or job.processors
-        assert 1 <= job.processors <= most <= processors
+        least, most = job.min_processors or job.processors, job.max_processors or job.processors
+        assert 1 <= least <= job.processors <= most <= processors
         if job.topology is not None:
-            sizes = job.topology.valid_sizes(job.processors, most)
-            assert len(sizes) > 1, f"{job} could never grow"
+            sizes = job.topology.valid_sizes(job.processors, most, least)
+            assert len(sizes) > 1, f"{job} could never be resized"
+
+
+def test_three_sentences_tell_what_a_comparison_shows() -> None:
+    pauses = PauseMs(None, None, None)
+    static = RunMetrics(2, 2, 20.0, 10.0, 0.5, 60.0, 0, 0, pauses)
+    resizable = RunMetrics(2, 1, 15.0, 1.0, 0.75, 50.0, 4, 3, pauses)
+    predicted = {"static": Predicted(10.0, 2.0, 50.0), "resizable": Predicted(8.0, 0.5, 40.0)}
+    waits, turnaround, results = takeaways(
+        Results(0, 8, "malleable", static, resizable, predicted, [])
+    )
+    assert "10.0 s for its processors in the static run and 1.0 s under malleable" in waits
+    assert "15.0 s instead of 20.0 s (-25 %, predicted -20 %)" in turnaround
+    assert "75 % of the machine instead of 50 %" in turnaround
+    assert "The 7 resizes" in results
+    assert "3 of 4 runs of programs" in results

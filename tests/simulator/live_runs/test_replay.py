@@ -330,9 +330,15 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
     assert facts["resizes"] > 0
     assert facts["predicted"]["jobs"] == facts["live"]["jobs"] == 6
     assert facts["left_out"] == []
+    assert facts["as_measured"] == []
+    plain = "substr(submission, 1, instr(submission, char(10) || 'seal:') - 1)"
+    other = f"UPDATE jobs SET submission=replace({plain}, 'apps.synthetic', 'apps.lu')"
     with edited(tmp_path / "journal.db") as db:
-        plain = "substr(submission, 1, instr(submission, char(10) || 'seal:') - 1)"
-        db.execute(f"UPDATE jobs SET submission=replace({plain}, 'apps.synthetic', 'apps.lu')")
+        db.execute(f"{other} WHERE job = 2")
+    mixed = replay(tmp_path, "--predict")
+    assert "predicted by measured times, as their command lines tell none: jobs 2" in mixed.stdout
+    with edited(tmp_path / "journal.db") as db:
+        db.execute(f"{other} WHERE job != 2")
     refused = replay(tmp_path, "--predict")
     assert refused.exit_code == 1
     assert "only the command line of apps.synthetic tells" in refused.stderr
