@@ -2,6 +2,7 @@
 
     python benchmarks/scheduler/decision.py [--scenarios fcfs-pr pba-pr] [--rounds 5] [--json]
     python benchmarks/scheduler/decision.py --static [easy conservative] [--queued 10000]
+    python benchmarks/scheduler/decision.py --minima --scenarios malleable
 
 Resizable jobs run under each scenario that resizes, on a machine with idle processors. Each job
 comes to its resize points, expands, contracts and has a history of several sizes. Only
@@ -16,6 +17,9 @@ are bounded as in a service (`passes` of its configuration); ``--unbounded`` lea
 Without names, ``--static`` takes all scenarios, some with other fields. With ``--waiting`` as many
 further jobs are not eligible: a third of them held, a third with a begin time, a third with a
 dependency. With ``--array`` an array of as many tasks is queued, too.
+
+With ``--minima`` jobs state minima: half of their requests at resize points, where queued jobs need
+more than contractions can free; a quarter with ``--static``.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import time
 from heapq import heappop, heappush
 from itertools import product
 
+import msgspec
 import numpy as np
 
 from reshape.topology import Topology
@@ -64,13 +69,17 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
 PROCESSORS = 1000
 
 
-def prepared(name: str, running: int, queued: int) -> Core:
+def prepared(name: str, running: int, queued: int, *, minima: bool) -> Core:
     """Core with running resizable jobs, and queued jobs that do not fit."""
-    core = Core(scenario(name), Machine([("m", running * START * 3)]))
+    processors = running * START * 3
+    core = Core(scenario(name), Machine([("m", processors)]))
     spec = JobSpec(START, 1e6, MOST, Topology("arbitrary", step=START))
+    large = JobSpec(processors, 1e5)
+    if minima:
+        spec = msgspec.structs.replace(spec, processors=2 * START, min_processors=START)
+        large = msgspec.structs.replace(large, min_processors=processors - running)
     core.handle([JobSubmitted(0.0, job, spec) for job in range(1, running + 1)])
     core.handle([JobStarted(1.0, job) for job in range(1, running + 1)])
-    large = JobSpec(running * START * 3, 1e5)
     waiting = range(running + 1, running + queued + 1)
     core.handle([JobSubmitted(2.0, job, large) for job in waiting])
     return core
@@ -101,11 +110,13 @@ def decisions(core: Core, running: int, rounds: int, seed: int) -> list[tuple[fl
     return seconds
 
 
-def random_request(dice: random.Random) -> JobSpec:
+def random_request(dice: random.Random, *, minima: bool) -> JobSpec:
     """Request whose sizes and walltimes are like those of traces: small and round ones prevail."""
     size = dice.choice([1, 2, 4, 8, 16, 32, 64, 128, dice.randint(1, 256)])
     walltime_s = dice.choice([600, 1800, 3600, 14400, 43200, dice.randint(60, 86400)])
-    return JobSpec(size, walltime_s, priority=dice.choice([0.0, 100.0, 1000.0]))
+    least = max(1, size // 4) if minima else None
+    priority = dice.choice([0.0, 100.0, 1000.0])
+    return JobSpec(size, walltime_s, min_processors=least, priority=priority)
 
 
 def not_eligible(number: int, job: int) -> JobSpec:
@@ -116,7 +127,15 @@ def not_eligible(number: int, job: int) -> JobSpec:
 
 
 def static_decisions(
-    name: str, queued: int, count: int, seed: int, *, bounded: bool, waiting: int, tasks: int
+    name: str,
+    queued: int,
+    count: int,
+    seed: int,
+    *,
+    bounded: bool,
+    waiting: int,
+    tasks: int,
+    minima: bool,
 ) -> list[float]:
     """Let `count` jobs end while others are queued.
 
@@ -153,7 +172,7 @@ def static_decisions(
     filling = JobSubmitted(0.0, 1, JobSpec(PROCESSORS, 1.0))
     handle(filling)
     for job in range(2, queued + 2):
-        handle(JobSubmitted(0.0, job, random_request(dice)))
+        handle(JobSubmitted(0.0, job, random_request(dice, minima=minima)))
     last = queued + 1
     for number in range(waiting):
         last += 1
@@ -170,7 +189,7 @@ def static_decisions(
         handle(JobEnded(now, job))
         while len(core.partitions[0].queue) < queued:
             last += 1
-            handle(JobSubmitted(now, last, random_request(dice)))
+            handle(JobSubmitted(now, last, random_request(dice, minima=minima)))
     return seconds
 
 
@@ -190,6 +209,7 @@ def static_rows(names: list[str], options: argparse.Namespace) -> list[dict[str,
             bounded=not options.unbounded,
             waiting=options.waiting,
             tasks=options.array,
+            minima=options.minima,
         )
         p50, p99, most = (np.percentile(taken, (50, 99, 100)) * 1e3).round(3).tolist()
         row: dict[str, object] = {"scenario": name, "decisions": len(taken)}
@@ -211,6 +231,7 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=0, help="jobs that are not eligible (0)")
     parser.add_argument("--array", type=int, default=0, help="tasks of a queued array (0)")
     parser.add_argument("--unbounded", action="store_true", help="no bound of passes")
+    parser.add_argument("--minima", action="store_true", help="jobs state minima")
     options = parser.parse_args()
     if options.static is not None:
         show(static_rows(options.static, options), options.json)
@@ -225,7 +246,7 @@ def resize_rows(options: argparse.Namespace) -> list[dict[str, object]]:
     if not cases:
         cases = [(running, options.queued) for running in (100, 1000)]
     for name, (running, queued) in product(options.scenarios, cases):
-        core = prepared(name, running, queued)
+        core = prepared(name, running, queued, minima=options.minima)
         taken = np.array(decisions(core, running, options.rounds, options.seed)) * 1e6
         resizes = sum(job.resizes for job in core.jobs.values())
         (p50, cpu_p50), (p99, cpu_p99) = np.percentile(taken, (50, 99), axis=0).round(1).tolist()

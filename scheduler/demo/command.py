@@ -68,8 +68,9 @@ RESIZABLE = "malleable"
 def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool) -> None:
     """Run a mixed workload of real MPI programs, static and resizable.
 
-    In the first run all jobs keep their sizes (EASY backfilling); in the second run --scenario
-    resizes them. Both take about two minutes on two cores. The exit code is 1 if a job failed or
+    In the first run all jobs wait for the sizes that they request, and keep them (EASY
+    backfilling). In the second run they have minima and maxima as well, and --scenario decides on
+    their sizes. Both take about two minutes on two cores. The exit code is 1 if a job failed or
     did not verify its result.
     """
     try:
@@ -90,9 +91,10 @@ def _compare_with_static(
     console = Console(stderr=as_json_)
     job_list = workload(processors, seed, jobs)
     runs: dict[str, list[JobInfo]] = {}
-    for name, its in (("static", STATIC), ("resizable", scenario)):
+    fixed = [job.static for job in job_list]
+    for name, its, submitted in (("static", STATIC, fixed), ("resizable", scenario, job_list)):
         with RunProgress(console, f"{name} ({its})", processors) as progress:
-            runs[name] = run_workload(job_list, processors, its, out / name, progress)
+            runs[name] = run_workload(submitted, processors, its, out / name, progress)
     metrics = {name: measure(done, processors) for name, done in runs.items()}
     pictures = _draw(job_list, runs, metrics, processors, scenario, seed, out)
     results = Results(
@@ -101,7 +103,7 @@ def _compare_with_static(
         scenario=scenario,
         static=metrics["static"],
         resizable=metrics["resizable"],
-        predicted=_predict(out, scenario),
+        predicted={name: _predict(out, name) for name in runs},
         pictures=[str(path) for path in pictures],
     )
     path = write_json(results, out)
@@ -119,26 +121,23 @@ class _Replayed(msgspec.Struct):
     predicted: Predicted
 
 
-def _predict(out: Path, scenario: str) -> dict[str, Predicted]:
-    """Let the simulator predict both runs, from the journal of the static one.
+def _predict(out: Path, name: str) -> Predicted:
+    """Let the simulator predict a run from its submissions and the costs of the machine in both.
 
-    It takes the costs of the machine from both. Programs that compute on more virtual processors
-    than there are cores have the same speed on any size.
+    Programs that compute on more virtual processors than there are cores have the same speed on any
+    size.
 
     Raises
     ------
     ReshapeError : the journal cannot be replayed.
     """
     static, resizable = str(out / "static"), str(out / "resizable")
-    command = [sys.executable, "-m", "reshape", "replay", static, "--predict", "--json"]
+    command = [sys.executable, "-m", "reshape", "replay", str(out / name), "--predict", "--json"]
     command += ["--costs", static, "--costs", resizable, "--speedup", "amdahl:serial=1"]
-    predicted = {}
-    for name, its in (("static", STATIC), ("resizable", scenario)):
-        done = subprocess.run([*command, "--policy", its], capture_output=True, check=False)
-        if not done.stdout:
-            raise ReshapeError(f"no prediction of the {name} run: {done.stderr.decode().strip()}")
-        predicted[name] = msgspec.json.decode(done.stdout, type=_Replayed).predicted
-    return predicted
+    done = subprocess.run(command, capture_output=True, check=False)
+    if not done.stdout:
+        raise ReshapeError(f"no prediction of the {name} run: {done.stderr.decode().strip()}")
+    return msgspec.json.decode(done.stdout, type=_Replayed).predicted
 
 
 def _draw(

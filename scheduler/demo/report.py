@@ -144,7 +144,7 @@ LIMITS = (
     " They cannot become faster if there are more processors than cores. The synthetic applications"
     " sleep according to a speedup model; the comparison of times relies on them. The simulator"
     " knows the models of the synthetic applications. For the others it takes the iteration times"
-    " of the static run, on any size; how long starts and resizes take is measured in both runs."
+    " that the run had; how long starts and resizes take is measured in both runs."
 )
 
 
@@ -272,12 +272,12 @@ def takeaways(results: Results) -> list[str]:
     verified = static.jobs_verified + resizable.jobs_verified
     resizes = resizable.expansions + resizable.contractions
     return [
-        f"A job waited {static.mean_wait_s:.1f} s for its processors in the static run and"
-        f" {resizable.mean_wait_s:.1f} s under {results.scenario}, where it may start on fewer than"
-        " it requests and expand later.",
+        f"A job waited {static.mean_wait_s:.1f} s for the processors that it requests, and"
+        f" {resizable.mean_wait_s:.1f} s under {results.scenario}, where it starts on fewer if it"
+        " states a minimum, and expands later.",
         f"From submission to end a job took {resizable.mean_turnaround_s:.1f} s instead of"
-        f" {static.mean_turnaround_s:.1f} s ({came:+.0f} %, predicted {foreseen:+.0f} %), because"
-        f" jobs held {used[1]} of the machine instead of {used[0]}.",
+        f" {static.mean_turnaround_s:.1f} s ({came:+.0f} %; the simulator predicted"
+        f" {foreseen:+.0f} %), and jobs held {used[1]} of the machine instead of {used[0]}.",
         f"The {resizes} resizes on the way changed no result: {verified} of"
         f" {static.jobs + resizable.jobs} runs of programs verified theirs.",
     ]

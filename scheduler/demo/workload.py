@@ -20,8 +20,8 @@ KINDS = ("synthetic", "rigid", "LU", "Jacobi")
 SYNTHETIC = frozenset({"synthetic", "rigid"})
 FEWEST_PROCESSORS = 4
 #: Mean seconds between two submissions. Sizes grow with the machine, so the load depends on this
-#: alone: jobs arrive about as fast as the machine can run them, and most of them request half of
-#: it. A static schedule makes them wait, although processors are idle.
+#: alone: jobs come somewhat faster than the machine can run them, and most request half of it or
+#: more. Static scheduling makes them wait, although processors are idle.
 GAP_S = 2.5
 #: Shape of the gamma distribution of the gaps; 1 means Poisson arrivals.
 GAP_SHAPE = 6.0
@@ -49,6 +49,11 @@ class DemoJob(NamedTuple):
     max_processors: int | None
     topology: Topology | None
     walltime_s: float
+
+    @property
+    def static(self) -> DemoJob:
+        """The same job if it keeps the size that it requests."""
+        return self._replace(min_processors=None, max_processors=None, topology=None)
 
 
 Make = Callable[[np.random.Generator, float, int], DemoJob]

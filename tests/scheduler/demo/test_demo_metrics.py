@@ -185,8 +185,8 @@ def test_three_sentences_tell_what_a_comparison_shows() -> None:
     waits, turnaround, results = takeaways(
         Results(0, 8, "malleable", static, resizable, predicted, [])
     )
-    assert "10.0 s for its processors in the static run and 1.0 s under malleable" in waits
-    assert "15.0 s instead of 20.0 s (-25 %, predicted -20 %)" in turnaround
+    assert "10.0 s for the processors that it requests, and 1.0 s under malleable" in waits
+    assert "15.0 s instead of 20.0 s (-25 %; the simulator predicted -20 %)" in turnaround
     assert "75 % of the machine instead of 50 %" in turnaround
     assert "The 7 resizes" in results
     assert "3 of 4 runs of programs" in results
