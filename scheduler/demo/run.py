@@ -133,11 +133,13 @@ def run_workload(
     scenario: str,
     folder: Path,
     on_progress: OnProgress,
+    fields: Sequence[str] = (),
 ) -> list[JobInfo]:
     """Run a workload until all jobs have ended.
 
     Parameters
     ----------
+    fields : of the scenario, as in ``--set``.
     folder : working directory of the jobs; the journal is copied to it for `reshape replay`.
     on_progress : called several times a second.
 
@@ -155,23 +157,27 @@ def run_workload(
     except OSError as error:
         raise ReshapeError(f"directory {folder} cannot be created: {error.strerror}") from None
     with (
-        embedded_service(processors, scenario, folder / "journal.db") as directory,
+        embedded_service(processors, scenario, folder / "journal.db", fields) as directory,
         ServiceConnection(endpoint_of(directory)) as client,
     ):
         return _submit_and_wait(client, workload, folder, on_progress)
 
 
 @contextlib.contextmanager
-def embedded_service(processors: int, scenario: str, journal: Path) -> Iterator[Path]:
+def embedded_service(
+    processors: int, scenario: str, journal: Path, fields: Sequence[str] = ()
+) -> Iterator[Path]:
     """Run a service in a temporary directory, and end it with all its jobs in any case.
 
     Parameters
     ----------
     journal : file to which the journal is copied at the end.
+    fields : of the scenario, as in ``--set``.
     """
     directory = Path(tempfile.mkdtemp(prefix="reshape-demo-"))
     process: subprocess.Popen[bytes] | None = None
     options = ["--processors", str(processors), "--scenario", scenario, "--verify"]
+    options += [word for field in fields for word in ("--set", field)]
     try:
         process = start(directory, options)
         yield directory

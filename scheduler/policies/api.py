@@ -14,8 +14,12 @@ processor selection   `Selection`                  ``select(space, processors) -
 source of estimates   `Estimates`                  ``predictor() -> Predictor | None``
 ====================  ===========================  ================================================
 
+A class with both ``schedule`` and ``decide`` decides on starts, with sizes, and on resizes, as the
+policy ``malleable`` does.
+
 A policy reads jobs and the view and changes neither. ``examples/my_policy.py`` is a resizing policy
-in one file; ``docs/policies.md`` describes how a policy gets a name.
+in one file, ``examples/my_whole_policy.py`` one that decides on starts as well;
+``docs/policies.md`` describes how a policy gets a name.
 """
 
 from scheduler.model.job import Job, JobState

@@ -48,7 +48,7 @@ def test_random_numbers_do_not_depend_on_the_size(tmp_path: Path) -> None:
         assert driver.finish() == expected
 
 
-@pytest.mark.parametrize("name", ["my_policy", "my_order", "my_pass"])
+@pytest.mark.parametrize("name", ["my_policy", "my_order", "my_pass", "my_whole_policy"])
 def test_a_user_defined_policy(name: str) -> None:
     example = EXAMPLES / f"{name}.py"
     done = subprocess.run(

@@ -1,0 +1,55 @@
+"""Bodies that attract one another: a resizable program that computes, for `gain.py`.
+
+    mpiexec -n 2 python benchmarks/scheduler/all_pairs.py --bodies 1000 --iterations 10
+
+Each rank computes the forces on its part of the bodies by all of them, with one thread. At the end
+rank 0 computes some of them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import numpy as np
+from numpy.typing import NDArray
+
+import reshape
+
+SOFTENING, STEP_S, CHUNK, CHECKED = 1e-2, 1e-4, 64, 5
+
+
+def forces(of: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Forces on bodies at positions `of` (m, 3) by bodies at positions `by` (n, 3): (m, 3)."""
+    result = np.empty_like(of)
+    for first in range(0, len(of), CHUNK):
+        apart = by[np.newaxis] - of[first : first + CHUNK, np.newaxis]
+        squares = (apart**2).sum(axis=2) + SOFTENING
+        result[first : first + CHUNK] = (apart / squares[:, :, np.newaxis] ** 1.5).sum(axis=1)
+    return result
+
+
+def main() -> int:
+    """Run the program; the exit code is 0 if the checked forces are right."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bodies", type=int, default=1000)
+    parser.add_argument("--iterations", type=int, default=10)
+    options = parser.parse_args()
+    n = options.bodies
+    start = np.random.default_rng(0).standard_normal((n, 3))
+    with reshape.application() as app:
+        positions = app.replicated("positions", start)
+        for _ in app.iterations(options.iterations):
+            rank, size = app.comm.rank, app.comm.size
+            before = positions.local.copy()
+            own = before[rank * n // size : (rank + 1) * n // size]
+            found = np.concatenate(app.comm.allgather(forces(own, before)))
+            positions.local[:] = before + STEP_S * found
+        some = np.linspace(0, n - 1, CHECKED, dtype=int)
+        verified = bool(np.allclose(forces(before[some], before), found[some]))
+        app.report(verified=verified)
+    return 0 if verified else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Mean turnaround of one workload of computing programs under several scenarios.
+
+    python benchmarks/scheduler/gain.py [--quick] [--scenarios easy malleable] [--out DIR] [--json]
+
+14 jobs run `all_pairs.py` with one thread a rank on as many processors as there are cores. They
+request 1, 2 and 4 of them; a quarter is rigid, the others may have from a quarter of their request
+up to the whole machine. Under EASY all keep the sizes that they request. The picture in the output
+directory shows all runs. With ``--quick`` programs are so short that the runs show only that all
+scenarios work, which is all that a machine of few cores can show; the exit code is 1 if a program
+did not verify its result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from reshape.topology import Topology
+from scheduler.demo.picture import Panel, draw, save
+from scheduler.demo.report import failures, measure
+from scheduler.demo.run import RunProgress, run_workload
+from scheduler.demo.workload import DemoJob
+
+PROGRAM = Path(__file__).with_name("all_pairs.py")
+JOBS, SEED = 14, 0
+
+
+class Case(NamedTuple):
+    """How one run is scheduled: its scenario with some fields, and whether jobs state minima."""
+
+    scenario: str
+    fields: tuple[str, ...] = ()
+    minima: bool = False
+
+
+CASES = {
+    "easy": Case("easy"),
+    "steady": Case("steady"),
+    "max-b-pr, adaptive": Case("max-b-pr", ("backfill.adaptive_start=0.25",)),
+    "malleable": Case("malleable", minima=True),
+}
+
+
+def workload(processors: int, *, quick: bool) -> list[DemoJob]:
+    """Draw the jobs; they come about as fast as all cores can run them."""
+    rng = np.random.default_rng(SEED)
+    at_s, jobs = 0.0, []
+    for number in range(JOBS):
+        request = min(processors, (1, 2, 4)[number % 3])
+        rigid = number % 4 == 3
+        work = int(rng.choice([40, 80, 320])) * request
+        bodies, iterations = (300, 6) if quick else (2000, work)
+        words = ["--bodies", str(bodies), "--iterations", str(iterations)]
+        jobs.append(
+            DemoJob(
+                at_s=round(at_s, 2),
+                kind="rigid" if rigid else "malleable",
+                argv=["python", str(PROGRAM), *words],
+                processors=request,
+                min_processors=None if rigid else max(1, request // 4),
+                max_processors=None if rigid else processors,
+                topology=None if rigid else Topology("arbitrary"),
+                walltime_s=600.0,
+            )
+        )
+        at_s += float(rng.exponential(0.5 if quick else 50 / processors))
+    return jobs
+
+
+def main() -> None:
+    """Print the table, or the same as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenarios", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--processors", type=int, default=os.cpu_count())
+    parser.add_argument("--quick", action="store_true", help="short programs")
+    parser.add_argument("--out", type=Path, default=Path("gain-out"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    processors, jobs = options.processors, workload(options.processors, quick=options.quick)
+    rows, panels, failed = [], [], []
+    for name in options.scenarios:
+        case = CASES[name]
+        submitted = [job if case.minima else job._replace(min_processors=None) for job in jobs]
+        with RunProgress(Console(stderr=True), name, processors) as progress:
+            done = run_workload(
+                submitted, processors, case.scenario, options.out / name, progress, case.fields
+            )
+        failed += failures(name, done)
+        its = measure(done, processors)
+        rows.append(
+            {
+                "scenario": name,
+                "turnaround_s": round(its.mean_turnaround_s, 2),
+                "wait_s": round(its.mean_wait_s, 2),
+                "makespan_s": round(its.makespan_s, 1),
+                "used_pct": round(100 * its.utilization, 1),
+                "expansions": its.expansions,
+                "contractions": its.contractions,
+                "verified": its.jobs_verified,
+            }
+        )
+        title = f"{name}: mean turnaround {its.mean_turnaround_s:.1f} s"
+        begin = min(job.submitted_at for job in done)
+        panels.append(Panel(title, done, processors, begin))
+    kinds = {number: job.kind for number, job in enumerate(jobs, 1)}
+    title = f"{JOBS} computing programs on {processors} processors"
+    pictures = save(draw(panels, kinds, title), options.out, "gain")
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        width = max(len(name) for name in (*CASES, *rows[0]))
+        print(" ".join(f"{name:>{width}}" for name in rows[0]))
+        for row in rows:
+            print(" ".join(f"{value!s:>{width}}" for value in row.values()))
+        print(", ".join(map(str, pictures)))
+    print("\n".join(failed), file=sys.stderr)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
