@@ -3,6 +3,8 @@
     python examples/my_whole_policy.py                                          # simulate it
     PYTHONPATH=examples reshape serve --scenario my_whole_policy:EqualParts     # run jobs under it
     cd examples; reshape simulate trace.swf --policy my_whole_policy:EqualParts --resizable 0.5
+
+Each part is what the machine has for one job if all jobs get the same.
 """
 
 from __future__ import annotations
