@@ -20,6 +20,7 @@ from scheduler.model.events import (
     ResizePoint,
 )
 from scheduler.model.job import ACTIVE, FINAL, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
+from scheduler.model.job_view import is_ours
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
@@ -32,7 +33,7 @@ from scheduler.partition.passes import Passes
 from scheduler.partition.pending import reason_pending
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import PolicyErrorHandler, Resizes, note_progress
-from scheduler.policies.backfill.wrapper import title
+from scheduler.policies.backfill.wrapper import Wrapper, title
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
@@ -366,7 +367,8 @@ class Partition:
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.own_scheduling
-        policy = "" if own is None else title(own)
+        is_users = isinstance(own, Wrapper) or not is_ours(own)
+        policy = "" if own is None or not is_users else title(own)
         return reason_pending(self.state.jobs[job], self.state, self.view, policy)
 
     def reason_to_come(self, array: Job, position: int) -> Reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Final, TypeAlias
 
 from scheduler.model.job import Job
@@ -121,10 +121,13 @@ def _reason_of_head(
     """Reason of the first job that the machine could run: it waits for processors."""
     reservation = view.reservation()
     rule, text = "Resources", f"{{needed}}{unit} wanted, {{free}} free"
+    if job.minimum:
+        facts["least"] = job.start_least
+        text = f"{{least}} to {text}"
     if _is_excluded(job, state, facts):
         rule, text = "Excluded", text + EXCLUDED
     if reservation is not None and isfinite(reservation.at):
-        facts["at"] = reservation.at
+        facts["at"] = min(reservation.at, state.reservations.get(job.id, inf))
         text += "; enough by {at} if walltimes hold"
     return Reason(rule, text + _draining(state, facts), facts)
 
@@ -176,8 +179,7 @@ def _reason_of_policy(
     """Reason of a job that a user-defined scheduling pass has left in the queue."""
     reason = _reason_of_pass(job, state, facts, unit)
     if reason is not None:
-        text = reason.text + (_draining(state, facts) if job is state.head else "")
-        return Reason(reason.rule, text, facts)
+        return reason
     text = f"{{needed}}{unit} wanted, {{free}} free"
     if _is_excluded(job, state, facts):
         return Reason("Excluded", text + EXCLUDED, facts)

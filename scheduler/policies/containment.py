@@ -98,10 +98,12 @@ def contained(scenario: Scenario, report: Report) -> Scenario:
         scenario.estimates,
         scenario.selection,
     )
-    scheduling = scenario.scheduling
+    scheduling = scenario.own_scheduling  # that of a resizing policy which decides on starts, too
+    if scheduling is not None:
+        scheduling = None if is_ours(scheduling) else ContainedScheduling(scheduling, report)
     return msgspec.structs.replace(
         scenario,
-        scheduling=None if scheduling is None else ContainedScheduling(scheduling, report),
+        scheduling=scheduling,
         order=_order(scenario.order, report),
         backfill_order=None if backfill_order is None else _order(backfill_order, report),
         estimates=estimates if is_ours(estimates) else ContainedEstimates(estimates, report),
