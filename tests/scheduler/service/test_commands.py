@@ -177,7 +177,7 @@ def test_the_history_of_a_job_that_grew(service: Any, run: Run) -> None:
     fields = row.split("|")
     assert fields[2] == "1-2"
     assert float(fields[3]) == pytest.approx(1000 * resizes[0].start_s, abs=0.1)
-    assert float(fields[6]) == pytest.approx(1000 * resizes[0].move_s, abs=0.1)
+    assert float(fields[7]) == pytest.approx(1000 * resizes[0].move_s, abs=0.1)
     assert run("history", "--parsable").stdout.splitlines()[1].split("|")[9] == "1-2"
     assert "is to expand to 2" in run("explain", "1").stdout
     facts = json.loads(run("info", "1", "--json").stdout)["facts"]
