@@ -315,6 +315,7 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
             kind="synthetic",
             argv=program(6 + number % 4, 0.2),
             processors=1 + number % 3,
+            min_processors=None,
             max_processors=None if number % 4 == 3 else 3 + number % 3,
             topology=Topology("arbitrary", step=2),
             walltime_s=60.0,
