@@ -9,8 +9,7 @@ import pytest
 from claim_records import check_claims
 
 from reshape.errors import ReshapeError
-from simulator.studies.malleable.report import report
-from simulator.studies.malleable.runs import POLICIES, RULES, run
+from simulator.studies.malleable import POLICIES, RULES, report, run
 from simulator.studies.papers import paper
 from simulator.study.study import Row, read_study, shipped_studies
 
