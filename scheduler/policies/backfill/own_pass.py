@@ -63,6 +63,9 @@ class Room(Protocol):
     def earliest(self, job: Job) -> float:
         """Earliest start of a job, s; inf if there is none."""
 
+    def has_place(self, job: Job, size: int) -> bool:
+        """Whether a job has a place on so many processors now; as many are free."""
+
     def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
         """Start a job on `size` processors now if there is room; return whether it started."""
 
@@ -104,15 +107,31 @@ class CurrentPass(MachineNow):
             state.examined += len(self._queue)
         return self._queue
 
-    def fitting(self, processors: int) -> list[JobView]:
-        """Jobs of `queue` that may start on so many processors, in backfill order."""
+    def fitting(self, processors: int, until: float = inf, extra: int = 0) -> list[JobView]:
+        """Jobs of `queue` that may start on so many processors, in backfill order.
+
+        Parameters
+        ----------
+        until : only jobs that then end by this time (s) if they start on their smallest size.
+        extra : processors on which jobs may start that end later.
+        """
         state = self._state
         jobs: Iterable[Job] = state.queue.jobs.values()
         if state.window is not None:
             jobs = [job for job in state.window if job.id in state.queue.jobs]
-        fitting = [job for job in jobs if job.start_least <= processors and state.can_run(job)]
+        longest_s, fitting = until - state.now, list[Job]()
+        for job in jobs:
+            least = job.start_least
+            if least > processors:
+                continue
+            if least > extra and job.estimate_on_s(least) > longest_s:
+                continue
+            if state.can_run(job):
+                fitting.append(job)
         state.examined += len(fitting)
-        return [self._shown(job) for job in state.queue.in_backfill_order(fitting, state.now)]
+        if len(fitting) > 1:
+            fitting = state.queue.in_backfill_order(fitting, state.now)
+        return [self._shown(job) for job in fitting]
 
     def in_order(self) -> Iterator[JobView]:
         """Jobs of `queue` one by one, for a policy that stops early and starts none meanwhile."""
@@ -140,6 +159,18 @@ class CurrentPass(MachineNow):
         ValueError : the job is not queued, or has a reservation.
         """
         return self._room.earliest(self._queued(job))
+
+    def lacks_place(self, job: JobView) -> bool:
+        """Whether enough processors are free for a queued job, and it may not hold these.
+
+        Exclusions, such as advance reservations, or the processor selection keep them from it, so
+        that no contraction helps.
+        """
+        own, state = self._queued(job), self._state
+        if not (state.excluding or state.placing):
+            return False
+        least = own.start_least
+        return least <= state.machine.free_count and not self._room.has_place(own, least)
 
     def start(self, job: JobView, reason: Reason | None = None, size: int | None = None) -> bool:
         """Start a queued job now if that delays no reservation; return whether it started.
@@ -266,6 +297,11 @@ class NumbersRoom:
             profile = Availability(state.now, state.free, state.releases)
         return profile.earliest(job.demand, job.estimate_s, state.now)
 
+    def has_place(self, job: Job, size: int) -> bool:
+        """Whether the selection has a place for a job."""
+        state = self._state
+        return not state.placing or state.selection.fits(state.machine.space, size)
+
     def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
         """Start a job now if there is room for it."""
         state, profile = self._state, self._profile
@@ -307,6 +343,12 @@ class TableRoom(TablePass):
         """Earliest start of a job, s."""
         allocation = self._find(job, inf)
         return inf if allocation is None else allocation.begin
+
+    def has_place(self, job: Job, size: int) -> bool:
+        """Whether exclusions leave a place for a job."""
+        now = self.state.now
+        allocation = self._find(job, now, 0 if size == job.processors else size)
+        return allocation is not None and allocation.begin <= now
 
     def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
         """Start a job now if there is room for it."""

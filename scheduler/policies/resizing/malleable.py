@@ -74,6 +74,8 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         division = Division(running, current.processors, self.favour_short, current.resizes)
         head, at = None, inf
         for job in map(original, current.in_order()):
+            if current.lacks_place(job):
+                continue
             if job.start_least > division.room or current.resources_at(job) > current.now:
                 head = job
                 break
@@ -101,11 +103,11 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if division.room < 1:
             return at
         ahead = {job.id for job in (head, *division.begun)}
-        for job in map(original, current.fitting(division.room)):
+        for job in map(original, current.fitting(division.room, at, extra)):
             least = job.start_least
             if job.id in ahead or least > division.room:
                 continue
-            if current.resources_at(job) > current.now:
+            if current.resources_at(job) > current.now or current.lacks_place(job):
                 continue
             in_time = current.now + job.estimate_on_s(least) <= at
             if in_time or least <= extra:
