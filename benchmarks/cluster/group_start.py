@@ -224,7 +224,8 @@ def measure(counts: list[int], ranks: int, repeats: int) -> list[dict[str, Any]]
 
 def measure_groups(counts: list[int], repeats: int) -> list[dict[str, Any]]:
     """Return one row for each number of groups on one host."""
-    options = ["--set", "backfill.adaptive_start=0.1"]  # the smallest valid size is the minimum
+    # The smallest valid size is the minimum.
+    options = ["--scenario", "steady", "--set", "backfill.adaptive_start=0.1"]
     with (
         tempfile.TemporaryDirectory() as folder,
         Cluster(Path(folder), hosts=1, processors=12, options=options) as cluster,

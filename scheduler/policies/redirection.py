@@ -27,8 +27,8 @@ Counted: TypeAlias = tuple[Job, int]
 CONFLICTS: dict[str, Callable[[Job, int], float]] = {
     "longest-walltime": lambda job, count: -job.spec.walltime_s,
     "most-counted": lambda job, count: -count,
-    "fewest-processors": lambda job, count: job.processors,
-    "most-processors": lambda job, count: -job.processors,
+    "fewest-processors": lambda job, count: job.spec.processors,
+    "most-processors": lambda job, count: -job.spec.processors,
     "latest-start": lambda job, count: -(job.started_at or 0.0),
     "latest-end": lambda job, count: -job.expected_end,
 }
@@ -227,7 +227,7 @@ class Counters:
             bucket.count += 1
             if filter != "processors" or bucket_key <= room:
                 over += bucket.over(theta)
-        return [entry for entry in over if entry[0].processors <= room]
+        return [entry for entry in over if entry[0].spec.processors <= room]
 
     def reset(self) -> None:
         """Reset all counts (REDIR, algorithm 2, line 10)."""
@@ -237,7 +237,7 @@ class Counters:
     def _key(self, job: Job) -> float:
         filter = self._rule.filter
         if filter == "processors":
-            return job.processors
+            return job.spec.processors
         return job.spec.walltime_s if filter == "walltime" else 0
 
 

@@ -79,9 +79,9 @@ def test_the_blocks_of_a_page_run_and_print_what_it_shows(
 
 
 def check_job(output: str) -> None:
-    """The job has expanded, as the page says, and the reason names the idle processors."""
+    """The job has expanded, as the page says, and the reason names its part of the machine."""
     assert re.search(r"COMPLETED +1-\d", output)
-    assert "idle processors; an iteration of" in output
+    assert "its part of the machine is 4 processors, 3 are free; expected to save" in output
 
 
 def check_simulation(output: str) -> None:
