@@ -18,7 +18,6 @@ from apps.synthetic import BLOCK, COLUMNS
 from redistribution import BlockCyclic, Plan
 from reshape.data.arrays import process_grid
 from reshape.files.restart_file import RESTART_FILE
-from reshape.topology import Topology
 
 pytestmark = pytest.mark.hosts
 DEADLINES = "deadlines: {node_lost_s: 8, heartbeat_s: 0.3}"
@@ -39,19 +38,15 @@ def submit(
     cluster: Cluster,
     size: int,
     requeue: bool = False,
-    step: int = 1,
     **environment: str,
 ) -> int:
     """Submit the program that verifies data of every kind, with faults in its environment.
 
-    It goes on until the test tells it to end. An expansion by one `step` is one group.
+    It goes on until the test tells it to end.
     """
     more = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "SPARSE": "1", **environment}
     program = [sys.executable, str(SUPPORT / "resizable.py"), str(ENDLESS), "0.1"]
-    topology = Topology(step=step)
-    return cluster.submit(
-        program, size, max_processors=6, topology=topology, environment=more, requeue=requeue
-    )
+    return cluster.submit(program, size, max_processors=6, environment=more, requeue=requeue)
 
 
 def sent_bytes(cluster: Cluster) -> int:
@@ -134,9 +129,9 @@ def test_groups_on_several_hosts_restart_together(tmp_path: Path) -> None:
     ) as cluster:
         kill = tmp_path / "kill"
         (tmp_path / "step-1").touch()
-        job = submit(cluster, 2, step=2, KILL_FILE=str(kill))
+        job = submit(cluster, 2, KILL_FILE=str(kill))
         cluster.until(lambda: cluster.job(job).size == 4)
-        kill.write_text("2:1:before:run")
+        kill.write_text("3:0:before:run")
         for step in (2, 3):
             (tmp_path / f"step-{step}").touch()
         cluster.until(lambda: cluster.job(job).restarts == 1 and cluster.job(job).size == 6)
