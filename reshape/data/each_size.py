@@ -135,7 +135,7 @@ class _Derived:
     """Communicators that a function has derived and not freed.
 
     The program may free a communicator by a copy of its handle, as ``MPI.Intracomm(comm)`` makes
-    one. An attribute of the communicator tells when it is gone, whoever frees it.
+    one. MPI calls the delete function of an attribute when the communicator is freed by any handle.
     """
 
     _numbers = count()

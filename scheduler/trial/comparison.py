@@ -1,7 +1,7 @@
 """Compares a run with resizes and one without: output, facts and files.
 
-Sums of floating numbers depend on the number of processes. So numbers that differ by less than a
-tolerance are told as rounding, and are no mistake. Whole numbers, and all other text, have to be
+Sums of floating-point numbers depend on the number of processes. Numbers that differ by less than a
+tolerance are therefore reported as rounding, not as a mistake. Integers and all other text must be
 equal.
 """
 

@@ -41,7 +41,7 @@ with reshape.application() as app:
     app.report(size=app.comm.size, verified=bool((u.local == 20).all()))
 """
 
-#: Writes a checkpoint in each iteration. One rank dies in its first life, when it is told to.
+#: Writes a checkpoint in each iteration. In the first run of the job one rank can kill itself.
 CHECKPOINTED = """
 import os
 import signal
