@@ -20,6 +20,7 @@ from operator import mul
 
 from reshape.speedup import speedup_by
 from reshape.wire.messages import ResizeTimes
+from scheduler.model.orders import Continue
 from scheduler.text.formats import counted
 
 KEPT = 32  # iteration times of a size, costs, visits: a long job must not grow the scheduler
@@ -127,6 +128,8 @@ class History:
     failed_expansions, failed_contractions : those since the last one that was committed.
     data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
     moves : measured costs of its resizes.
+    lasting : version of the state, and an answer at a resize point that holds while neither this
+        version nor what was computed from the iteration times changes; None: there is none.
     """
 
     def __init__(self, performance: str = "") -> None:
@@ -144,6 +147,7 @@ class History:
         self.data_bytes = 0
         self.moves = Moves()
         self.performance = performance
+        self.lasting: tuple[int, Continue] | None = None
         self._timings: dict[int, Timing] = {}
         self._typical_s: dict[int, float] = {}
         self._predicted_s: dict[int, float] = {}  # on other sizes, since the last measurement
@@ -188,6 +192,7 @@ class History:
         else:
             self._typical_s[size] = timing.typical_s
             self._predicted_s.clear()
+            self.lasting = None
             self._look_ahead(at)
         self.settled += 1
         self.points += 1

@@ -131,6 +131,10 @@ class Resizes:
         ------
         TypeError, ValueError : the decision is invalid, whatever the job and the machine do next.
         """
+        state, history = self._state, job.history
+        lasting = history.lasting
+        if lasting is not None and lasting[0] == state.version:
+            return lasting[1]
         decision: object
         is_other = self._has_others and not is_ours(policy)
         if is_other:
@@ -143,6 +147,8 @@ class Resizes:
         order: Expand | Contract | Continue
         if isinstance(decision, Stay):
             order = CONTINUE(job.id, decision.reason)
+            if decision.lasting and not state.excluding:  # exclusions change with time
+                history.lasting = state.version, order
         else:
             fault = self._fault(job, decision)
             if fault:
@@ -203,6 +209,7 @@ class Resizes:
         fault = self.request_fault(job, bounds)
         if not fault:
             job.bounds = bounds
+            self._state.allocation_changed()  # what policies computed from the former bounds
             return AnswerRequest(job.id, True, Reason("request", text, facts))
         reason = Reason("request", f"{text}, but {{fault}}", {**facts, "fault": fault})
         return AnswerRequest(job.id, False, reason)
@@ -493,6 +500,8 @@ def _is_plain(decision: Any) -> bool:
     if kind is Grow:
         size = decision.to
     elif kind is Stay:
+        if decision.lasting is not True and decision.lasting is not False:
+            return False
         size = 0 if decision.sweet_spot is None else decision.sweet_spot
     else:
         return False

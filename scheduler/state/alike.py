@@ -11,10 +11,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from reshape.topology import Topology
 from scheduler.model.job import Job, QueuePosition
 
-#: Processors, estimate (s), walltime (s) and user's priority.
-Request: TypeAlias = tuple[int, int, float, float, float]
+#: Processors, walltime (s), user's priority, estimate (s), and the fewest processors on which such
+#: a job may start with its estimate on these (s) and the topology that gives the sizes between.
+Request: TypeAlias = tuple[int, float, float, float, int, float, Topology | None]
 
 
 class AlikeJobs:
@@ -34,6 +36,15 @@ class AlikeJobs:
         """Positions of the jobs of each group, in order; lists change when jobs leave."""
         return self._groups.values()
 
+    def fitting(self, processors: int, longest_s: float, extra: int) -> list[list[QueuePosition]]:
+        """Groups of the jobs that `Queue.fitting` lets start."""
+        fitting = []
+        for request, group in self._groups.items():
+            least = request[4]
+            if least <= processors and (least <= extra or request[5] <= longest_s):
+                fitting.append(group)
+        return fitting
+
     def add(self, job: Job) -> None:
         """Insert a job."""
         insort(self._groups.setdefault(_request(job), []), (self._key(job, 0.0), job.id))
@@ -48,5 +59,9 @@ class AlikeJobs:
 
 
 def _request(job: Job) -> Request:
-    spec = job.spec
-    return job.processors, job.minimum, job.estimate_s, spec.walltime_s, spec.priority
+    spec, size, estimate_s = job.spec, job.processors, job.estimate_s
+    if not job.minimum:
+        return size, spec.walltime_s, spec.priority, estimate_s, size, estimate_s, None
+    least = job.start_least
+    least_s, topology = job.estimate_on_s(least), job.topology
+    return size, spec.walltime_s, spec.priority, estimate_s, least, least_s, topology

@@ -7,8 +7,8 @@ have to wait are inserted into the search trees of `Candidates`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Final
 
@@ -64,7 +64,8 @@ class Queue:
         self.ages = bool(aging)
         self._refresh_s = min((some.refresh_s for some in aging), default=inf)
         self.sorted_at = -inf
-        #: Groups of equal requests, if the backfill order ages and keeps their order.
+        #: Groups of equal requests, if the backfill order ages and keeps their order, or once they
+        #: are needed.
         self.alike: AlikeJobs | None = None
         if self._backfill_order.ages and self._backfill_order.keeps_alike:
             self.alike = AlikeJobs(self._backfill_order.key)
@@ -315,6 +316,60 @@ class Queue:
         key = self._backfill_order.key
         return sorted(jobs, key=lambda job: (key(job, now), job.id))
 
+    def fitting(
+        self,
+        processors: int,
+        longest_s: float,
+        extra: int,
+        now: float,
+        among: list[Job] | None = None,
+        taken: Container[int] | None = None,
+    ) -> Iterator[Job]:
+        """Iterate over the jobs that may start on so many processors, in backfill order.
+
+        Only the first job of each group of equal requests is compared with others, so that a
+        caller who takes few jobs of a long queue gets them soon. Jobs may leave meanwhile.
+
+        Parameters
+        ----------
+        longest_s : estimate on their smallest size up to which jobs are taken, s.
+        extra : processors up to which jobs are taken that have longer estimates.
+        now : time at which the order is applied, s.
+        among : only these, if they are still queued; None: all.
+        taken : numbers of jobs; once a job is not among these after its turn, the later ones of
+            equal requests are left out. None: take all.
+        """
+        jobs, order = self.jobs, self._backfill_order
+        if among is not None or (order.ages and not order.keeps_alike):
+            some: Iterable[Job] = jobs.values()
+            if among is not None:
+                some = (job for job in among if job.id in jobs)
+            fit = [job for job in some if _fits(job, processors, longest_s, extra)]
+            yield from self.in_backfill_order(fit, now)
+            return
+        if self.alike is None:
+            self.alike = AlikeJobs(order.key)
+            for job in jobs.values():
+                self.alike.add(job)
+        alike = [
+            [jobs[number] for _, number in group]
+            for group in self.alike.fitting(processors, longest_s, extra)
+        ]
+        keys = order.keys([group[0] for group in alike], now)
+        firsts = [((key, group[0].id), 0, group) for key, group in zip(keys, alike, strict=True)]
+        heapify(firsts)
+        while firsts:
+            _, i, group = firsts[0]
+            number = group[i].id
+            if number in jobs:
+                yield group[i]
+            i += 1
+            if i < len(group) and (taken is None or number in taken):
+                following = group[i]
+                heapreplace(firsts, ((order.key(following, now), following.id), i, group))
+            else:
+                heappop(firsts)
+
     @property
     def is_indexed(self) -> bool:
         """Whether there are search trees: they were asked for and the backfill order is fixed."""
@@ -334,3 +389,9 @@ class Queue:
             if demand > processors:
                 return True
         return False
+
+
+def _fits(job: Job, processors: int, longest_s: float, extra: int) -> bool:
+    """Whether a job may start on so many processors; see `Queue.fitting`."""
+    least = job.start_least
+    return least <= processors and (least <= extra or job.estimate_on_s(least) <= longest_s)

@@ -118,7 +118,7 @@ class SchedulerState:
         self.orders: list[Order] = []
         #: Queues whose jobs another resizing policy resizes than that of the scenario.
         self.other_queues: frozenset[str] = frozenset()
-        #: What a policy has computed: version of the state, function, and result.
+        #: What a policy has computed: version of the state, function with arguments, and result.
         self.computed: tuple[int, Any, Any] | None = None
 
     # Quantities.

@@ -112,25 +112,30 @@ class MachineNow:
 
         Its queue may have another one, and not every job is resizable.
         """
-        return _own(job).resizable and job.spec.queue not in self._state.other_queues
+        return own_job(job).resizable and job.spec.queue not in self._state.other_queues
 
     def resources_at(self, job: JobView) -> float:
         """Time (s) by which enough of all resources but processors is free for a queued job."""
-        state, own = self._state, _own(job)
+        state, own = self._state, own_job(job)
         least = state.quantity(own.start_least, own)
         if not state.multi_resource or least <= state.free + state.quantity(own.start_least):
             return state.now
         return max(state.now, state.shadow(own)[0])
 
-    def once(self, compute: Callable[[Any], Any]) -> Any:
+    def once(self, compute: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function computes from this view, once for each state.
 
         The function may read everything but the time.
+
+        Parameters
+        ----------
+        compute : called with this view and the arguments.
         """
         state = self._state
         kept = state.computed
-        if kept is None or kept[0] != state.version or kept[1] != compute:
-            kept = state.computed = state.version, compute, compute(self)
+        if kept is None or kept[0] != state.version or kept[1] != (compute, arguments):
+            result = compute(self, *arguments)
+            kept = state.computed = state.version, (compute, arguments), result
         return kept[2]
 
 
@@ -161,7 +166,7 @@ class View(MachineNow):
 
     def free_for(self, job: JobView) -> int:
         """Free processors that a job may hold; see `kept_from` of the state."""
-        job, machine = _own(job), self._state.machine
+        job, machine = own_job(job), self._state.machine
         if not self._state.excluding and job.spec.nodes is None:
             return machine.free_count
         return machine.free_count - (machine.free & self._state.kept_from(job)).count()
@@ -171,7 +176,7 @@ class View(MachineNow):
         state = self._state
         if not state.multi_resource:
             return True
-        job = _own(job)
+        job = own_job(job)
         return state.free + state.quantity(job.processors) >= job.demand
 
     def helps(self, head: JobView, job: JobView, to: int) -> bool:
@@ -182,7 +187,7 @@ class View(MachineNow):
         state = self._state
         if not state.excluding:
             return True
-        own, kept = _own(job), state.kept_from(_own(head))
+        own, kept = own_job(job), state.kept_from(own_job(head))
         groups = leaving_groups(own.own_groups, own.size - to)
         return any(bool(own.groups[group] - kept) for group in groups or ())
 
@@ -265,7 +270,7 @@ class View(MachineNow):
 
         For a queued job it is the user-assigned priority if the queue order gives none.
         """
-        job = _own(job)
+        job = own_job(job)
         if job.state is not JobState.PENDING:
             return running_priority(job, self.now)
         order = self._prioritised
@@ -273,7 +278,7 @@ class View(MachineNow):
 
     def next_larger(self, job: JobView) -> int | None:
         """Next valid size above the present one; None without one or if it failed recently."""
-        job = _own(job)
+        job = own_job(job)
         if not job.resizable or job.topology is None or topology_fault(job):
             return None
         size = job.valid_from(job.size + 1)
@@ -289,7 +294,7 @@ class View(MachineNow):
         One to this size failed fewer than `retry_after` resize points ago, or several in its
         direction failed in succession, so that there is a pause, or no other one is tried.
         """
-        job = _own(job)
+        job = own_job(job)
         failures = job.history.failures_towards(size)
         if failures.given_up or self._state.now < failures.retry_at:
             return True
@@ -297,8 +302,8 @@ class View(MachineNow):
         return failed is not None and job.history.points - failed < self._retry_after
 
 
-def _own(job: JobView) -> Job:
-    """Job that a policy sees; compiled, as policies of this package get the jobs themselves."""
+def own_job(job: JobView) -> Job:
+    """Return the job that a policy sees: `original`, compiled."""
     return job if isinstance(job, Job) else original(job)
 
 

@@ -11,7 +11,7 @@ the reservation table of `scheduler.policies.backfill.table_pass`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from math import inf
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -107,31 +107,33 @@ class CurrentPass(MachineNow):
             state.examined += len(self._queue)
         return self._queue
 
-    def fitting(self, processors: int, until: float = inf, extra: int = 0) -> list[JobView]:
-        """Jobs of `queue` that may start on so many processors, in backfill order.
+    def fitting(
+        self,
+        processors: int,
+        until: float = inf,
+        extra: int = 0,
+        taken: Container[int] | None = None,
+    ) -> Iterator[JobView]:
+        """Jobs of `queue` that may start on so many processors, one by one, in backfill order.
+
+        A policy that stops early leaves the others unexamined.
 
         Parameters
         ----------
         until : only jobs that then end by this time (s) if they start on their smallest size.
         extra : processors on which jobs may start that end later.
+        taken : numbers of the jobs that the policy has taken, to which it adds. It says that a
+            policy takes no job if it did not take an earlier one of an equal request, so that such
+            jobs may be left out; None: it might.
         """
         state = self._state
-        jobs: Iterable[Job] = state.queue.jobs.values()
-        if state.window is not None:
-            jobs = [job for job in state.window if job.id in state.queue.jobs]
-        longest_s, fitting = until - state.now, list[Job]()
-        for job in jobs:
-            least = job.start_least
-            if least > processors:
-                continue
-            if least > extra and job.estimate_on_s(least) > longest_s:
-                continue
+        now, window = state.now, state.window
+        if state.excluding or state.placing or state.multi_resource:
+            taken = None  # jobs of equal requests may differ in their places and other resources
+        for job in state.queue.fitting(processors, until - now, extra, now, window, taken):
+            state.examined += 1
             if state.can_run(job):
-                fitting.append(job)
-        state.examined += len(fitting)
-        if len(fitting) > 1:
-            fitting = state.queue.in_backfill_order(fitting, state.now)
-        return [self._shown(job) for job in fitting]
+                yield self._shown(job)
 
     def in_order(self) -> Iterator[JobView]:
         """Jobs of `queue` one by one, for a policy that stops early and starts none meanwhile."""

@@ -58,10 +58,19 @@ class Shrink(msgspec.Struct, frozen=True):
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """Decision to keep the present size; `sweet_spot` is recorded unless it is None."""
+    """Decision to keep the present size.
+
+    Parameters
+    ----------
+    sweet_spot : recorded as the sweet spot of the job (processors) unless it is None.
+    lasting : whether the policy decides the same until the state of the scheduler changes or the
+        job takes another time for an iteration. It is not asked again before, which makes
+        simulations faster.
+    """
 
     reason: Reason
     sweet_spot: int | None = None
+    lasting: bool = False
 
 
 Decision: TypeAlias = Grow | Shrink | Stay

@@ -14,8 +14,7 @@ from math import inf
 from typing import Final
 
 from scheduler.model.job import Job, JobState
-from scheduler.model.job_view import original
-from scheduler.state.view import View
+from scheduler.state.view import View, own_job
 
 COMPLETING: Final = JobState.COMPLETING
 #: Steps of bisection, after which the division is exact to a fraction of a processor.
@@ -209,10 +208,10 @@ def division_of(view: View, favour: float) -> Division:
     ----------
     favour : see `Division`.
     """
-    running = [original(job) for job in view.running]
+    running = [own_job(job) for job in view.running]
     division = Division(running, view.processors, favour, view.resizes)
     for queued in view.expected:
-        job = original(queued)
+        job = own_job(queued)
         if job.start_least <= division.room:
             division.begin(job)
     division.divide()
