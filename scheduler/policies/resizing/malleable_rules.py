@@ -162,16 +162,18 @@ def _expand(
         return Stay(Reason(KEEP, text, {**facts, "to": to}))
     end = job.ends_by_progress
     left_s = (end if end < inf else job.estimated_end) - view.now
-    saved_s = left_s * (1 - job.slowness(to) / job.slowness(size))
-    pause_s = view.pause_s(job) or 0.0
-    seen = {**facts, "to": to, "saved_s": saved_s, "pause_s": pause_s, "left_s": left_s}
+    gain = 1 - job.slowness(to) / job.slowness(size)
+    saved_s, pause_s = left_s * gain, view.pause_s(job) or 0.0
+    facts = {**facts, "to": to, "pause_s": pause_s}
+    if saved_s < rules.earn_back * pause_s or saved_s <= 0:  # and less with time
+        text = "from {size} to {to} would shorten what is left by {percent:.3g} %, which is not"
+        text += " worth a pause of {pause_s:.3g} s"
+        return Stay(Reason(KEEP, text, {**facts, "percent": 100 * gain}), lasting=True)
     run_s = view.now - (job.started_at or view.now) + left_s
-    if saved_s < rules.earn_back * pause_s or saved_s <= 0:
-        text = "from {size} to {to} would save {saved_s:.3g} s of {left_s:.3g} s, and pause it"
-        return Stay(Reason(KEEP, text + " for {pause_s:.3g} s", seen))
     if job.paused_s + pause_s > rules.most_paused * run_s:
-        text = "it was paused for long enough: a resize takes {pause_s:.3g} s"
-        return Stay(Reason(KEEP, text, seen))
+        text = "it was paused for {paused_s:.3g} s, which is long enough: a resize takes"
+        text += " {pause_s:.3g} s"
+        return Stay(Reason(KEEP, text, {**facts, "paused_s": job.paused_s}), lasting=True)
     text = "from {size} to {to}: its part of the machine is {part} processors, {free} are free;"
     text += " expected to save {saved_s:.3g} s of {left_s:.3g} s"
-    return Grow(to, Reason(DIVIDE, text, seen))
+    return Grow(to, Reason(DIVIDE, text, {**facts, "saved_s": saved_s, "left_s": left_s}))
