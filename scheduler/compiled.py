@@ -45,7 +45,6 @@ MODULES = (
     "scheduler.policies.backfill.table_pass",
     "scheduler.policies.queue_orders.compiled_keys",
     "scheduler.policies.resizing.allocation",
-    "scheduler.policies.resizing.malleable_rules",
     "scheduler.policies.resizing.targets",
     "scheduler.policies.selection.improvements",
     "scheduler.policies.selection.table_search",

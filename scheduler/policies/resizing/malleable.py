@@ -20,7 +20,7 @@ import msgspec
 from scheduler.model.job_view import JobView
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision
-from scheduler.policies.resizing.malleable_rules import decide, schedule
+from scheduler.policies.resizing.targets import MalleableRules
 from scheduler.state.view import View
 
 
@@ -63,8 +63,19 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def schedule(self, current: CurrentPass) -> None:
         """Start the queued jobs for which there is room and that fit on what is free."""
-        schedule(self, current)
+        self._rules.schedule(current)
 
     def decide(self, job: JobView, view: View) -> Decision:
         """Move a job towards its part of the machine."""
-        return decide(self, job, view)
+        return self._rules.decide(job, view)
+
+    @property
+    def _rules(self) -> MalleableRules:
+        return MalleableRules(
+            self.favour_short,
+            self.slack,
+            self.earn_back,
+            self.most_paused,
+            self.settle,
+            self.min_benefit,
+        )

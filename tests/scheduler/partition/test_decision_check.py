@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.model.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
+from scheduler.model.events import (
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+    SizesRequested,
+)
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Order, Reason
 from scheduler.partition.resizing import PolicyErrorHandler, _check, _is_plain
@@ -144,3 +151,35 @@ def test_a_decision_that_cannot_be_carried_out_now_is_no_error() -> None:
     order = answer(Grow(6, Reason("own")))
     assert isinstance(order, Continue)
     assert str(order.reason).endswith("(grow to 6 with 1 free); its rule: own [refused]")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A policy whose answers last, and that counts how often it is asked about each job."""
+
+    count: dict[int, int]
+
+    def decide(self, job: JobView, view: View) -> Decision:
+        """Stay."""
+        self.count[job.id] = self.count.get(job.id, 0) + 1
+        return Stay(Reason("asked"), lasting=True)
+
+
+def test_a_lasting_answer_is_asked_for_again_only_after_a_change() -> None:
+    count: dict[int, int] = {}
+    core = Core(Scenario("own", resizing=Asked(count)), Machine([("n", 8)]))
+    spec = JobSpec(2, 100.0, 6, topology=Topology())
+    core.handle([JobSubmitted(0, job, spec) for job in (1, 2)])
+    core.handle([JobStarted(0, job) for job in (1, 2)])
+
+    def point(iteration: int, iteration_s: float) -> int:
+        (order,) = core.handle([ResizePoint(float(iteration), 1, iteration, iteration_s)])
+        assert order == Continue(1, Reason("asked"))
+        return count[1]
+
+    assert [point(i, 1.0) for i in range(1, 6)] == [1, 2, 2, 2, 2], "the first may be slower"
+    assert [point(i, 1.5) for i in (6, 7)] == [3, 4], "an iteration took another time"
+    assert [point(i, 1.0) for i in (8, 9)] == [4, 4]
+    core.handle([JobSubmitted(9.5, 3, JobSpec(1, 10.0))])
+    assert [point(i, 1.0) for i in (10, 11)] == [5, 5], "another job started"
+    core.handle([SizesRequested(11.5, 1, 2, 4)])
+    assert [point(i, 1.0) for i in (12, 13)] == [6, 6], "its program bounds its size"

@@ -8,9 +8,12 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reshape.topology import Topology
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
-from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Sjf
+from scheduler.model.priority import QueueOrder
+from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Lxwf, Sjf
 from scheduler.state.candidates import MANY, Candidates
 from scheduler.state.expected_releases import ExpectedReleases
 from scheduler.state.queue import Queue
@@ -140,3 +143,70 @@ def test_a_job_that_cannot_start_is_tested_once_until_that_may_have_changed() ->
     queue.examine_all()
     assert [job.id for job in queue.first_jobs(1, can_start)] == [2]
     assert tested == [0, 1, 2]
+
+
+class Ageing(QueueOrder):
+    """Order that ages, and whose jobs of equal requests may change their order."""
+
+    ages = True
+
+    def key(self, job: Job, now: float) -> float:
+        return (job.id * 7 + now) % 5
+
+
+def malleable(number: int, key: int, processors: int, estimate: int) -> Job:
+    least = 1 + key % processors if key % 3 else None
+    spec = JobSpec(
+        processors, float(estimate % 3 + 1), processors, Topology(), min_processors=least
+    )
+    return Job(number, spec, float(key))
+
+
+@examples(150)
+@given(
+    moves,
+    st.sampled_from([Fcfs(), Sjf(), ByPriority(), Aging(), Lxwf(), Ageing()]),
+    st.tuples(st.integers(0, 7), st.integers(0, 9), st.integers(0, 4)),
+)
+def test_jobs_that_fit(
+    moves: list[tuple[bool, int, int, int]], order: QueueOrder, limits: tuple[int, int, int]
+) -> None:
+    """Jobs that fit come in backfill order; of equal ones, none behind a refused one."""
+    processors, longest_s, extra = limits
+    queue, now = Queue(Fcfs(), order), 50.0
+    here: list[Job] = []
+    for number, (comes, key, size, estimate) in enumerate(moves):
+        if comes or not here:
+            here.append(malleable(number, key, size, estimate))
+            queue.add(here[-1], now)
+        else:
+            queue.remove(here.pop(key % len(here)))
+        if key % 4:
+            continue
+        fit = [
+            job
+            for job in sorted(here, key=lambda job: (order.key(job, now), job.id))
+            if job.start_least <= processors
+            and (job.start_least <= extra or job.estimate_on_s(job.start_least) <= longest_s)
+        ]
+        assert list(queue.fitting(processors, longest_s, extra, now)) == fit
+        some = here[::2]
+        among = list(queue.fitting(processors, longest_s, extra, now, some))
+        assert among == [job for job in fit if job in some]
+        taken = {job.id for job in fit if job.id % 3}
+        given_out = list(queue.fitting(processors, longest_s, extra, now, None, taken))
+        assert given_out == (fit if isinstance(order, Ageing) else until_refused(fit, taken))
+
+
+def until_refused(jobs: list[Job], taken: set[int]) -> list[Job]:
+    """Jobs before which no job of an equal request was refused."""
+    refused: set[tuple[float, ...]] = set()
+    left = []
+    for job in jobs:
+        spec = job.spec
+        request = spec.processors, spec.walltime_s, spec.priority, spec.min_processors or 0
+        if request not in refused:
+            left.append(job)
+            if job.id not in taken:
+                refused.add(request)
+    return left

@@ -90,7 +90,15 @@ OF_A_START = {
     *("first_estimate_s", "topology", "backfilled", "bounds", "progress", "warned"),
 }
 #: What a history computes again when it is asked.
-COMPUTED = {"_predicted_s", "_potential", "_potential_window", "retry_at", "typical_s", "measured"}
+COMPUTED = {
+    "_predicted_s",
+    "lasting",
+    "_potential",
+    "_potential_window",
+    "retry_at",
+    "typical_s",
+    "measured",
+}
 
 
 def attributes(part: object) -> Iterator[tuple[str, Any]]:
