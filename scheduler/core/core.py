@@ -39,7 +39,6 @@ from scheduler.partition.eligibility import Awaited
 from scheduler.partition.event_order import instant_order, kind_order
 from scheduler.partition.partition import EventOrder, Partition
 from scheduler.partition.reservations import in_the_way
-from scheduler.partition.resizing import PolicyErrorHandler
 from scheduler.policies.containment import (
     ContainedScheduling,
     ContainedSelection,
@@ -65,10 +64,9 @@ class Core:
         partitions in which they have processors.
     others : machines of other partitions, by name, with the same numbering; partitions that are not
         among them begin without nodes.
-    kill_at_walltime, order, keep_ended, on_policy_error : see `Partition`.
-    report_error : function that is called for each error of a queue order, a processor selection or
-        a predictor, which is then contained (`scheduler.policies.containment`). None lets
-        exceptions out.
+    kill_at_walltime, order, keep_ended : see `Partition`.
+    report_error : function that is called for each error of a policy, which is then contained
+        (`scheduler.policies.containment`). None lets exceptions out.
 
     Attributes
     ----------
@@ -93,7 +91,6 @@ class Core:
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
         keep_ended: bool = True,
-        on_policy_error: PolicyErrorHandler | None = None,
         report_error: Report | None = None,
     ) -> None:
         machine = Machine() if machine is None else machine
@@ -104,7 +101,7 @@ class Core:
         self._keep_ended = keep_ended
         self.jobs: dict[int, Job] = {}
         awaited = Awaited()
-        self._on_policy_error, self._report = on_policy_error, report_error
+        self._report = report_error
         self.partitions: list[Partition] = []
         for name, chosen in by_partition(scenario, others).items():
             part = others.get(name) if self.partitions else machine
@@ -118,7 +115,7 @@ class Core:
                     kill_at_walltime=kill_at_walltime,
                     order=order,
                     keep_ended=keep_ended,
-                    on_policy_error=on_policy_error,
+                    report_error=report_error,
                 )
             )
         self._first = self.partitions[0]
@@ -221,7 +218,6 @@ class Core:
         kept = {
             "order": self.order,
             "keep_ended": self._keep_ended,
-            "on_policy_error": self._on_policy_error,
             "report_error": self._report,
         }
         return Core.restored(

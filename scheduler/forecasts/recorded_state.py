@@ -20,7 +20,6 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity
 from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description
-from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.replay.settings import scenario_of
@@ -174,7 +173,6 @@ class RecordedState:
             kill_at_walltime=self.kill_at_walltime,
             order=self.event_order,
             report_error=description,
-            on_policy_error=_describe,
         )
 
 
@@ -188,8 +186,3 @@ def _copied(job: Job) -> Job:
 
 def _by_end(ended: Iterable[Job]) -> list[Job]:
     return sorted(ended, key=lambda job: (job.ended_at or 0.0, job.id))
-
-
-def _describe(event: ResizePoint, policy: Resizing, error: BaseException) -> str:
-    """Describe an error of a resizing policy; the job then continues."""
-    return f"{type(policy).__name__} failed for job {event.job} with {error!r}"

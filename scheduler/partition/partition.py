@@ -32,8 +32,9 @@ from scheduler.partition.machine_events import MachineEvents
 from scheduler.partition.passes import Passes
 from scheduler.partition.pending import reason_pending
 from scheduler.partition.queueing import Queueing
-from scheduler.partition.resizing import PolicyErrorHandler, Resizes, note_progress
+from scheduler.partition.resizing import Resizes, note_progress
 from scheduler.policies.backfill.wrapper import Wrapper, title
+from scheduler.policies.containment import Report
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
@@ -63,7 +64,7 @@ class Partition:
         release is expected at this instant are free from the first pass on.
     keep_ended : keep the records of ended jobs until `forget` is called; a driver that keeps
         records of its own saves the memory.
-    on_policy_error : called when a resizing policy raises an exception; see `Resizes`.
+    report_error : called when a resizing policy fails; see `Resizes`.
 
     Attributes
     ----------
@@ -84,7 +85,7 @@ class Partition:
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
         keep_ended: bool = True,
-        on_policy_error: PolicyErrorHandler | None = None,
+        report_error: Report | None = None,
     ) -> None:
         self.name, self.scenario, self.order = name, scenario, order
         backfill, queue_order = scenario.backfill, scenario.queue_order
@@ -109,7 +110,7 @@ class Partition:
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
         shown = View(self.state, scenario.retry_after, prioritised, read_only=True)
-        self.resizes = Resizes(scenario, self.state, self.view, shown, on_policy_error)
+        self.resizes = Resizes(scenario, self.state, self.view, shown, report_error)
         self.queueing = Queueing(self.state, self._alarms, self._passes, awaited)
         self._machine = MachineEvents(
             self.state, self._alarms, self.resizes, self._passes, self.queueing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +28,7 @@ from scheduler.model.orders import (
 )
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
+from scheduler.policies.containment import Guard, Report
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
@@ -35,9 +36,8 @@ from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View, topology_fault
 from scheduler.text.formats import noun
 
-#: Called with the event, the policy and its exception; returns a sentence for the reason.
-PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, BaseException], str]
-
+#: Rule of a reason whose fact `failed` says how a resizing policy has failed.
+POLICY_ERROR: Final = "policy error"
 #: A job contracts off processors at least so long before they are excluded, s.
 LEAD_S = 5.0
 
@@ -58,9 +58,9 @@ class Resizes:
     scenario : rules by which the partition decides.
     state : scheduler state.
     view, shown_view : what policies of this package and user-defined ones see of it.
-    on_policy_error : called when a resizing policy raises an exception; the job then continues
-        with the sentence that it returns as the reason. None lets the exception propagate. A driver
-        that gives it handles the event again with that sentence as its `failed`.
+    report_error : called when a resizing policy fails; the job then continues, and the sentence of
+        the report is in the reason. None lets the exception propagate. A replay gives that sentence
+        as the `failed` of the event and does not ask the policy.
 
     Attributes
     ----------
@@ -73,14 +73,14 @@ class Resizes:
         state: SchedulerState,
         view: View,
         shown_view: View,
-        on_policy_error: PolicyErrorHandler | None,
+        report_error: Report | None,
     ) -> None:
         self.scenario = scenario
         self._state, self._view, self._shown_view = state, view, shown_view
-        self._on_policy_error = on_policy_error
         self._only_policy, self._of_queues = scenario.resizing, len(scenario.queues) > 0
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._has_others = not all(map(is_ours, policies))  # user-defined ones
+        self._guards = {id(each): Guard("resizing", each, report_error) for each in policies}
         self._filled_in: dict[str, tuple[str, ...]] = {}  # see `_check`
 
     def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
@@ -109,17 +109,17 @@ class Resizes:
         if fault:
             return _continue(job.id, "topology", "{fault}", fault=fault)
         if event.failed:
-            return _continue(job.id, "policy error", "{failed}", failed=event.failed)
+            return _continue(job.id, POLICY_ERROR, "{failed}", failed=event.failed)
         order = self._vacate(job) or self._meet_request(job)
         if order is not None:
             return order
-        try:
-            return self._apply_policy(job, policy)
-        except (Exception, SystemExit) as error:  # the state has not changed yet
-            if self._on_policy_error is None:
-                raise
-            failed = self._on_policy_error(event, policy, error)
-            return _continue(job.id, "policy error", "{failed}", failed=failed)
+        return self._guards[id(policy)].call(
+            "decide",
+            lambda: self._apply_policy(job, policy),
+            lambda why: _continue(
+                job.id, POLICY_ERROR, "{failed}", failed=f"{why}; the job keeps its size"
+            ),
+        )
 
     def _apply_policy(self, job: Job, policy: Resizing) -> Expand | Contract | Continue:
         """Carry out the decision of a policy.

@@ -16,7 +16,8 @@ scheduling pass     jobs start in queue order while they fit (first come, first 
 
 All valid keys of an order have the shape of its first one (a number, a pair of numbers, ...), so
 that any two can be compared. The same events lead to the same decisions as long as the policy's
-code is the same. Errors of resizing policies are contained by the core.
+code is the same. A resizing policy needs no wrapper: where the core asks it for a decision, a
+`Guard` lets the job keep its size.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -46,6 +47,7 @@ from scheduler.predictions.predictor import Predictor
 #: Function that reports an error of a policy. It takes the kind of the policy (as in the registry),
 #: the policy, the name of the method that failed and the exception, and returns one sentence.
 Report: TypeAlias = Callable[[str, object, str, BaseException], str]
+Result = TypeVar("Result")
 
 _WORDS = {
     "resizing": "the resizing policy",
@@ -80,6 +82,39 @@ def line_of(policy: object, error: BaseException, method: str) -> tuple[str, int
         return frames[-1].filename, frames[-1].lineno or 0
     lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
     return code.co_filename, (lines[-1] if lines else None) or code.co_firstlineno
+
+
+class Guard:
+    """The calls of a user-defined policy: each has the result of the policy, or a fallback.
+
+    Parameters
+    ----------
+    kind : kind of the policy, as in the registry.
+    policy : the policy.
+    report : function to call for each error; None lets the errors out.
+    """
+
+    def __init__(self, kind: str, policy: object, report: Report | None) -> None:
+        self._kind, self._policy, self._report = kind, policy, report
+
+    def call(
+        self, method: str, call: Callable[[], Result], fallback: Callable[[str], Result]
+    ) -> Result:
+        """Return the result of a call, or of the fallback if the call fails.
+
+        Parameters
+        ----------
+        method : name of the method of the policy that is called, for the report.
+        call : calls the policy, checks the result, and raises an exception if it is invalid.
+        fallback : takes the sentence of the report.
+        """
+        try:
+            return call()
+        except (Exception, SystemExit) as error:
+            if self._report is None:
+                raise
+            sentence = self._report(self._kind, self._policy, method, error)
+        return fallback(sentence)
 
 
 def contained(scenario: Scenario, report: Report) -> Scenario:
@@ -123,7 +158,7 @@ class ContainedOrder(QueueOrder):
     """Queue order that sorts jobs for which a user's order fails behind all others."""
 
     def __init__(self, order: Any, report: Report) -> None:
-        self._order, self._report = order, report
+        self._order, self._guard = order, Guard("order", order, report)
         self._shape: object = None  # of every valid key
         self.refresh_s = order.refresh_s
 
@@ -142,17 +177,18 @@ class ContainedOrder(QueueOrder):
 
     def key(self, job: Job, now: float) -> tuple[int, Any]:
         """Pair of 0 and the key of the user's order, or of 1 and the time of arrival (s)."""
-        try:
-            key = self._order.key(shown(job), now)
-            shape = _shape(key)
-            if self._shape is None:
-                self._shape = shape
-            elif shape != self._shape:
-                raise TypeError(f"the key {key!r} cannot be compared with those of earlier jobs")
-        except (Exception, SystemExit) as error:
-            self._report("order", self._order, "key", error)
-            return 1, job.queued_at
-        return 0, key
+        return self._guard.call(
+            "key", lambda: (0, self._valid_key(job, now)), lambda _: (1, job.queued_at)
+        )
+
+    def _valid_key(self, job: Job, now: float) -> Any:
+        key = self._order.key(shown(job), now)
+        shape = _shape(key)
+        if self._shape is None:
+            self._shape = shape
+        elif shape != self._shape:
+            raise TypeError(f"the key {key!r} cannot be compared with those of earlier jobs")
+        return key
 
 
 class ContainedPriority(ContainedOrder):
@@ -160,13 +196,14 @@ class ContainedPriority(ContainedOrder):
 
     def priority(self, job: Job, now: float) -> float:
         """Priority of a queued job; larger is more urgent."""
-        try:
-            priority = float(self._order.priority(shown(job), now))
-            if not isfinite(priority):
-                raise ValueError(f"the priority must be a finite number, got {priority}")
-        except (Exception, SystemExit) as error:
-            self._report("order", self._order, "priority", error)
-            return job.spec.priority
+        return self._guard.call(
+            "priority", lambda: self._valid_priority(job, now), lambda _: job.spec.priority
+        )
+
+    def _valid_priority(self, job: Job, now: float) -> float:
+        priority = float(self._order.priority(shown(job), now))
+        if not isfinite(priority):
+            raise ValueError(f"the priority must be a finite number, got {priority}")
         return priority
 
 
@@ -199,52 +236,55 @@ class ContainedSelection(Selection):
     """
 
     def __init__(self, selection: Selection, report: Report) -> None:
-        self._selection, self._report = selection, report
+        self._selection, self._guard = selection, Guard("selection", selection, report)
         self.anywhere, self.topology = selection.anywhere, selection.topology
         self.failures: dict[int, str] = {}
+        kind = type(selection)
+        self._fits = "select" if kind.fits is Selection.fits else "fits"
+        self._keep = "select" if kind.keep is Selection.keep else "keep"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many of the free processors; None if no choice is acceptable."""
-        try:
-            chosen = self._checked(space, processors)
-        except (Exception, SystemExit) as error:
-            self._note("select", processors, error)
+
+        def refuse(why: str) -> ProcSet | None:
+            self.failures[processors] = why
             return space.free.first(processors) if self.anywhere else None
-        self.failures.pop(processors, None)
-        return chosen
+
+        return self._guard.call("select", lambda: self._valid_choice(space, processors), refuse)
 
     def fits(self, space: Space, processors: int) -> bool:
         """Whether `select` would find an acceptable choice."""
-        try:
-            return self._selection.fits(space.copy(), processors)
-        except (Exception, SystemExit) as error:
-            own = type(self._selection).fits is not Selection.fits
-            self._note("fits" if own else "select", processors, error)
-        return self.anywhere
+
+        def refuse(why: str) -> bool:
+            self.failures[processors] = why
+            return self.anywhere
+
+        return self._guard.call(
+            self._fits, lambda: self._selection.fits(space.copy(), processors), refuse
+        )
 
     def keep(self, then: Space, now: Space, processors: int) -> ProcSet:
         """Processors that must stay free for a job that starts later; see `Selection`."""
-        try:
-            kept: object = self._selection.keep(then.copy(), now.copy(), processors)
-            if not isinstance(kept, ProcSet):
-                raise TypeError(f"it returned {kept!r}, which is not a ProcSet")
-            return kept & now.free
-        except (Exception, SystemExit) as error:
-            own = type(self._selection).keep is not Selection.keep
-            self._note("keep" if own else "select", processors, error)
-        return ProcSet()
+
+        def keep_none(why: str) -> ProcSet:
+            self.failures[processors] = why
+            return ProcSet()
+
+        return self._guard.call(
+            self._keep, lambda: self._valid_kept(then, now, processors), keep_none
+        )
 
     def leaving(
         self, space: Space, groups: Mapping[int, ProcSet], processors: int, others: ProcSet = NONE
     ) -> tuple[int, ...] | None:
         """Groups of a job that leave; the newest ones if the user's selection fails."""
-        try:
-            return self._selection.leaving(space.copy(), dict(groups), processors, others)
-        except (Exception, SystemExit) as error:
-            self._report("selection", self._selection, "leaving", error)
-        return leaving_groups(groups, processors)
+        return self._guard.call(
+            "leaving",
+            lambda: self._selection.leaving(space.copy(), dict(groups), processors, others),
+            lambda _: leaving_groups(groups, processors),
+        )
 
-    def _checked(self, space: Space, processors: int) -> ProcSet | None:
+    def _valid_choice(self, space: Space, processors: int) -> ProcSet | None:
         """Result of the user's selection.
 
         Raises
@@ -255,17 +295,20 @@ class ContainedSelection(Selection):
         if chosen is None:
             if self.anywhere:
                 raise ValueError(f"it declares `anywhere`, but refused {processors} processors")
-            return None
-        if not isinstance(chosen, ProcSet):
+        elif not isinstance(chosen, ProcSet):
             raise TypeError(f"it returned {chosen!r}, which is not a ProcSet")
-        if chosen.count() != processors:
+        elif chosen.count() != processors:
             raise ValueError(f"it returned {chosen.count()} processors instead of {processors}")
-        if chosen - space.free:
+        elif chosen - space.free:
             raise ValueError(f"it returned processors that are not free: {chosen - space.free}")
+        self.failures.pop(processors, None)
         return chosen
 
-    def _note(self, method: str, processors: int, error: BaseException) -> None:
-        self.failures[processors] = self._report("selection", self._selection, method, error)
+    def _valid_kept(self, then: Space, now: Space, processors: int) -> ProcSet:
+        kept: object = self._selection.keep(then.copy(), now.copy(), processors)
+        if not isinstance(kept, ProcSet):
+            raise TypeError(f"it returned {kept!r}, which is not a ProcSet")
+        return kept & now.free
 
 
 class ContainedScheduling(Wrapper):
@@ -278,18 +321,21 @@ class ContainedScheduling(Wrapper):
 
     def __init__(self, policy: Scheduling, report: Report) -> None:
         super().__init__(policy)
-        self._report = report
+        self._guard = Guard("scheduling", policy, report)
         self.failure = ""
 
     def schedule(self, current: CurrentPass, /) -> None:
         """Start queued jobs, or reserve for them."""
-        try:
-            self.policy.schedule(current)
-        except (Exception, SystemExit) as error:
-            self.failure = self._report("scheduling", self.policy, "schedule", error)
+
+        def start_in_order(why: str) -> None:
+            self.failure = why
             current.start_in_order()
-        else:
+
+        def schedule() -> None:
+            self.policy.schedule(current)
             self.failure = ""
+
+        self._guard.call("schedule", schedule, start_in_order)
 
 
 class ContainedEstimates:
@@ -300,12 +346,16 @@ class ContainedEstimates:
 
     def predictor(self) -> Predictor | None:
         """Return a contained predictor; None if the users' estimates are taken."""
-        try:
-            predictor = self._estimates.predictor()
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._estimates, "predictor", error)
+        guard = Guard("estimates", self._estimates, self._report)
+        return guard.call("predictor", self._valid_predictor, _none)
+
+    def _valid_predictor(self) -> Predictor | None:
+        predictor: object = self._estimates.predictor()
+        if predictor is None:
             return None
-        return None if predictor is None else ContainedPredictor(predictor, self._report)
+        if not isinstance(predictor, Predictor):
+            raise TypeError(f"derive the class of {predictor!r} from Predictor")
+        return ContainedPredictor(predictor, self._report)
 
 
 class ContainedPredictor(Predictor):
@@ -317,52 +367,46 @@ class ContainedPredictor(Predictor):
     """
 
     def __init__(self, predictor: Predictor, report: Report) -> None:
-        self._predictor, self._report = predictor, report
-        self.beyond_walltime = bool(getattr(predictor, "beyond_walltime", True))
+        self._predictor, self._guard = predictor, Guard("estimates", predictor, report)
+        self.beyond_walltime = bool(predictor.beyond_walltime)
 
     def submitted(self, job: Job) -> None:
         """Let the predictor note that a job is being queued."""
-        self._notify("submitted", job)
+        self._guard.call("submitted", lambda: self._predictor.submitted(shown(job)), _none)
 
     def started(self, job: Job) -> None:
         """Let the predictor note that a job has started."""
-        self._notify("started", job)
+        self._guard.call("started", lambda: self._predictor.started(shown(job)), _none)
 
     def ended(self, job: Job) -> None:
         """Let the predictor learn from a job that has ended."""
-        self._notify("ended", job)
-
-    def _notify(self, method: str, job: Job) -> None:
-        try:
-            getattr(self._predictor, method, _ignore)(shown(job))
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._predictor, method, error)
+        self._guard.call("ended", lambda: self._predictor.ended(shown(job)), _none)
 
     def predict(self, job: Job) -> float:
         """Run time to expect of a job that is being submitted, seconds."""
-        try:
-            return _checked(self._predictor.predict(shown(job)))
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._predictor, "predict", error)
-        return job.spec.walltime_s
+        return self._guard.call(
+            "predict",
+            lambda: _seconds(self._predictor.predict(shown(job))),
+            lambda _: job.spec.walltime_s,
+        )
 
     def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
         """Quantiles of the run time to expect, seconds; None if there are none."""
-        try:
-            values = getattr(self._predictor, "quantiles", _ignore)(shown(job), probabilities)
-            return None if values is None else [_checked(value) for value in values]
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._predictor, "quantiles", error)
-        return None
+
+        def quantiles() -> list[float] | None:
+            values = self._predictor.quantiles(shown(job), probabilities)
+            return None if values is None else [_seconds(value) for value in values]
+
+        return self._guard.call("quantiles", quantiles, _none)
 
     def progressed(self, job: Job, point: ResizePoint) -> float | None:
         """Run time to expect of a job at a resize point, seconds; None: as before."""
-        try:
-            predicted_s = getattr(self._predictor, "progressed", _ignore)(shown(job), point)
-            return None if predicted_s is None else _checked(predicted_s)
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._predictor, "progressed", error)
-        return None
+
+        def progressed() -> float | None:
+            predicted_s = self._predictor.progressed(shown(job), point)
+            return None if predicted_s is None else _seconds(predicted_s)
+
+        return self._guard.call("progressed", progressed, _none)
 
     def missed(self, job: Job) -> float:
         """Run time to expect of a job that ran as long as predicted, seconds.
@@ -370,43 +414,42 @@ class ContainedPredictor(Predictor):
         If the predictor fails, it is the walltime, and beyond that what the default deadline
         managers return.
         """
-        try:
-            predicted_s = _checked(self._predictor.missed(shown(job)))
+
+        def missed() -> float:
+            predicted_s = _seconds(self._predictor.missed(shown(job)))
             if not predicted_s > job.estimate_s:
                 raise ValueError(
                     f"a prediction must exceed the missed one, {job.estimate_s} s,"
                     f" got {predicted_s}"
                 )
             return predicted_s
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._predictor, "missed", error)
-        if job.estimate_s < job.walltime_s:
-            return job.walltime_s
-        return self.deadlines.next_s(job)
+
+        def extend(_: str) -> float:
+            within = job.estimate_s < job.walltime_s
+            return job.walltime_s if within else self.deadlines.next_s(job)
+
+        return self._guard.call("missed", missed, extend)
 
     def learned(self) -> object:
         """Data that the predictor has learned; None if it has none or fails."""
-        try:
-            learned = getattr(self._predictor, "learned", _ignore)()
-            msgspec.json.encode(learned)
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._predictor, "learned", error)
-            return None
-        return learned
+
+        def learned() -> object:
+            data = self._predictor.learned()
+            msgspec.json.encode(data)
+            return data
+
+        return self._guard.call("learned", learned, _none)
 
     def relearn(self, learned: object) -> None:
         """Let the predictor take over data that it had learned before."""
-        try:
-            getattr(self._predictor, "relearn", _ignore)(learned)
-        except (Exception, SystemExit) as error:
-            self._report("estimates", self._predictor, "relearn", error)
+        self._guard.call("relearn", lambda: self._predictor.relearn(learned), _none)
 
 
-def _ignore(*arguments: object) -> None:
-    """Stand in for a method that a predictor does not have."""
+def _none(_: str) -> None:
+    """Fallback of a call without a result, or whose result may be missing."""
 
 
-def _checked(predicted_s: float) -> float:
+def _seconds(predicted_s: float) -> float:
     """Return a prediction as a float.
 
     Raises

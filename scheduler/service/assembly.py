@@ -70,7 +70,6 @@ class Components:
     applications: ApplicationScheduler
     changes: JobChanges
     steps: StepRequests
-    policy_errors: PolicyErrors
     nodes: NodeStates
     reservations: AdvanceReservations
     pools: LivePools
@@ -133,7 +132,7 @@ def _assemble(
         core, transactions, monitor, startup, config.deadlines, send, clock, ports
     )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
-    admission = Admission(config, errors.report, (directory.path, directory.memory))
+    admission = Admission(config, errors, (directory.path, directory.memory))
     applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, parts)
     pools = LivePools(core, monitor, journal, clock, admission, directory, BATCH_SYSTEMS)
     return Components(
@@ -150,7 +149,6 @@ def _assemble(
         applications,
         JobChanges(core, applications, clock),
         StepRequests(core, journal, applications, admission, clock),
-        errors,
         NodeStates(core, monitor),
         AdvanceReservations(core, clock),
         pools,

@@ -47,6 +47,7 @@ from scheduler.model.orders import (
 from scheduler.service.assembly import Components
 from scheduler.service.components.pass_depth import PassDepth
 from scheduler.service.record import offline_cancellations
+from scheduler.service.record.policy_errors import with_failures
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,6 @@ class Driver:
         self._late_jobs = components.late_jobs
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
-        self._policy_errors = components.policy_errors
         self.events: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
         self.changed_jobs: set[int] = set()
@@ -183,7 +183,7 @@ class Driver:
         for order in orders:
             if isinstance(order, Enqueue):  # a task of an array, perhaps
                 self._applications.add_task(self._core.jobs[order.job])
-        self._journal.record(self._policy_errors.noted(events), orders, durable=durable)
+        self._journal.record(with_failures(events, orders), orders, durable=durable)
         self._note_changes(events, orders)
         for order in orders:
             if isinstance(order, WakeAt):

@@ -137,8 +137,7 @@ def _restored(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Co
         config.machine(),
         points=points,
         kill_at_walltime=config.kill_at_walltime,
-        report_error=errors.report,
-        on_policy_error=errors,
+        report_error=errors,
     )
     for number in sorted({point.job for point in points} & core.jobs.keys()):
         journal.note_job(core.jobs[number])
@@ -154,7 +153,7 @@ def _replayed(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Co
     """
     left_out: set[int] = set()
     for attempt in count():
-        core = first = Core(config.composed(), config.machine(), report_error=errors.report)
+        core = first = Core(config.composed(), config.machine(), report_error=errors)
         events, latest = 0, 0
 
         def batches() -> Iterator[Batch]:
@@ -179,9 +178,7 @@ def _replayed(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Co
         if events:
             live = sum(job.state not in FINAL for job in core.jobs.values())
             log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
-        return core.resumed(
-            config.composed(), kill_at_walltime=config.kill_at_walltime, on_policy_error=errors
-        )
+        return core.resumed(config.composed(), kill_at_walltime=config.kill_at_walltime)
     raise AssertionError("unreachable")
 
 

@@ -11,11 +11,9 @@ from collections.abc import Mapping
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
-from scheduler.model.events import ResizePoint
 from scheduler.model.machine import Machine
 from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description, line_of
-from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 
 
@@ -42,9 +40,6 @@ def simulated_core(
             f"{description(kind, policy, method, error)}{at} ({file}:{line}); correct the policy"
         ) from error
 
-    def failed_to_resize(event: ResizePoint, policy: Resizing, error: BaseException) -> str:
-        return failed("resizing", policy, "decide", error)
-
     core = Core(
         scenario,
         machine,
@@ -52,7 +47,6 @@ def simulated_core(
         kill_at_walltime=kill_at_walltime,
         order=order,
         keep_ended=keep_ended,
-        on_policy_error=failed_to_resize,
         report_error=failed,
     )
     return core

@@ -49,7 +49,7 @@ from scheduler.partition.step_starts import LEAST_S
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.queue_orders.aging import Aging
-from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.policies.resizing.malleable import Malleable
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
@@ -119,7 +119,7 @@ class Chaos(msgspec.Struct, frozen=True):
         )
 
 
-def noted(point: ResizePoint, policy: Resizing, error: Exception) -> str:
+def noted(kind: str, policy: object, method: str, error: BaseException) -> str:
     """Sentence on a failure of a policy, which a core contains."""
     return str(error)
 
@@ -170,7 +170,7 @@ class AnyLife(RuleBasedStateMachine):
             Machine([("n1", 4)]),
             kill_at_walltime=kill,
             order=order,
-            on_policy_error=noted,
+            report_error=noted,
         )
         self.start(self.core.partitions)
 

@@ -8,71 +8,49 @@ the policy, even if its code has changed.
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from scheduler.model.events import Event, ResizePoint
+from scheduler.model.orders import Continue, Order
+from scheduler.partition.resizing import POLICY_ERROR
 from scheduler.policies.containment import description, line_of
-from scheduler.policies.registry import name_of
-from scheduler.policies.resizing.interface import Resizing
 
 log = logging.getLogger(__name__)
 
 
 class PolicyErrors:
-    """Called by a core when a policy raises an exception."""
+    """Called by a core when a policy fails."""
 
     def __init__(self) -> None:
-        self._failed: dict[int, str] = {}  # by the identity of the event, until it is noted
         self._logged: set[tuple[str, str, str]] = set()
 
-    def __call__(self, point: ResizePoint, policy: Resizing, error: BaseException) -> str:
-        """Describe the failure in a sentence; log the traceback of each kind of error once."""
-        name, line = name_of("resizing", policy), _line_of(policy, error)
-        kind, text = type(error).__name__, _error_text(error)
-        why = f"the policy {name} failed with {text} ({line}); the job keeps its size"
-        if (name, kind, line) not in self._logged:
-            self._logged.add((name, kind, line))
-            log.error(
-                "policy %s: %s at %s, first for job %d; jobs keep their sizes where it fails",
-                *(name, kind, line, point.job),
-                exc_info=error,
-            )
-        self._failed[id(point)] = why
-        return why
-
-    def report(self, kind: str, policy: object, method: str, error: BaseException) -> str:
-        """Return a sentence on an error of another policy; log each kind of error and line once."""
-        sentence, line = description(kind, policy, method, error), _line_of(policy, error, method)
+    def __call__(self, kind: str, policy: object, method: str, error: BaseException) -> str:
+        """Describe a failure in a sentence; log each kind of error and line once."""
+        sentence = description(kind, policy, method, error)
+        file, number = line_of(policy, error, method)
+        line = f"{Path(file).name}:{number}"
         key = kind, type(error).__name__, line
         if key not in self._logged:
             self._logged.add(key)
             log.error("%s (%s); its fallback decides instead", sentence, line, exc_info=error)
         return f"{sentence} ({line})"
 
-    def noted(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return the events with their failures added, as the journal holds them."""
-        if not self._failed:
-            return events
-        failed, self._failed = self._failed, {}
-        return [
-            msgspec.structs.replace(event, failed=failed[id(event)])
-            if isinstance(event, ResizePoint) and id(event) in failed
-            else event
-            for event in events
-        ]
 
-
-def _error_text(error: BaseException) -> str:
-    """Format kind and message of an error as one line of valid UTF-8."""
-    words = traceback.format_exception_only(error)[-1].split()
-    return " ".join(words).encode(errors="replace").decode()
-
-
-def _line_of(policy: object, error: BaseException, method: str = "decide") -> str:
-    """Find ``file:line`` of the policy's code where an error was raised."""
-    file, line = line_of(policy, error, method)
-    return f"{Path(file).name}:{line}"
+def with_failures(events: Sequence[Event], orders: Sequence[Order]) -> Sequence[Event]:
+    """Return the events of an instant as the journal holds them: with the failures of policies."""
+    failed = {
+        order.job: str(order.reason.facts.get("failed", ""))
+        for order in orders
+        if isinstance(order, Continue) and order.reason.rule == POLICY_ERROR
+    }
+    if not failed:
+        return events
+    return [
+        msgspec.structs.replace(event, failed=failed[event.job])
+        if isinstance(event, ResizePoint) and event.job in failed
+        else event
+        for event in events
+    ]

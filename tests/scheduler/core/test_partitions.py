@@ -45,7 +45,7 @@ class PartitionedLife(AnyLife):
             Scenario("x", partitions=parts),
             kill_at_walltime=kill,
             order=order,
-            on_policy_error=noted,
+            report_error=noted,
         )
         self.start(self.core.partitions)
         self.core.handle([self.joined("n1")])

@@ -45,7 +45,7 @@ def restored(core: Core, chosen: Scenario) -> Core:
         Machine(),
         kill_at_walltime=core.kill_at_walltime,
         order=core.order,
-        on_policy_error=noted,
+        report_error=noted,
     )
 
 

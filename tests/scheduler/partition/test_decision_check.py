@@ -22,8 +22,9 @@ from scheduler.model.events import (
 )
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Order, Reason
-from scheduler.partition.resizing import PolicyErrorHandler, _check, _is_plain
+from scheduler.partition.resizing import _check, _is_plain
 from scheduler.policies.api import Decision, Grow, JobView, Shrink, Stay, View
+from scheduler.policies.containment import Report
 from scheduler.policies.scenario import Scenario
 from scheduler.service.record.policy_errors import PolicyErrors
 
@@ -104,7 +105,7 @@ class Returns(msgspec.Struct, frozen=True):
         return self.decision
 
 
-def answer(decision: Any, on_error: PolicyErrorHandler | None = None) -> Order:
+def answer(decision: Any, on_error: Report | None = None) -> Order:
     """What a core answers a job on 4 of 8 processors that ran on 2 before and may have 6."""
     grown = Grow(4, Reason("first"))
     rules = [Scenario("own", resizing=Returns(each)) for each in (grown, decision)]
@@ -115,7 +116,7 @@ def answer(decision: Any, on_error: PolicyErrorHandler | None = None) -> Order:
     core.handle([ResizePoint(2, 1, 1, 1.0)])
     core.handle([ResizeDone(3, 1, 1)])
     core = Core.restored(
-        core.record(), core.jobs.values(), rules[1], Machine(), on_policy_error=on_error
+        core.record(), core.jobs.values(), rules[1], Machine(), report_error=on_error
     )
     (order,) = core.handle([ResizePoint(4, 1, 2, 1.0)])
     return order

@@ -269,6 +269,17 @@ def test_the_walltime_is_the_estimate_where_a_correction_fails(result: float | N
     assert "failed in missed with" in errors.sentences[0]
 
 
+def test_an_object_of_another_class_is_no_predictor() -> None:
+    class Other(msgspec.Struct, frozen=True):
+        def predictor(self) -> Any:
+            return "a forecast"
+
+    errors = Errors()
+    core = site(Scenario("mine", estimates=Other()), errors)
+    assert run(core, [submitted(0, 1, 4)]) == [1]
+    assert "TypeError: derive the class of 'a forecast' from Predictor" in errors.sentences[0]
+
+
 def test_learning_that_fails_changes_nothing() -> None:
     errors = Errors()
     core = site(Scenario("mine", estimates=Foretelling("ended")), errors)
@@ -448,15 +459,11 @@ RESIZABLE = JobSpec(2, 100.0, 8, resources={"gpu": 1})
 def test_a_policy_cannot_change_a_job(rules: Callable[[str], Scenario], how: str) -> None:
     errors = Errors()
 
-    def resizing_error(point: ResizePoint, policy: object, error: Exception) -> str:
-        return errors("resizing", policy, "decide", error)
-
     def lives(scenario: Scenario) -> tuple[list[Any], Core]:
         core = Core(
             scenario,
             Machine([("n", 5)], resources={"gpu": 4}),
             report_error=errors,
-            on_policy_error=resizing_error,
         )
         for number in (1, 2, 3):
             core.handle([JobSubmitted(float(number), number, RESIZABLE)])

@@ -55,7 +55,7 @@ FAILING_PARTS = """
 import msgspec
 from typing import ClassVar
 
-from scheduler.policies.api import QueueOrder, Selection
+from scheduler.policies.api import Predictor, QueueOrder, Selection
 
 class Order(QueueOrder, msgspec.Struct, frozen=True):
     ages: ClassVar[bool] = True
@@ -71,8 +71,9 @@ class Select(Selection, msgspec.Struct, frozen=True):
 
 class Estimate(msgspec.Struct, frozen=True):
     def predictor(self):
-        return self
+        return NotANumber()
 
+class NotANumber(Predictor):
     def predict(self, job):
         return float("nan")
 
@@ -186,15 +187,15 @@ def test_a_live_service_outlives_a_policy_that_fails(served, failing):
     story = served.story(job)
     place = f"failing_policy.py:{FAILING.splitlines().index(RATE) + 1}"
     assert (
-        "continues: the policy failing_policy:Failing failed with ZeroDivisionError: division by"
-        f" zero ({place}); the job keeps its size [policy error]"
+        "continues: the resizing policy failing_policy:Failing failed in decide with"
+        f" ZeroDivisionError: division by zero ({place}); the job keeps its size [policy error]"
     ) in story
     assert "cannot be recorded: KeyError: 'missing' (failing_policy.py:" in story
     assert [size for _, size in served.job(job).sizes] == [1, 2], "it recovered"
     log = served.place.log("serve").read_text()
-    assert log.count("jobs keep their sizes") == 2, "once for each kind, with"
+    assert log.count("its fallback decides instead") == 2, "once for each kind, with"
     assert "Traceback" in log
-    assert f"ZeroDivisionError at {place}" in log
+    assert f"ZeroDivisionError: division by zero ({place})" in log
 
     failing.write_text(FAILING.replace("(2, 3)", "()"))  # the journal holds what failed
     served.kill()

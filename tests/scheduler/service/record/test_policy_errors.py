@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.model.events import ResizePoint
 from scheduler.policies.scenarios import scenario
 from scheduler.service.record.policy_errors import PolicyErrors
 
@@ -24,10 +23,8 @@ def test_each_kind_of_error_is_logged_once_and_named_each_time(
     errors, policy = PolicyErrors(), scenario("steady").resizing
     caplog.set_level(logging.ERROR)
     failures = [raised(lambda: 1 // 0), raised(lambda: 1 // 0), raised(lambda: 2.0**5000)]
-    sentences = [
-        errors(ResizePoint(1.0, job, 1, 0.5), policy, error)
-        for job, error in enumerate(failures, 1)
-    ]
+    sentences = [errors("resizing", policy, "decide", error) for error in failures]
     assert ["ZeroDivisionError" in sentence for sentence in sentences] == [True, True, False]
     assert "OverflowError" in sentences[2]
-    assert [record.getMessage().count("first for job 1") for record in caplog.records] == [1, 0]
+    kinds = [record.getMessage().count("ZeroDivisionError") for record in caplog.records]
+    assert kinds == [1, 0]
