@@ -18,13 +18,13 @@ import msgspec
 from reshape.cli.options import WholeRange, completed, example
 from reshape.errors import ConfigError, ReshapeError
 from reshape.wire.access import read_access
-from scheduler.batch_systems.slurm_allocation import SlurmAllocation, own_allocation
 from scheduler.client.options import directory_option
 from scheduler.config.settings import ServeConfig
 from scheduler.config.sources import load_config
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.host_place import own_address
 from scheduler.node.logs import FORMAT, log_to_file
+from scheduler.node.slurm_allocation import SlurmAllocation, own_allocation
 from scheduler.policies.registry import known
 
 

@@ -13,16 +13,16 @@ from reshape.checkpoints.directory import RESTART_VARIABLE, checkpoints_to_resta
 from reshape.errors import ReshapeError
 from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
-from scheduler.launchers.arguments import check_arguments
-from scheduler.launchers.inherited import own_limits, own_umask
-from scheduler.launchers.output_file import is_of_kernel
-from scheduler.launchers.own_folders import folder_around, in_own_folder
-from scheduler.launchers.script_copy import interpreter_of
 from scheduler.model.requests.conditions import Dependency
 from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.launching.arguments import check_arguments
+from scheduler.node.launching.inherited import own_limits, own_umask
+from scheduler.node.launching.output_file import is_of_kernel
+from scheduler.node.launching.own_folders import folder_around, in_own_folder
+from scheduler.node.launching.script_copy import interpreter_of
 from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name

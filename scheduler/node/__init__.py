@@ -1,1 +1,1 @@
-"""The agent of a node, its folders and files, and the groups that it starts."""
+"""A node: its agent, the groups of jobs on it, and the batch system that grants it."""

@@ -29,13 +29,13 @@ from reshape.errors import ProtocolError
 from reshape.files.private_folder import make_private
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.connection import use_keys
-from scheduler.launchers.cores import cores
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups.group_ends import never_began
 from scheduler.node.groups.node_groups import NodeGroups
 from scheduler.node.groups.processes import wake_on_child
 from scheduler.node.groups.stand_ins import STAND_IN_S
 from scheduler.node.host_place import HostPlace
+from scheduler.node.launching.cores import cores
 from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode, is_other_release, start_of

@@ -16,10 +16,10 @@ from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, read_access, write_private
 from reshape.wire.identity import slurm_job
-from scheduler.launchers.prctl import survive_hangup
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.host_place import arrive, own_address
+from scheduler.node.launching.prctl import survive_hangup
 from scheduler.node.logs import FORMAT, log_to_file
 
 log = logging.getLogger(__name__)

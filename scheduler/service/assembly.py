@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from reshape.wire.identity import slurm_job
-from scheduler.batch_systems.interface import BatchSystem
-from scheduler.batch_systems.slurm import Slurm
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
+from scheduler.node.batch_system import BatchSystem
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.slurm import Slurm
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import AdvanceReservations

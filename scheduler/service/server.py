@@ -29,8 +29,8 @@ from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from reshape.wire.connection import ServerFile
 from scheduler.config.settings import ServeConfig
-from scheduler.launchers.prctl import survive_hangup
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.launching.prctl import survive_hangup
 from scheduler.protocol import messages as m
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections

@@ -25,8 +25,8 @@ from reshape.files.positions import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
 from reshape.wire.identity import IDENTITY_VARIABLES, PATIENCE_VARIABLE
-from scheduler.launchers.prctl import die_with_parent
 from scheduler.node.groups import mpi_memory
+from scheduler.node.launching.prctl import die_with_parent
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 

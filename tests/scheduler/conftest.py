@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler.launchers.local import LocalLauncher
+from scheduler.node.launching.local import LocalLauncher
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 

@@ -1,8 +1,8 @@
 """``mpiexec`` in the script of a job on several hosts: its program runs as a step of the job.
 
 The mpiexec of an MPI library reaches other hosts by ssh, outside of the job. So a script of a job
-on several hosts finds `scheduler/launchers/over_hosts/mpiexec` first on its PATH, which starts this
-module. A script on one host finds the mpiexec of its MPI.
+on several hosts finds `scheduler/node/launching/over_hosts/mpiexec` first on its PATH, which starts
+this module. A script on one host finds the mpiexec of its MPI.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a group has ended on this host, from what its ranks report and from the end of its mpiexec.
 
-Each rank reports its own end (:mod:`scheduler.launchers.rank`). So an exit code and a signal of the
+Each rank reports its own end (`launching/rank.py`). So an exit code and a signal of the
 same number differ, and the rank that failed first differs from those that were ended because of it.
 The exit code of mpiexec counts if no rank has failed by itself. It is then that of MPI_Abort, for
 which hydra kills the ranks, or there is a cause outside of the program.
@@ -15,10 +15,10 @@ import signal
 
 import msgspec
 
-from scheduler.launchers.local import MpiexecStart
-from scheduler.launchers.rank_reports import RankFailure
-from scheduler.launchers.starter import CANNOT_START, NO_ROOM
 from scheduler.node.groups import mpi_memory
+from scheduler.node.launching.local import MpiexecStart
+from scheduler.node.launching.rank_reports import RankFailure
+from scheduler.node.launching.starter import CANNOT_START, NO_ROOM
 from scheduler.protocol.agent_messages import Fault
 
 

@@ -7,9 +7,9 @@ import signal
 import time
 from collections.abc import Iterable
 
-from scheduler.launchers import own_folders
-from scheduler.launchers.local import Inherited, LocalLauncher, OutputFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
+from scheduler.node.launching import own_folders
+from scheduler.node.launching.local import Inherited, LocalLauncher, OutputFiles
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)

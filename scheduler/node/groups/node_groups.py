@@ -18,11 +18,6 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point, restart_point_bytes
-from scheduler.launchers import own_folders
-from scheduler.launchers.cores import binding_text
-from scheduler.launchers.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
-from scheduler.launchers.rank_reports import RankReports
-from scheduler.launchers.script_copy import command_of_copy
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
@@ -31,7 +26,6 @@ from scheduler.node.groups.hooks import Hooks
 from scheduler.node.groups.job_cgroups import JobCgroups
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
-from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.probe import Probe
 from scheduler.node.groups.processes import (
     AGENT_VARIABLE,
@@ -42,6 +36,12 @@ from scheduler.node.groups.processes import (
 from scheduler.node.groups.rank_positions import RankPositions
 from scheduler.node.groups.signalling import signal_programs
 from scheduler.node.groups.stand_ins import StandIns
+from scheduler.node.launching import own_folders
+from scheduler.node.launching.cores import binding_text
+from scheduler.node.launching.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
+from scheduler.node.launching.output_end import OutputEnd
+from scheduler.node.launching.rank_reports import RankReports
+from scheduler.node.launching.script_copy import command_of_copy
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)

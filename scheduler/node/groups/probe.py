@@ -13,10 +13,10 @@ import time
 
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
-from scheduler.launchers.local import LocalLauncher, OutputFiles
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import mpi_memory
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
+from scheduler.node.launching.local import LocalLauncher, OutputFiles
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Iterable
 
-from scheduler.launchers.local import LocalLauncher
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
+from scheduler.node.launching.local import LocalLauncher
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)

@@ -25,16 +25,16 @@ from scheduler.config.node_requests import (
 )
 from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
-from scheduler.launchers.arguments import check_arguments
-from scheduler.launchers.inherited import LIMITS, MOST_UMASK, UNLIMITED
-from scheduler.launchers.own_folders import folder_named, in_own_folder
-from scheduler.launchers.script_copy import check_script
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests.conditions import MOST_TERMS, Conditions, Dependency, Term
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
+from scheduler.node.launching.arguments import check_arguments
+from scheduler.node.launching.inherited import LIMITS, MOST_UMASK, UNLIMITED
+from scheduler.node.launching.own_folders import folder_named, in_own_folder
+from scheduler.node.launching.script_copy import check_script
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
 from scheduler.policies.containment import Report
@@ -200,7 +200,7 @@ class Admission:
         """Refuse places in the folders of the service, by their names.
 
         The service opens no file system of a job, which might not respond. The agent finds out
-        where a name leads (`scheduler.launchers.own_folders`).
+        where a name leads (`scheduler.node.launching.own_folders`).
         """
         cwd = submission.cwd
         paths = {"output": os.path.join(cwd, submission.output), "working directory": cwd}

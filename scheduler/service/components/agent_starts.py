@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from reshape.wire.identity import slurm_job
-from scheduler.batch_systems.slurm import clean_variables
-from scheduler.batch_systems.slurm_allocation import agent_step
 from scheduler.config.settings import NodeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups import leftovers
+from scheduler.node.slurm import clean_variables
+from scheduler.node.slurm_allocation import agent_step
 
 log = logging.getLogger(__name__)
 

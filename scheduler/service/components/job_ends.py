@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from scheduler.core.core import Core
-from scheduler.launchers.starter import CANNOT_START
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
+from scheduler.node.launching.starter import CANNOT_START
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler

@@ -18,8 +18,8 @@ from itertools import chain, zip_longest
 
 from scheduler.config.settings import Binding
 from scheduler.core.core import Core
-from scheduler.launchers.cores import cpus_of_processors
 from scheduler.model.job import Job
+from scheduler.node.launching.cores import cpus_of_processors
 from scheduler.protocol import messages as m
 from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.components.system_monitor import SystemMonitor

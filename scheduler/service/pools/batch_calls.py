@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeAlias
 
-from scheduler.batch_systems.interface import (
+from scheduler.node.batch_system import (
     BatchRequest,
     BatchStatus,
     BatchSystem,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeAlias
 
 from reshape.errors import ReshapeError
-from scheduler.batch_systems.interface import BatchRequest, BatchSystem
+from scheduler.node.batch_system import BatchRequest, BatchSystem
 from scheduler.service.pools.batch_calls import (
     Accepted,
     BatchCalls,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from scheduler.batch_systems.interface import BatchRequest, BatchState, BatchStatus
+from scheduler.node.batch_system import BatchRequest, BatchState, BatchStatus
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
 from scheduler.pools.view import WAITING, AllocationState

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.batch_systems.interface import BatchRequest, BatchStatus, BatchSystem
 from scheduler.core.core import Core
 from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
+from scheduler.node.batch_system import BatchRequest, BatchStatus, BatchSystem
 from scheduler.node.directory import ServiceDirectory
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import PoolAllocation, PoolRecord, PoolSteps

@@ -15,7 +15,7 @@ from hosts import Hosts, NoHosts
 
 from reshape.topology import Topology
 from scheduler.client.tables import binding_text
-from scheduler.launchers.cores import cores
+from scheduler.node.launching.cores import cores
 
 CPUS = sorted(os.sched_getaffinity(0))
 WORLD = """

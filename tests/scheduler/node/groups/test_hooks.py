@@ -11,8 +11,8 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from scheduler.launchers.local import LocalLauncher
 from scheduler.node.groups.hooks import Hooks
+from scheduler.node.launching.local import LocalLauncher
 from scheduler.protocol import messages as m
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from scheduler.batch_systems.interface import (
+from scheduler.node.batch_system import (
     BatchRequest,
     BatchState,
     BatchStatus,

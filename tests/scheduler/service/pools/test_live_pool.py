@@ -6,9 +6,9 @@ from math import inf
 
 import msgspec
 
-from scheduler.batch_systems.interface import BatchState, BatchStatus
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted, NodeJoined, NodeLost
+from scheduler.node.batch_system import BatchState, BatchStatus
 from scheduler.policies.scenarios import scenario
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import BACK_OFF_S, PoolAllocation, PoolRecord

@@ -11,14 +11,14 @@ import pytest
 from hosts import NoHosts
 from slurm_cluster import SlurmCluster
 
-from scheduler.batch_systems.interface import (
+from scheduler.node.batch_system import (
     BatchRequest,
     BatchState,
     BatchStatus,
     BatchSystem,
     BatchSystemError,
 )
-from scheduler.batch_systems.slurm import Slurm
+from scheduler.node.slurm import Slurm
 
 pytestmark = pytest.mark.slurm
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from waiting import wait_until
 
-from scheduler.launchers.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
+from scheduler.node.launching.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
 
 
 def run(

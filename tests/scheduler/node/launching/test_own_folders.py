@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.launchers.own_folders import folder_around, folder_named, folder_with
+from scheduler.node.launching.own_folders import folder_around, folder_named, folder_with
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.launchers.script_copy import command_of_copy
+from scheduler.node.launching.script_copy import command_of_copy
 
 
 @pytest.mark.parametrize(

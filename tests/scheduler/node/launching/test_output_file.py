@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.launchers.output_file import open_output
+from scheduler.node.launching.output_file import open_output
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 STRANGER = 65534

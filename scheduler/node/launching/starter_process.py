@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from scheduler.launchers.prctl import become_subreaper, die_with_parent
-from scheduler.launchers.starter import NUMBER_BYTES
+from scheduler.node.launching.prctl import become_subreaper, die_with_parent
+from scheduler.node.launching.starter import NUMBER_BYTES
 
 if TYPE_CHECKING:
-    from scheduler.launchers.starter import StartRequest
+    from scheduler.node.launching.starter import StartRequest
 
 _STARTER = str(Path(__file__).with_name("starter.py"))
 #: Seconds within which a process is forked, the start of the one that forks it included.

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from scheduler.launchers.own_folders import VARIABLE
-from scheduler.launchers.prctl import die_with_parent
+from scheduler.node.launching.own_folders import VARIABLE
+from scheduler.node.launching.prctl import die_with_parent
 
 _SCRIPT = str(Path(__file__).with_name("tail.py"))
 #: Time limit of the process, seconds.

@@ -16,7 +16,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from scheduler.launchers import own_folders
+    from scheduler.node.launching import own_folders
 else:  # the package is not on the path of an isolated interpreter
     sys.path.append(os.path.dirname(__file__))
     import own_folders

@@ -19,10 +19,9 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from scheduler.launchers import output_file, own_folders
+    from scheduler.node.launching import output_file, own_folders
 else:  # importing the package takes longer than all that is done here
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path.append(os.path.join(os.path.dirname(os.path.dirname(here)), "launchers"))
+    sys.path.append(os.path.dirname(__file__))
     import output_file
     import own_folders
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
-    from scheduler.launchers import inherited, output_file, own_folders, prctl, rank
+    from scheduler.node.launching import inherited, output_file, own_folders, prctl, rank
 else:  # the package is not on the path of an isolated interpreter
     sys.path.append(os.path.dirname(__file__))
     import inherited

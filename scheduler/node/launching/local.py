@@ -1,7 +1,7 @@
 """Groups of processes, each under one mpiexec that dies with its agent.
 
 On one host mpiexec forks the processes. On several hosts it waits for a proxy on each of them,
-which the agents start (:mod:`scheduler.launchers.spanning`).
+which the agents start (:mod:`scheduler.node.launching.spanning`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
-from scheduler.launchers.rank_reports import RankReports
-from scheduler.launchers.starter_process import StarterProcess
+from scheduler.node.launching.rank_reports import RankReports
+from scheduler.node.launching.starter_process import StarterProcess
 
 if TYPE_CHECKING:
-    from scheduler.launchers.starter import StartRequest
+    from scheduler.node.launching.starter import StartRequest
 
 _SPANNING = str(Path(__file__).with_name("spanning.py"))
 _OVER_HOSTS = str(Path(__file__).with_name("over_hosts"))
@@ -46,7 +46,7 @@ _OWN = OutputFiles()
 
 
 class Inherited(NamedTuple):
-    """What processes inherit besides the environment; see `scheduler.launchers.inherited`.
+    """What processes inherit besides the environment; see `scheduler.node.launching.inherited`.
 
     Attributes
     ----------

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from scheduler.batch_systems.interface import BatchState, BatchStatus
-from scheduler.batch_systems.slurm import read_statuses, read_time
+from scheduler.node.batch_system import BatchState, BatchStatus
+from scheduler.node.slurm import read_statuses, read_time
 
 #: Slurm 22.05.8, SLURM_TIME_FORMAT=%s squeue --noheader --states=all --format='%i|%T|%S|%e|%N|%r'
 SQUEUE = """\

@@ -15,12 +15,12 @@ from datetime import datetime
 from math import ceil
 from types import MappingProxyType
 
-from scheduler.batch_systems.commands import run_command
-from scheduler.batch_systems.interface import (
+from scheduler.node.batch_system import (
     BatchRequest,
     BatchState,
     BatchStatus,
     BatchSystemError,
+    run_command,
 )
 
 #: Seconds after which a command counts as unanswered; Slurm's own MessageTimeout is shorter.

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import slurm_job
-from scheduler.batch_systems.commands import run_command
-from scheduler.batch_systems.interface import BatchSystemError
-from scheduler.batch_systems.slurm import TIMEOUT_S, Slurm, clean_variables
+from scheduler.node.batch_system import BatchSystemError, run_command
+from scheduler.node.slurm import TIMEOUT_S, Slurm, clean_variables
 
 _JOB, _NODES, _CPUS = "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_CPUS_PER_NODE"
 _END = "SLURM_JOB_END_TIME"  # since Slurm 23.02

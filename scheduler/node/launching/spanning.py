@@ -1,6 +1,6 @@
 """Run one mpiexec whose processes are on several hosts: the part on the host of mpiexec.
 
-This file is executed as a script, by :mod:`scheduler.launchers.starter`.
+This file is executed as a script, by :mod:`scheduler.node.launching.starter`.
 
     python -I -S spanning.py MPIEXEC [ARGUMENT]...
 
@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from scheduler.launchers.starter import fail
+    from scheduler.node.launching.starter import fail
 else:  # importing the package takes longer than all that is done here
     sys.path.append(os.path.dirname(__file__))
     from starter import fail

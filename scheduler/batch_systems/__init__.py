@@ -1,1 +1,0 @@
-"""Batch systems such as Slurm, which grant nodes for a limited time."""

@@ -1,1 +1,0 @@
-"""Ways to start the processes of a group."""

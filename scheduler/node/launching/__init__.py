@@ -1,0 +1,1 @@
+"""How the processes of a group start, and how they end."""
