@@ -30,12 +30,12 @@ from reshape.files.private_folder import make_private
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.connection import use_keys
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.groups.group_ends import never_began
+from scheduler.node.groups.errands import STAND_IN_S
 from scheduler.node.groups.node_groups import NodeGroups
 from scheduler.node.groups.processes import wake_on_child
-from scheduler.node.groups.stand_ins import STAND_IN_S
 from scheduler.node.host_place import HostPlace
 from scheduler.node.launching.cores import cores
+from scheduler.node.launching.started import never_began
 from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode, is_other_release, start_of
@@ -210,8 +210,8 @@ class Agent:
             keeps_memory=self._keeps_memory,
             max_memory_mib=groups.max_memory_mib(),
             cores=self._cores,
-            probe=groups.probe.serial,
-            probe_failure=groups.probe.why,
+            probe=groups.errands.probe,
+            probe_failure=groups.errands.probe_failure,
             positions=groups.positions(),
         )
         try:

@@ -6,8 +6,8 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-from scheduler.node.launching.local import rank_command
-from scheduler.node.launching.rank_reports import RankReports
+from scheduler.node.launching.launcher import rank_command
+from scheduler.node.launching.started import RankReports
 
 
 def run_rank(

@@ -18,15 +18,14 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point, restart_point_bytes
+from reshape.mpi import clean_environment
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
-from scheduler.node.groups.group_ends import GroupEnd, failed_start, never_began
-from scheduler.node.groups.hooks import Hooks
+from scheduler.node.groups.errands import Errands
 from scheduler.node.groups.job_cgroups import JobCgroups
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
-from scheduler.node.groups.probe import Probe
 from scheduler.node.groups.processes import (
     AGENT_VARIABLE,
     GROUP_VARIABLE,
@@ -35,13 +34,23 @@ from scheduler.node.groups.processes import (
 )
 from scheduler.node.groups.rank_positions import RankPositions
 from scheduler.node.groups.signalling import signal_programs
-from scheduler.node.groups.stand_ins import StandIns
 from scheduler.node.launching import own_folders
 from scheduler.node.launching.cores import binding_text
-from scheduler.node.launching.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
+from scheduler.node.launching.launcher import (
+    ProcessLauncher,
+    mpiexec,
+    mpiexec_over_hosts,
+    script_over_hosts,
+)
 from scheduler.node.launching.output_end import OutputEnd
-from scheduler.node.launching.rank_reports import RankReports
 from scheduler.node.launching.script_copy import command_of_copy
+from scheduler.node.launching.started import (
+    GroupEnd,
+    MpiexecStart,
+    RankReports,
+    failed_start,
+    never_began,
+)
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -75,7 +84,7 @@ class NodeGroups:
     ----------
     changed : whether something has changed that the agent has not reported.
     stopping : whether all groups were ended and none is started any more.
-    probe : whether this node can start groups, as far as the service has asked.
+    errands : what it runs beside the groups.
     """
 
     def __init__(self, folders: JobFolders, node: str, start_s: float, stand_in_s: float) -> None:
@@ -88,11 +97,9 @@ class NodeGroups:
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", self._mark)
-        self._launcher = LocalLauncher()
-        self._hooks = Hooks(self._launcher, self._mark)
-        self._stand_ins = StandIns(self._launcher, self._mark, self._mpi_files, stand_in_s)
+        self._launcher = ProcessLauncher()
         self._memory_use = MemoryUse()
-        self.probe = Probe(self._launcher, folders, self._mark)
+        self.errands = Errands(self._launcher, folders, self._mark, self._mpi_files, stand_in_s)
         self._positions = RankPositions(folders.shm)
 
     # ------------------------------------------------------------------ reports
@@ -207,41 +214,45 @@ class NodeGroups:
         marks : variables by which the agent recognises the processes, and for the launcher.
         cgroup : folder of their control group.
         """
-        launcher = self._launcher
-        inherited = Inherited(order.umask, order.limits, cgroup)
+        is_program, names_proxies, output, error, truncate = False, False, "", "", False
         if isinstance(order, m.StartProxy):
-            return launcher.start_proxy(
-                marks, order.size, order.command, cwd=order.cwd, inherited=inherited
-            )
-        environment, cwd = order.environment | marks, order.cwd
-        output = OutputFiles(order.output, order.error, order.truncate)
-        if order.script:
-            argv, over_hosts = order.argv, bool(order.hosts)
-            if order.text:
-                argv = command_of_copy(self._folders.shm(order.job), order.text, argv[1:])
-            argv = [*order.wrapper, *argv]
-            return launcher.start_script(
-                environment,
-                argv,
-                cwd=cwd,
-                output=output,
-                inherited=inherited,
-                over_hosts=over_hosts,
-            )
-        if not order.hosts:
-            return launcher.start_mpiexec(
-                environment, order.size, order.argv, cwd=cwd, output=output, inherited=inherited
-            )
-        return launcher.start_spanning_mpiexec(
+            command, size = order.command, order.size
+            environment = clean_environment(os.environ) | marks
+        else:
+            environment = order.environment | marks
+            output, error, truncate = order.output, order.error, order.truncate
+            is_program, names_proxies = order.script, bool(order.hosts) and not order.script
+            if order.script:
+                command, size = self._script(order), 1
+                environment = script_over_hosts(environment) if order.hosts else environment
+            elif order.hosts:
+                command = mpiexec_over_hosts(
+                    order.hosts, order.rank_hosts, order.address, order.argv
+                )
+                size = order.rank_hosts.count(0)
+            else:
+                command, size = mpiexec(order.size, order.argv), order.size
+        return self._launcher.start(
+            command,
             environment,
-            order.hosts,
-            order.rank_hosts,
-            order.address,
-            order.argv,
-            cwd=cwd,
+            size=size,
+            cwd=order.cwd,
             output=output,
-            inherited=inherited,
+            error=error,
+            truncate=truncate,
+            umask=order.umask,
+            limits=order.limits,
+            cgroup=cgroup,
+            is_program=is_program,
+            names_proxies=names_proxies,
         )
+
+    def _script(self, order: m.StartGroup) -> list[str]:
+        """Command of a script, of which the text of the order is copied."""
+        argv = order.argv
+        if order.text:
+            argv = command_of_copy(self._folders.shm(order.job), order.text, argv[1:])
+        return [*order.wrapper, *argv]
 
     def refuse_start(self, job: int, number: int, end: GroupEnd) -> None:
         """Record a group that was never started, so that the service learns the reason."""
@@ -293,17 +304,17 @@ class NodeGroups:
 
     def cancel_accept(self, order: m.CancelAccept) -> None:
         """Release a job from accepting a group that has died."""
-        self._stand_ins.start(order)
+        self.errands.start_stand_in(order)
 
     def run_hook(self, order: m.RunHook) -> None:
         """Run the hook of a job that has ended, unless its groups are forgotten: it ran then."""
         if any(job == order.job for job, _ in self._groups):
-            self._hooks.start(order)
+            self.errands.start_hook(order)
 
     def try_start(self, order: m.ProbeNode) -> None:
         """Find out whether this node can start groups."""
         if not self.stopping:
-            self.probe.start(order)
+            self.errands.start_probe(order)
             self.changed = True
 
     def sweep(self, job: int) -> None:
@@ -351,11 +362,11 @@ class NodeGroups:
         now = time.monotonic()
         for job, watch in list(self._watches.items()):
             self._end_overdue_resize(job, watch, now)
-        self._stand_ins.examine()
-        self._hooks.examine()
-        self.changed |= self.probe.examine()
+        probe = self.errands.probe
+        self.errands.examine()
+        self.changed |= self.errands.probe != probe
         living = [group.tree for group in self._groups.values() if not group.gone]
-        self._mpi_files.note([*living, *self._stand_ins.trees()])
+        self._mpi_files.note([*living, *self.errands.trees()])
         self._mpi_files.remove_due()
 
     def _never_ran(self, group: GroupProcesses, end: GroupEnd) -> None:
@@ -484,8 +495,7 @@ class NodeGroups:
         return group.output_end is not None
 
     def _reap(self) -> None:
-        trees = [group.tree for group in self._groups.values()]
-        trees += [*self._stand_ins.trees(), *self._hooks.trees(), *self.probe.trees()]
+        trees = [*(group.tree for group in self._groups.values()), *self.errands.trees()]
         by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
         while True:
             try:

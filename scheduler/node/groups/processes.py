@@ -22,9 +22,8 @@ import psutil
 
 from reshape.files.cgroup import has_process
 from scheduler.node.groups import mpi_memory
-from scheduler.node.groups.group_ends import GroupEnd, end_of
-from scheduler.node.launching.local import MpiexecStart
 from scheduler.node.launching.output_end import OutputEnd
+from scheduler.node.launching.started import GroupEnd, MpiexecStart, end_of
 from scheduler.protocol import messages as m
 
 _HAS_LISTS = Path(f"/proc/self/task/{os.getpid()}/children").exists()

@@ -10,8 +10,7 @@ import pytest
 
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.processes import ProcessTree
-from scheduler.node.launching.local import MpiexecStart
-from scheduler.node.launching.rank_reports import RankReports
+from scheduler.node.launching.started import MpiexecStart, RankReports
 
 #: A parent whose child first holds 120 MB and then 20 MB, each until a line is read.
 PROGRAM = """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scheduler.node.groups.ended_jobs import EndedJobs
-from scheduler.node.groups.group_ends import GroupEnd
 from scheduler.node.groups.processes import GroupProcesses, ProcessTree
+from scheduler.node.launching.started import GroupEnd
 from scheduler.protocol import messages as m
 
 

@@ -9,7 +9,7 @@ import pytest
 from rank_runs import run_rank
 
 from scheduler.node.launching.cores import binding_text, cores, cpus_of_processors
-from scheduler.node.launching.rank_reports import RankReports
+from scheduler.node.launching.started import RankReports
 
 #: Two cores with two hardware threads each, one with one.
 CORES = [[0, 3], [1, 4], [2]]

@@ -10,8 +10,8 @@ import subprocess
 import pytest
 from rank_runs import run_rank
 
-from scheduler.node.launching.local import rank_command
-from scheduler.node.launching.rank_reports import RankFailure, RankReports
+from scheduler.node.launching.launcher import rank_command
+from scheduler.node.launching.started import RankFailure, RankReports
 
 
 @pytest.mark.parametrize(

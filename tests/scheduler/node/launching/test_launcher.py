@@ -5,29 +5,36 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 from waiting import wait_until
 
-from scheduler.node.launching.local import Inherited, LocalLauncher, MpiexecStart, OutputFiles
+from scheduler.node.launching.launcher import ProcessLauncher
+from scheduler.node.launching.started import MpiexecStart
 
 
 def run(
-    launcher: LocalLauncher,
+    launcher: ProcessLauncher,
     output: Path,
     *argv: str,
-    inherited: Inherited = Inherited(),  # noqa: B008 - it cannot be changed
+    umask: int | None = None,
+    limits: Mapping[str, int] = MappingProxyType({}),
     **environment: str,
 ) -> MpiexecStart:
     """Start a program and wait for its end."""
-    start = launcher.start_script(
-        {"PATH": os.environ["PATH"], **environment},
+    start = launcher.start(
         argv,
+        {"PATH": os.environ["PATH"], **environment},
         cwd=str(output.parent),
-        output=OutputFiles(str(output), truncate=True),
-        inherited=inherited,
+        output=str(output),
+        truncate=True,
+        umask=umask,
+        limits=limits,
+        is_program=True,
     )
     _, status = os.waitpid(start.pid, 0)
     wait_until(lambda: not start.is_pending)
@@ -48,7 +55,7 @@ def starters() -> list[psutil.Process]:
 
 
 def test_a_program_is_a_child_with_what_was_asked_for_alone(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     script = "env; pwd; echo parent $PPID; ls -l /proc/self/fd; grep SigIgn /proc/self/status; cat"
@@ -68,7 +75,7 @@ def test_a_program_is_a_child_with_what_was_asked_for_alone(
 
 
 def test_the_end_of_a_program_is_that_of_its_process(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     for script, status in (("exit 11", 11 << 8), ("kill -11 $$", 11), ("exit 139", 139 << 8)):
         start = run(launcher, tmp_path / "out", "sh", "-c", script)
@@ -77,7 +84,7 @@ def test_the_end_of_a_program_is_that_of_its_process(
 
 
 def test_a_program_that_cannot_be_executed_is_a_failure_of_the_job(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     start = run(launcher, output, "./none")
@@ -86,7 +93,7 @@ def test_a_program_that_cannot_be_executed_is_a_failure_of_the_job(
 
 
 def test_a_file_without_a_format_is_a_script_of_the_shell(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     program = tmp_path / "program"
     program.write_text("echo script $1\n")
@@ -96,7 +103,7 @@ def test_a_file_without_a_format_is_a_script_of_the_shell(
         assert (tmp_path / "out").read_text() == "script x\n"
 
 
-def test_a_starter_that_was_killed_is_replaced(launcher: LocalLauncher, tmp_path: Path) -> None:
+def test_a_starter_that_was_killed_is_replaced(launcher: ProcessLauncher, tmp_path: Path) -> None:
     run(launcher, tmp_path / "out", "true")
     (process,) = starters()
     process.kill()
@@ -106,7 +113,7 @@ def test_a_starter_that_was_killed_is_replaced(launcher: LocalLauncher, tmp_path
 
 
 def test_a_starter_that_does_not_answer_in_time_is_killed(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     run(launcher, tmp_path / "out", "true")
     (process,) = starters()
@@ -120,7 +127,7 @@ def test_a_starter_that_does_not_answer_in_time_is_killed(
 
 
 def test_many_starts_leave_no_process_and_no_descriptor(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     run(launcher, tmp_path / "out", "true")
     (process,) = starters()
@@ -134,27 +141,27 @@ def test_many_starts_leave_no_process_and_no_descriptor(
 
 
 def test_a_program_has_the_umask_and_the_limits_of_its_submission(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     output, hard = tmp_path / "out", resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     limits = {"CORE": 0, "NOFILE": 123, "CPU": 1000, "STACK": resource.RLIM_INFINITY}
     script = "umask; ulimit -Sc; ulimit -Sn; ulimit -Hn; ulimit -St; ulimit -Ss; touch file"
-    run(launcher, output, "sh", "-c", script, inherited=Inherited(0o027, limits))
+    run(launcher, output, "sh", "-c", script, umask=0o027, limits=limits)
     assert output.read_text().split() == ["0027", "0", "123", str(hard), "1000", "unlimited"]
     assert output.stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_limit_above_that_of_the_host_is_reported_in_the_output(
-    launcher: LocalLauncher, tmp_path: Path
+    launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     child = os.fork()
     if not child:  # a host with a lower limit
         try:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            own, asked = LocalLauncher(), Inherited(limits={"CORE": 4096})
-            run(own, output, "sh", "-c", "ulimit -Sc", inherited=asked)
+            own, asked = ProcessLauncher(), {"CORE": 4096}
+            run(own, output, "sh", "-c", "ulimit -Sc", limits=asked)
             own.close()
         finally:
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Hooks under an agent that the test plays: their time limit, and what is left of them."""
+"""Errands of an agent that the test plays: their time limit, and what is left of them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from scheduler.node.groups.hooks import Hooks
-from scheduler.node.launching.local import LocalLauncher
+from scheduler.node.directory import ServiceDirectory
+from scheduler.node.groups.errands import Errands
+from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.launching.launcher import ProcessLauncher
 from scheduler.protocol import messages as m
 
 
 def test_a_hook_is_ended_with_all_that_it_has_started(
-    launcher: LocalLauncher, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    launcher: ProcessLauncher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hooks = Hooks(launcher, "test/node", limit_s=0.0)
+    files = MpiFiles(tmp_path / "mpi-files")
+    errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node", files, hook_s=0.0)
     environment = {"PATH": os.environ["PATH"]}
     command = "sleep 1000 & echo $! > pid; sleep 1000"
     order = m.RunHook(job=3, command=command, cwd=str(tmp_path), environment=environment, output="")
     file = tmp_path / "pid"
-    hooks.start(order)
-    hooks.start(order)
-    (tree,) = hooks.trees()
+    errands.start_hook(order)
+    errands.start_hook(order)
+    (tree,) = errands.trees()
     wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
 
     def is_over() -> bool:
-        hooks.examine()
+        errands.examine()
         if tree.status is None:
             pid, status, _ = os.wait4(tree.pid, os.WNOHANG)
             if pid:
                 tree.reaped(status, 0)
-        return not [*hooks.trees()]
+        return not [*errands.trees()]
 
     with caplog.at_level(logging.WARNING):
         wait_until(is_over)
@@ -43,5 +46,5 @@ def test_a_hook_is_ended_with_all_that_it_has_started(
     with contextlib.suppress(ChildProcessError):  # it was adopted, or reaped by then
         os.waitpid(sleeper, 0)
     assert not psutil.pid_exists(sleeper)
-    assert "hook of job=3 is ended after 0 s" in caplog.text
-    assert "hook of job=3 ended with 0:9" in caplog.text
+    assert "hook 3 is ended after 0 s" in caplog.text
+    assert "hook 3 ended with 0:9" in caplog.text
