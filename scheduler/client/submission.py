@@ -18,11 +18,9 @@ from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.launching.arguments import check_arguments
 from scheduler.node.launching.inherited import own_limits, own_umask
-from scheduler.node.launching.output_file import is_of_kernel
-from scheduler.node.launching.own_folders import folder_around, in_own_folder
-from scheduler.node.launching.script_copy import interpreter_of
+from scheduler.node.launching.job_command import check_arguments, interpreter_of
+from scheduler.node.launching.job_paths import folder_around, in_own_folder, is_of_kernel
 from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name

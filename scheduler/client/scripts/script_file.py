@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from reshape.errors import ReshapeError
 from scheduler.client.scripts.slurm_options import translated
-from scheduler.node.launching.script_copy import MOST_BYTES, check_script, check_size
+from scheduler.node.launching.job_command import MOST_BYTES, check_script, check_size
 
 OWN, SLURM = "#RESHAPE", "#SBATCH"
 _OPTIONS = re.compile(rf"^({OWN}|{SLURM}) (.*)$", re.MULTILINE)

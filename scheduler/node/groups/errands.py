@@ -23,9 +23,8 @@ from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import mpi_memory
-from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
-from scheduler.node.launching import own_folders
+from scheduler.node.launching import job_paths
 from scheduler.node.launching.launcher import ProcessLauncher, mpiexec
 from scheduler.node.launching.started import MpiexecStart
 from scheduler.protocol import messages as m
@@ -71,7 +70,7 @@ class Errands:
         launcher: ProcessLauncher,
         folders: JobFolders,
         mark: str,
-        files: MpiFiles,
+        files: mpi_memory.MpiFiles,
         stand_in_s: float = STAND_IN_S,
         hook_s: float = HOOK_S,
     ) -> None:
@@ -90,7 +89,7 @@ class Errands:
         if key in self._running or hooks >= MOST_HOOKS:
             log.warning("%s is left out: %d run", key, hooks)
             return
-        folders = {own_folders.VARIABLE: "\n".join(order.own_folders)}
+        folders = {job_paths.VARIABLE: "\n".join(order.own_folders)}
         marker = self._marker(key)
         try:
             start = self._launcher.start(
@@ -128,7 +127,7 @@ class Errands:
 
         def ended(tree: ProcessTree) -> None:
             if tree.status != 0:
-                self._files.remove_later(tree)
+                self._files.remove_later(tree.seen_files)
 
         tree = ProcessTree(marker, start)
         self._running[key] = _Errand(tree, start, self._stand_in_s, ended)

@@ -19,7 +19,6 @@ import psutil
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups import mpi_memory
 from scheduler.node.groups.job_cgroups import end_left
-from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, is_alive
 
 log = logging.getLogger(__name__)
@@ -68,7 +67,7 @@ def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
         if record.exists():
             end_left(memory / f"cgroup-{node}")
             end_processes(f"{directory.name}/{node}")
-            MpiFiles(record).remove_left()
+            mpi_memory.MpiFiles(record).remove_left()
             record.unlink(missing_ok=True)
     for job in directory.jobs_with_folder():
         shutil.rmtree(directory.shm(job), ignore_errors=True)

@@ -21,21 +21,18 @@ from reshape.files.restart_file import has_restart_point, restart_point_bytes
 from reshape.mpi import clean_environment
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
-from scheduler.node.groups.ended_jobs import EndedJobs
 from scheduler.node.groups.errands import Errands
+from scheduler.node.groups.group import EndedJobs, GroupProcesses
 from scheduler.node.groups.job_cgroups import JobCgroups
-from scheduler.node.groups.memory_use import MemoryUse
-from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups.observations import MemoryUse, RankPositions
 from scheduler.node.groups.processes import (
     AGENT_VARIABLE,
     GROUP_VARIABLE,
-    GroupProcesses,
     ProcessTree,
 )
-from scheduler.node.groups.rank_positions import RankPositions
-from scheduler.node.groups.signalling import signal_programs
-from scheduler.node.launching import own_folders
+from scheduler.node.launching import job_paths
 from scheduler.node.launching.cores import binding_text
+from scheduler.node.launching.job_command import command_of_copy
 from scheduler.node.launching.launcher import (
     ProcessLauncher,
     mpiexec,
@@ -43,7 +40,6 @@ from scheduler.node.launching.launcher import (
     script_over_hosts,
 )
 from scheduler.node.launching.output_end import OutputEnd
-from scheduler.node.launching.script_copy import command_of_copy
 from scheduler.node.launching.started import (
     GroupEnd,
     MpiexecStart,
@@ -95,7 +91,7 @@ class NodeGroups:
         self._watches: dict[int, Watch] = {}
         self._ended = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
-        self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
+        self._mpi_files = mpi_memory.MpiFiles(folders.memory / f"mpi-files-{node}")
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", self._mark)
         self._launcher = ProcessLauncher()
         self._memory_use = MemoryUse()
@@ -180,7 +176,7 @@ class NodeGroups:
         spans = isinstance(order, m.StartGroup) and bool(order.hosts) and not is_script
         tree = ProcessTree(own, spans=spans, is_proxy=is_proxy, is_script=is_script)
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
-        paths = self._paths(order) | {own_folders.VARIABLE: folders}
+        paths = self._paths(order) | {job_paths.VARIABLE: folders}
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
@@ -366,7 +362,7 @@ class NodeGroups:
         self.errands.examine()
         self.changed |= self.errands.probe != probe
         living = [group.tree for group in self._groups.values() if not group.gone]
-        self._mpi_files.note([*living, *self.errands.trees()])
+        self._mpi_files.note(tree.seen_files for tree in (*living, *self.errands.trees()))
         self._mpi_files.remove_due()
 
     def _never_ran(self, group: GroupProcesses, end: GroupEnd) -> None:
@@ -394,7 +390,7 @@ class NodeGroups:
         if order.serial > group.signalled and tree.has_begun:
             log.info("signal %d job=%d group=%d", order.number, group.job, group.group)
             group.signalled, self.changed = order.serial, True
-            signal_programs(tree, order.number, to_script=order.to_script)
+            tree.signal_programs(order.number, to_script=order.to_script)
 
     def _examine(self, group: GroupProcesses) -> None:
         tree, now = group.tree, time.monotonic()
@@ -467,7 +463,7 @@ class NodeGroups:
         if tree.start is not None:
             tree.start.close()
         if tree.status != 0:
-            self._mpi_files.remove_later(tree)
+            self._mpi_files.remove_later(tree.seen_files)
         self._memory_use.ended(group.job, tree.largest_process)
         group.gone = self.changed = True
         log.info(

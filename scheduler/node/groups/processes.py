@@ -22,9 +22,7 @@ import psutil
 
 from reshape.files.cgroup import has_process
 from scheduler.node.groups import mpi_memory
-from scheduler.node.launching.output_end import OutputEnd
 from scheduler.node.launching.started import GroupEnd, MpiexecStart, end_of
-from scheduler.protocol import messages as m
 
 _HAS_LISTS = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
@@ -61,6 +59,10 @@ AGENT_VARIABLE = "RESHAPE_AGENT"
 _MARK = f"{AGENT_VARIABLE}=".encode()
 #: Names the group of a process, as JOB.GROUP.
 GROUP_VARIABLE = "RESHAPE_AGENT_GROUP"
+#: Programs that start ranks and would end them on a signal.
+_STARTERS = frozenset(
+    {"mpiexec", "mpiexec.hydra", "mpirun", "hydra_pmi_proxy", "orterun", "prterun", "prted"}
+)
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -127,13 +129,14 @@ class ProcessTree:
         return self.start is not None and bool(self.start.ranks.begun)
 
     @property
-    def unseen_since(self) -> float:
-        """Wall time since which the processes may have created files that no look has seen.
+    def seen_files(self) -> mpi_memory.SeenFiles:
+        """Files in shared memory that the processes mapped.
 
         A process that fails while it starts may never have mapped a file that it created.
         """
         is_starting = time.monotonic() - self.started < MPI_START_S
-        return self.started_at if is_starting else self.looked_at
+        unseen_since = self.started_at if is_starting else self.looked_at
+        return mpi_memory.SeenFiles(self.mpi_files, unseen_since)
 
     def look(self) -> None:
         """Search the descendants of mpiexec, and the shared memory that they map."""
@@ -178,6 +181,26 @@ class ProcessTree:
             # A child that has not been reaped keeps its process number. It leads a process group.
             with contextlib.suppress(ProcessLookupError):
                 (os.killpg if self.is_script else os.kill)(self.pid, number)
+
+    def signal_programs(self, number: int, *, to_script: bool) -> None:
+        """Send a signal to the programs of the ranks, and to what these have started.
+
+        mpiexec does not get it, since it would take most signals for an order to end the group. Of
+        a script it goes to what that has started, except for an mpiexec among it.
+
+        Parameters
+        ----------
+        to_script : whether a script gets it alone, without what it has started.
+        """
+        assert self.start is not None
+        for pid in self.start.ranks.running():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                # The first process of a group with a script is the script itself.
+                for each in [process] if to_script else process.children(recursive=True):
+                    with contextlib.suppress(psutil.Error):
+                        if each.name() not in _STARTERS:
+                            each.send_signal(number)  # verifies the start time first
 
     def kill_descendants(self) -> bool:
         """Kill the descendants of mpiexec that still run; return whether there were any."""
@@ -231,65 +254,6 @@ class ProcessTree:
             return os.getsid(pid) in {self.pid, *self.seen}
         except OSError:
             return False
-
-
-@dataclass
-class GroupProcesses:
-    """One group of a job: its processes, and how it ended.
-
-    Attributes
-    ----------
-    gone : whether all processes of the group have ended.
-    end : how it ended, then.
-    why : reason of its end, of an order to end it or of `end`.
-    kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
-    cpus : CPUs to which its ranks on this node were bound, by rank.
-    output : path of the file with its standard error, and mostly its output; "": none.
-    other_output : path of the file with its standard output, if that is another one.
-    own_folders : folders of the service, one a line, in which its output must not be.
-    order : the last signal that was ordered; None: there was none.
-    signalled : serial of the last signal that it was sent.
-    tail : the end of its output, which is read when a failed group has ended; None: it is not.
-    """
-
-    job: int
-    group: int
-    tree: ProcessTree
-    gone: bool = False
-    end: GroupEnd = field(default_factory=GroupEnd)
-    why: str = ""
-    kill_at: float | None = None
-    cpus: dict[int, list[int]] = field(default_factory=dict)
-    output: str = ""
-    other_output: str = ""
-    own_folders: str = ""
-    order: m.SignalGroup | None = None
-    signalled: int = 0
-    tail: OutputEnd | None = None
-
-    @property
-    def output_end(self) -> str | None:
-        """The end of its output, "" if it is not read; None as long as it is being read."""
-        return "" if self.tail is None else self.tail.text()
-
-    def report(self) -> m.GroupStatus:
-        """Status of the group for the service."""
-        return m.GroupStatus(
-            job=self.job,
-            group=self.group,
-            alive=not self.gone,
-            pid=self.tree.pid,
-            exit_code=self.end.exit_code,
-            signal=self.end.signal,
-            why=self.why,
-            proxies=[] if self.tree.start is None else self.tree.start.proxies,
-            cpus=self.cpus,
-            output_end=self.output_end or "",
-            began=self.end.began if self.gone else self.tree.has_begun,
-            rank=self.end.rank,
-            fault=self.end.fault,
-            signalled=self.signalled,
-        )
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from scheduler.node.launching.own_folders import VARIABLE
+from scheduler.node.launching.job_paths import VARIABLE
 from scheduler.node.launching.prctl import die_with_parent
 
 _SCRIPT = str(Path(__file__).with_name("tail.py"))

@@ -72,12 +72,11 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
-    from scheduler.node.launching import inherited, output_file, own_folders, prctl, rank
+    from scheduler.node.launching import inherited, job_paths, prctl, rank
 else:  # the package is not on the path of an isolated interpreter
     sys.path.append(os.path.dirname(__file__))
     import inherited
-    import output_file
-    import own_folders
+    import job_paths
     import prctl
     import rank
 
@@ -232,7 +231,7 @@ def prepare(status: int, request: StartRequest) -> None:
     if request["umask"] >= 0:
         os.umask(request["umask"])
         mode = 0o666
-    own = environment.get(own_folders.VARIABLE, "").splitlines()
+    own = environment.get(job_paths.VARIABLE, "").splitlines()
     action = ""
     try:
         for path, numbers in ((request["output"], (1, 2)), (request["error"], (2,))):
@@ -246,11 +245,11 @@ def prepare(status: int, request: StartRequest) -> None:
         action = f"cannot start in {cwd}"
         if cwd:
             os.chdir(cwd)
-            output_file.refuse_own(own_folders.folder_around(".", own))
+            job_paths.refuse_own(job_paths.folder_around(".", own))
         restart_from = environment.get(RESTART_VARIABLE, "")
         action = f"cannot restart from {restart_from}"
         if restart_from:
-            output_file.refuse_own(own_folders.folder_around(restart_from, own))
+            job_paths.refuse_own(job_paths.folder_around(restart_from, own))
     except (OSError, ValueError) as error:
         is_job = number_of(error) not in NO_ROOM
         fail(status, action, error, is_job=is_job)
@@ -285,11 +284,11 @@ def open_for_appending(path: str, mode: int, *, truncate: bool, own: list[str]) 
 
     Raises
     ------
-    OSError : see `output_file.open_output`.
+    OSError : see `job_paths.open_output`.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    descriptor = output_file.open_output(path, flags, mode, own)
-    if truncate and not output_file.is_null(os.fstat(descriptor)):
+    descriptor = job_paths.open_output(path, flags, mode, own)
+    if truncate and not job_paths.is_null(os.fstat(descriptor)):
         os.ftruncate(descriptor, 0)
     return descriptor
 

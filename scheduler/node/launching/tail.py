@@ -8,7 +8,7 @@ The first line that is written is the number, from 0, of the first one of FILE a
 system has no room, and empty if both have.
 
 Nothing is appended if NOTE is empty. Nothing is done if FILE is not a regular file, or is one of
-the service or of another user (`output_file`): the job may have replaced its output by a link.
+the service or of another user (`job_paths`): the job may have replaced its output by a link.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from scheduler.node.launching import output_file, own_folders
+    from scheduler.node.launching import job_paths
 else:  # importing the package takes longer than all that is done here
     sys.path.append(os.path.dirname(__file__))
-    import output_file
-    import own_folders
+    import job_paths
 
 #: Bytes that are read, at most.
 MOST_BYTES = 16 << 10
@@ -36,10 +35,10 @@ def main() -> None:
     path, note, *others = sys.argv[1:]
     full = [str(k) for k, file in enumerate((path, *others)) if lacks_room(file)]
     os.write(1, "".join([*full[:1], "\n"]).encode())
-    own = os.environ.get(own_folders.VARIABLE, "").splitlines()
-    descriptor = output_file.open_output(path, os.O_RDWR | os.O_APPEND, 0, own)
+    own = os.environ.get(job_paths.VARIABLE, "").splitlines()
+    descriptor = job_paths.open_output(path, os.O_RDWR | os.O_APPEND, 0, own)
     status = os.fstat(descriptor)
-    if not output_file.is_null(status):
+    if not job_paths.is_null(status):
         begin = max(0, status.st_size - MOST_BYTES)
         text = os.pread(descriptor, MOST_BYTES, begin)
         if begin:  # the first line is cut

@@ -31,10 +31,9 @@ from scheduler.model.requests.conditions import MOST_TERMS, Conditions, Dependen
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
-from scheduler.node.launching.arguments import check_arguments
 from scheduler.node.launching.inherited import LIMITS, MOST_UMASK, UNLIMITED
-from scheduler.node.launching.own_folders import folder_named, in_own_folder
-from scheduler.node.launching.script_copy import check_script
+from scheduler.node.launching.job_command import check_arguments, check_script
+from scheduler.node.launching.job_paths import folder_named, in_own_folder
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
 from scheduler.policies.containment import Report
@@ -200,7 +199,7 @@ class Admission:
         """Refuse places in the folders of the service, by their names.
 
         The service opens no file system of a job, which might not respond. The agent finds out
-        where a name leads (`scheduler.node.launching.own_folders`).
+        where a name leads (`scheduler.node.launching.job_paths`).
         """
         cwd = submission.cwd
         paths = {"output": os.path.join(cwd, submission.output), "working directory": cwd}

@@ -15,7 +15,7 @@ import pytest
 from told import WAITS
 from waiting import wait_until
 
-from scheduler.node.launching.script_copy import MOST_BYTES
+from scheduler.node.launching.job_command import MOST_BYTES
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
 

@@ -10,7 +10,7 @@ from command_line import invoke
 from reshape.errors import ReshapeError
 from scheduler.client.scripts.script_file import read_script, wrapped
 from scheduler.client.scripts.slurm_options import SBATCH, processors, tasks, translated
-from scheduler.node.launching.script_copy import MOST_BYTES
+from scheduler.node.launching.job_command import MOST_BYTES
 
 SCRIPT = """#!/bin/bash -e
 # A comment, and an empty line.

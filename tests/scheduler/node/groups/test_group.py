@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler.node.groups.ended_jobs import EndedJobs
-from scheduler.node.groups.processes import GroupProcesses, ProcessTree
+from scheduler.node.groups.group import EndedJobs, GroupProcesses
+from scheduler.node.groups.processes import ProcessTree
 from scheduler.node.launching.started import GroupEnd
 from scheduler.protocol import messages as m
 

@@ -1,23 +1,85 @@
-"""How jobs of a node ended, kept after the service has recorded it.
+"""A group of a job on a node, and how the jobs of a node ended.
 
-A service whose journal was damaged, or replaced by an older copy, may take a job that has ended for
-one that is to start or runs. Its agents then report how the job ended.
+The ends are kept after the service has recorded them. A service whose journal was damaged, or
+replaced by an older copy, may take a job that has ended for one that is to start or runs. Its
+agents then report how the job ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from scheduler.node.groups.processes import GroupProcesses, ProcessTree
+from scheduler.node.groups.processes import ProcessTree
+from scheduler.node.launching.output_end import OutputEnd
+from scheduler.node.launching.started import GroupEnd
 from scheduler.protocol import messages as m
 
 #: Ends that an agent keeps; the oldest are dropped first.
 MOST_ENDED = 10_000
+
+
+@dataclass
+class GroupProcesses:
+    """One group of a job: its processes, and how it ended.
+
+    Attributes
+    ----------
+    gone : whether all processes of the group have ended.
+    end : how it ended, then.
+    why : reason of its end, of an order to end it or of `end`.
+    kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
+    cpus : CPUs to which its ranks on this node were bound, by rank.
+    output : path of the file with its standard error, and mostly its output; "": none.
+    other_output : path of the file with its standard output, if that is another one.
+    own_folders : folders of the service, one a line, in which its output must not be.
+    order : the last signal that was ordered; None: there was none.
+    signalled : serial of the last signal that it was sent.
+    tail : the end of its output, which is read when a failed group has ended; None: it is not.
+    """
+
+    job: int
+    group: int
+    tree: ProcessTree
+    gone: bool = False
+    end: GroupEnd = field(default_factory=GroupEnd)
+    why: str = ""
+    kill_at: float | None = None
+    cpus: dict[int, list[int]] = field(default_factory=dict)
+    output: str = ""
+    other_output: str = ""
+    own_folders: str = ""
+    order: m.SignalGroup | None = None
+    signalled: int = 0
+    tail: OutputEnd | None = None
+
+    @property
+    def output_end(self) -> str | None:
+        """The end of its output, "" if it is not read; None as long as it is being read."""
+        return "" if self.tail is None else self.tail.text()
+
+    def report(self) -> m.GroupStatus:
+        """Status of the group for the service."""
+        return m.GroupStatus(
+            job=self.job,
+            group=self.group,
+            alive=not self.gone,
+            pid=self.tree.pid,
+            exit_code=self.end.exit_code,
+            signal=self.end.signal,
+            why=self.why,
+            proxies=[] if self.tree.start is None else self.tree.start.proxies,
+            cpus=self.cpus,
+            output_end=self.output_end or "",
+            began=self.end.began if self.gone else self.tree.has_begun,
+            rank=self.end.rank,
+            fault=self.end.fault,
+            signalled=self.signalled,
+        )
 
 
 class EndedJobs:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler.node.groups.memory_use import MemoryUse
+from scheduler.node.groups.observations import MemoryUse
 from scheduler.node.groups.processes import ProcessTree
 from scheduler.node.launching.started import MpiexecStart, RankReports
 

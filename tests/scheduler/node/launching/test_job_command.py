@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.node.launching.script_copy import command_of_copy
+from scheduler.node.launching.job_command import command_of_copy
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Open the output file of a job, under whose name another user may have put something else.
+"""Paths that a job names: where its output may be, and in which folders it may not write.
 
-In a folder in which all users may write, such as /tmp, a file or a symbolic link of another user is
-refused, as the kernel does where its rules `protected_symlinks` and `protected_regular` are on
-(proc_sys_fs(5)). They are off in many containers.
+A service has folders of its own, in which no job may write. In a folder in which all users may
+write, such as /tmp, a file or a symbolic link of another user is refused, as the kernel does where
+its rules `protected_symlinks` and `protected_regular` are on (proc_sys_fs(5)). They are off in many
+containers.
 
-`starter.py` and `tail.py` import this file without its package.
+`starter.py` and `tail.py` import this file without its package, so it imports little.
 """
 
 from __future__ import annotations
@@ -12,19 +13,87 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING or __package__:
-    from scheduler.node.launching import own_folders
-else:  # the package is not on the path of an isolated interpreter
-    sys.path.append(os.path.dirname(__file__))
-    import own_folders
-
+#: Variable that tells a starter and a job the folders of their service, one a line;
+#: `reshape.checkpoints.directory` reads it, too.
+VARIABLE = "RESHAPE_OWN_FOLDERS"
 #: Symbolic links in a row, at most, as in Linux.
 MOST_LINKS = 40
 #: Places of the kernel, whose files are no files: /proc/self/mem, /proc/self/fd/1.
 OF_KERNEL = ("/proc", "/sys")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def folder_around(path: str, folders: Iterable[str]) -> str:
+    """Return the folder that contains a path, "" if none of `folders` does.
+
+    Folders are compared by device and inode, after all links. A path that does not exist is
+    where it would be created.
+
+    Parameters
+    ----------
+    folders : those that do not exist on this host are ignored.
+    """
+    own = {}
+    for folder in folders:
+        try:
+            status = os.stat(folder)
+        except OSError:
+            continue
+        own[status.st_dev, status.st_ino] = folder
+    here = os.path.realpath(path)
+    while own:
+        try:
+            status = os.stat(here)
+            if (status.st_dev, status.st_ino) in own:
+                return own[status.st_dev, status.st_ino]
+        except OSError:
+            pass
+        above = os.path.dirname(here)
+        if above == here:
+            break
+        here = above
+    return ""
+
+
+def folder_with(descriptor: int, folders: Iterable[str]) -> str:
+    """Return the folder that has an open file under another name, "" if none has."""
+    opened = os.fstat(descriptor)
+    if opened.st_nlink < 2 or not stat.S_ISREG(opened.st_mode):
+        return ""
+    for folder in folders:
+        for where, _, names in os.walk(folder):
+            for name in names:
+                try:
+                    status = os.lstat(os.path.join(where, name))
+                except OSError:
+                    continue
+                if (status.st_dev, status.st_ino) == (opened.st_dev, opened.st_ino):
+                    return folder
+    return ""
+
+
+def in_own_folder(what: str, path: str, folder: str) -> str:
+    """Say that a path of a job is refused; `what` names its use."""
+    return f"the {what} {path} is in {folder}, a folder of the service: choose another place"
+
+
+def folder_named(path: str, folders: Iterable[str]) -> str:
+    """Return the folder that contains a path by its name, "" if none of `folders` does.
+
+    Links are not followed. A path is in a folder that is the path itself.
+
+    Parameters
+    ----------
+    folders : absolute and without `..`, as `os.path.normpath` makes them.
+    """
+    path = os.path.normpath(path)
+    for folder in folders:
+        if path == folder or path.startswith(folder.rstrip(os.sep) + os.sep):
+            return folder
+    return ""
 
 
 def open_output(path: str, flags: int, mode: int, own: list[str]) -> int:
@@ -41,7 +110,7 @@ def open_output(path: str, flags: int, mode: int, own: list[str]) -> int:
     OSError : the file cannot be opened, is something else, or is one of the service or of another
         user.
     """
-    refuse_own(own_folders.folder_around(path, own))
+    refuse_own(folder_around(path, own))
     for _ in range(MOST_LINKS):
         folder, name = os.path.split(path)
         parent = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -50,7 +119,7 @@ def open_output(path: str, flags: int, mode: int, own: list[str]) -> int:
                 raise OSError(errno.EINVAL, "not a regular file")
             descriptor = _open_in(parent, name, flags, mode)
             if descriptor is not None:
-                refuse_own(own_folders.folder_with(descriptor, own))
+                refuse_own(folder_with(descriptor, own))
                 return descriptor
             path = os.path.join(folder, os.readlink(name, dir_fd=parent))
         finally:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.node.groups import mpi_files, mpi_memory, processes
-from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups import mpi_memory, processes
+from scheduler.node.groups.mpi_memory import MpiFiles
 from scheduler.node.groups.processes import ProcessTree
 
 #: Maps a file without keeping it open, until a line is read.
@@ -29,7 +29,7 @@ sys.stdin.readline()
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of /dev/shm."""
     monkeypatch.setattr(mpi_memory, "FOLDER", tmp_path)
-    monkeypatch.setattr(mpi_files, "REMOVAL_S", 0.0)
+    monkeypatch.setattr(mpi_memory, "REMOVAL_S", 0.0)
     return tmp_path
 
 
@@ -52,7 +52,7 @@ def test_files_that_appeared_after_the_start_are_removed(
     tree = ProcessTree({})
     create("mpich_shm_after_0")
     create("other")
-    files.remove_later(tree)
+    files.remove_later(tree.seen_files)
     time.sleep(0.01)
     files.remove_due()
     assert set(os.listdir(memory)) == {"mpich_shm_before_0", "other"}
@@ -66,7 +66,7 @@ def test_processes_that_have_started_leave_only_files_after_the_last_look(
     create("mpich_shm_before_0")
     tree.looked_at = time.time()
     create("mpich_shm_after_0")
-    files.remove_later(tree)
+    files.remove_later(tree.seen_files)
     time.sleep(0.01)
     files.remove_due()
     assert set(os.listdir(memory)) == {"mpich_shm_before_0"}
@@ -78,7 +78,7 @@ def test_the_next_agent_removes_what_was_recorded_and_what_appeared_after_that(
     create("mpich_shm_foreign_0")
     create("mpich_shm_mapped_0")
     tree = ProcessTree({}, mpi_files={"mpich_shm_mapped_0"})
-    MpiFiles(memory / "record").note([tree])
+    MpiFiles(memory / "record").note([tree.seen_files])
     create("ucx_shm_posix_unseen")
     MpiFiles(memory / "record").remove_left()
     assert set(os.listdir(memory)) == {"mpich_shm_foreign_0", "record"}
@@ -99,7 +99,7 @@ def test_a_file_that_a_process_maps_stays_until_the_process_ends(
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"mapped\n"
-        files.remove_later(tree)
+        files.remove_later(tree.seen_files)
         time.sleep(0.01)
         files.remove_due()
         assert (memory / "mpich_shm_used_0").exists()
@@ -112,7 +112,7 @@ def test_a_link_is_not_followed(memory: Path, create: Callable[[str], None]) -> 
     files, tree = MpiFiles(memory / "record"), ProcessTree({})
     create("other")
     (memory / "mpich_shm_link_0").symlink_to(memory / "other")
-    files.remove_later(tree)
+    files.remove_later(tree.seen_files)
     time.sleep(0.01)
     files.remove_due()
     assert (memory / "other").exists()
