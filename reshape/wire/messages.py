@@ -13,17 +13,66 @@ malformed message, is :class:`Failure`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from reshape.topology import SizeBounds, Topology
+from reshape.wire.access import AccessRole
+
+#: What the service does with a message while its journal cannot be written. A question changes
+#: nothing: it is answered, and its answer never waits for the journal. A report of a process that
+#: runs is held until the journal can be written. A command is refused.
+Kind: TypeAlias = Literal["question", "report", "command"]
 
 
 class MessageBase(msgspec.Struct, tag=True, kw_only=True):
-    """Base of all messages; `id` pairs an answer with its request."""
+    """Base of all messages; `id` pairs an answer with its request.
 
+    Each class declares how the service treats its messages.
+
+    Attributes
+    ----------
+    senders : roles that may send it to the service; empty: it is sent by the service or refused.
+    kind : see `Kind`.
+    supersedes : whether a report makes an earlier one of the same peer superfluous.
+    """
+
+    senders: ClassVar[frozenset[AccessRole]] = frozenset()
+    kind: ClassVar[Kind] = "command"
+    supersedes: ClassVar[bool] = False
     id: int = 0
+
+    def log_text(self) -> str:
+        """Say what the message changes in the service; "" if that needs no line in its log."""
+        return ""
+
+
+class JobMessage(MessageBase):
+    """A message from a process of a job, which the token of the job proves."""
+
+    senders: ClassVar = frozenset({"job"})
+    kind: ClassVar = "report"
+    job: int
+    token: str
+
+
+class UserCommand(MessageBase):
+    """A command that every user may send."""
+
+    senders: ClassVar = frozenset({"administrator", "user"})
+
+
+class AdministratorCommand(MessageBase):
+    """A command that only administrators may send."""
+
+    senders: ClassVar = frozenset({"administrator"})
+
+
+class Question(UserCommand):
+    """A message that changes nothing, which every user may send."""
+
+    kind: ClassVar = "question"
 
 
 class Done(MessageBase):
@@ -90,29 +139,25 @@ class ResizeOutcome:
 # ---------------------------------------------------------------- application -> service
 
 
-class Hello(MessageBase):
+class Hello(JobMessage):
     """The first group of a job, or a restarted one, has started on `size` processes."""
 
-    job: int
     group: int
-    token: str
     size: int
     pid: int
     topology: Topology | None = None
 
 
-class ResizeReport(MessageBase):
+class ResizeReport(JobMessage):
     """The application has committed a resize (`ok`), or rolled it back for the reason `why`."""
 
-    job: int
-    token: str
     serial: int
     ok: bool
     why: str = ""
     times: ResizeTimes = ResizeTimes()
 
 
-class AtResizePoint(MessageBase):
+class AtResizePoint(JobMessage):
     """The job is at a resize point; answered by Proceed, Join or Leave.
 
     Attributes
@@ -127,8 +172,7 @@ class AtResizePoint(MessageBase):
     requests : bounds that the program requests on its size, until an answer has come.
     """
 
-    job: int
-    token: str
+    supersedes: ClassVar = True
     epoch: int
     size: int
     registered_bytes: int
@@ -139,7 +183,7 @@ class AtResizePoint(MessageBase):
     requests: SizeBounds | None = None
 
 
-class JoinPort(MessageBase):
+class JoinPort(JobMessage):
     """The job has opened an MPI port, on which it is about to accept a group.
 
     Attributes
@@ -148,8 +192,6 @@ class JoinPort(MessageBase):
     group : group that is accepted by the groups with which it assembles; 0 in a resize.
     """
 
-    job: int
-    token: str
     serial: int
     port: str
     group: int = 0
@@ -159,33 +201,28 @@ class JoinPort(MessageBase):
 MOST_FACTS = 200
 
 
-class Facts(MessageBase):
+class Facts(JobMessage):
     """Facts of the program's result, such as `verified` or `residual`."""
 
-    job: int
-    token: str
     facts: dict[str, bool | int | float | str]
 
 
-class ProgramFault(MessageBase):
+class ProgramFault(JobMessage):
     """The program of a group ends with an error, which `why` describes in one line."""
 
-    job: int
     group: int
-    token: str
     why: str
 
 
-class GroupReady(MessageBase):
+class GroupReady(JobMessage):
     """A group waits for a port: of the job that it joins, or of groups with which it assembles.
 
     `size` is the number of its processes. For several groups that join together, which are one
     communicator then, the first of them sends it, with the number of all their processes.
     """
 
-    job: int
+    supersedes: ClassVar = True
     group: int
-    token: str
     size: int
     pid: int
 

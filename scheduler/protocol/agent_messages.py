@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -94,6 +94,9 @@ class AgentHello(MessageBase):
     positions : where the ranks are of the jobs that LocateRanks has named in the last minute.
     """
 
+    senders: ClassVar = frozenset({"agent"})
+    kind: ClassVar = "report"
+    supersedes: ClassVar = True
     node: str
     pid: int
     secret: str
@@ -115,6 +118,7 @@ class AgentHello(MessageBase):
 class AgentArrival(MessageBase):
     """The agent of another host asks how to serve its node; answered by AgentSettings."""
 
+    senders: ClassVar = frozenset({"agent"})
     node: str
     host: str
     release: str

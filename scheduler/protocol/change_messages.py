@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.wire.messages import MessageBase
+from reshape.wire.messages import MessageBase, Question, UserCommand
 
 
-class HoldJob(MessageBase):
+class HoldJob(UserCommand):
     """Hold a queued job, or release it. Only an administrator releases what one has held.
 
     Attributes
@@ -21,8 +21,12 @@ class HoldJob(MessageBase):
     hold: bool
     tasks: str = ""
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"job {self.job} is {'held' if self.hold else 'released'}"
 
-class ReadArray(MessageBase):
+
+class ReadArray(Question):
     """Answered by ArrayTasks."""
 
     job: int
@@ -34,7 +38,7 @@ class ArrayTasks(MessageBase):
     array: str
 
 
-class RequeueJob(MessageBase):
+class RequeueJob(UserCommand):
     """End a running job, or running tasks of an array, and queue them again.
 
     Attributes
@@ -45,8 +49,12 @@ class RequeueJob(MessageBase):
     job: int
     tasks: str = ""
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"job {self.job} is requeued"
 
-class SignalJob(MessageBase):
+
+class SignalJob(UserCommand):
     """Send a signal to the processes of a running job; answered by Done.
 
     Attributes
@@ -92,11 +100,16 @@ class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: value for name, value in parts.items() if value is not None}
 
 
-class UpdateJob(MessageBase):
+class UpdateJob(UserCommand):
     """Change the request of a job that has not ended; answered by Done, or nothing is changed."""
 
     job: int
     changes: RequestChanges
+
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        parts = (f"{name} {value}" for name, value in self.changes.given.items())
+        return f"job {self.job} is updated: {', '.join(parts)}"
 
 
 ChangeMessage: TypeAlias = HoldJob | RequeueJob | SignalJob | UpdateJob | ReadArray | ArrayTasks

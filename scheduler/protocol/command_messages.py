@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from reshape.topology import Topology
-from reshape.wire.messages import MessageBase
+from reshape.wire.messages import AdministratorCommand, MessageBase, Question, UserCommand
 
 Placement: TypeAlias = Literal["block", "cyclic"]
 
@@ -18,6 +18,8 @@ OpenMode: TypeAlias = Literal["truncate", "append"]
 DEFAULT_WALLTIME_S = 3600.0
 #: Walltime of a request for the longest one of the partition or queue, in place of seconds.
 LONGEST_WALLTIME_S = -1.0
+#: Jobs of one request that the log of the service names, at most.
+LOGGED = 20
 
 
 class Submission(msgspec.Struct, omit_defaults=True):
@@ -125,13 +127,13 @@ class Submission(msgspec.Struct, omit_defaults=True):
         return self.smallest < self.largest
 
 
-class Submit(MessageBase):
+class Submit(UserCommand):
     """Answered by Submitted once the job is durable."""
 
     submission: Submission
 
 
-class CheckSubmission(MessageBase):
+class CheckSubmission(Question):
     """Answered by Done if the submission would be accepted now; nothing is submitted."""
 
     submission: Submission
@@ -143,7 +145,7 @@ class Submitted(MessageBase):
     job: int
 
 
-class ForecastStarts(MessageBase):
+class ForecastStarts(Question):
     """Forecast all queued jobs; answered by ForecastResult, with a list of `JobForecast`.
 
     Attributes
@@ -157,7 +159,7 @@ class ForecastStarts(MessageBase):
     limit_s: float | None = None
 
 
-class ForecastJob(MessageBase):
+class ForecastJob(Question):
     """Forecast a queued job; answered by ForecastResult, with a `Waiting`.
 
     Attributes
@@ -173,7 +175,7 @@ class ForecastJob(MessageBase):
     arrivals: bool = False
 
 
-class RequestQuote(MessageBase):
+class RequestQuote(Question):
     """Forecast a job that is not submitted; answered by ForecastResult, with a `Quote`.
 
     The other fields are those of `ForecastJob`.
@@ -209,7 +211,7 @@ class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.job}_[{self.tasks}]" if self.tasks else str(self.job)
 
 
-class Cancel(MessageBase):
+class Cancel(UserCommand):
     """Cancel a job, or tasks of an array.
 
     Attributes
@@ -220,11 +222,20 @@ class Cancel(MessageBase):
     job: int
     tasks: str = ""
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"job {self.job} is cancelled"
 
-class CancelJobs(MessageBase):
+
+class CancelJobs(UserCommand):
     """Cancel jobs at one moment, so that none starts in place of another; see CancelOutcome."""
 
     jobs: list[JobTasks]
+
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        named = ", ".join(map(str, self.jobs[:LOGGED])) + ", ..." * (len(self.jobs) > LOGGED)
+        return f"jobs {named} are cancelled"
 
 
 class CancelOutcome(MessageBase):
@@ -238,7 +249,7 @@ class CancelOutcome(MessageBase):
     refused: list[tuple[int, str]]
 
 
-class ListJobs(MessageBase):
+class ListJobs(Question):
     """Answered by JobListing: `job` alone, or the queued and running jobs, or all with `ended`.
 
     The other fields choose among the ended jobs.
@@ -449,7 +460,7 @@ class JobListing(MessageBase, tag="Jobs"):
     before: int | None = None
 
 
-class Explain(MessageBase):
+class Explain(Question):
     """Answered by Explanation."""
 
     job: int
@@ -485,14 +496,16 @@ class Explanation(MessageBase):
     present: int = 0
 
 
-class Wait(MessageBase):
+class Wait(Question):
     """Answered by JobListing (one job) when the job has ended."""
 
     job: int
 
 
-class ServerInfo(MessageBase):
+class ServerInfo(Question):
     """Answered by Info."""
+
+    senders: ClassVar = Question.senders | {"agent"}
 
 
 class PartitionInfo(msgspec.Struct):
@@ -566,10 +579,14 @@ class Info(MessageBase):
     last: int = 0
 
 
-class Stop(MessageBase):
+class Stop(AdministratorCommand):
     """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
 
     kill: bool = False
+
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"the service is stopped{', with its jobs' * self.kill}"
 
 
 CommandMessage: TypeAlias = (

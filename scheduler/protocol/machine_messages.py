@@ -6,10 +6,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from reshape.wire.messages import MessageBase
+from reshape.wire.messages import AdministratorCommand, MessageBase, Question
 
 
-class ListNodes(MessageBase):
+class ListNodes(Question):
     """Answered by Nodes."""
 
 
@@ -53,15 +53,21 @@ class Nodes(MessageBase):
     nodes: list[NodeInfo]
 
 
-class ChangeNode(MessageBase):
+class ChangeNode(AdministratorCommand):
     """Let a node drain, for a reason, or resume it; answered by Done."""
 
     node: str
     drains: bool
     why: str = ""
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        if self.drains:
+            return f"node {self.node} drains ({self.why or 'no reason given'})"
+        return f"node {self.node} is resumed"
 
-class RemoveNode(MessageBase):
+
+class RemoveNode(AdministratorCommand):
     """Remove a node from the service; answered by Done.
 
     It is refused while jobs hold processors of the node, unless the node drains. A node that drains
@@ -70,8 +76,12 @@ class RemoveNode(MessageBase):
 
     node: str
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"node {self.node} is removed"
 
-class CreateReservation(MessageBase):
+
+class CreateReservation(AdministratorCommand):
     """Request an advance reservation; answered by Reservations with this one, or by Failure.
 
     It is either of a number of processors or of all processors of nodes.
@@ -93,14 +103,22 @@ class CreateReservation(MessageBase):
     users: list[str] = []
     partition: str = ""
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"reservation {self.name or 'without a name'} is requested"
 
-class CancelReservation(MessageBase):
+
+class CancelReservation(AdministratorCommand):
     """Cancel an advance reservation; answered by Done."""
 
     name: str
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"reservation {self.name} is cancelled"
 
-class ListReservations(MessageBase):
+
+class ListReservations(Question):
     """List the advance reservations that have not ended; answered by Reservations."""
 
 
@@ -144,7 +162,7 @@ class Reservations(MessageBase):
     reservations: list[ReservationInfo]
 
 
-class AddPool(MessageBase):
+class AddPool(AdministratorCommand):
     """Add a pool; answered by PoolAdded when its batch system would accept an allocation.
 
     Attributes
@@ -159,6 +177,10 @@ class AddPool(MessageBase):
     options: dict[str, str]
     arguments: tuple[str, ...] = ()
 
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"pool {self.name} is added"
+
 
 class PoolAdded(MessageBase):
     """The pool is there; `said` is what the batch system answered to the dry run."""
@@ -167,7 +189,7 @@ class PoolAdded(MessageBase):
     said: str
 
 
-class ListPools(MessageBase):
+class ListPools(Question):
     """Answered by PoolList."""
 
 
@@ -227,7 +249,7 @@ class PoolList(MessageBase):
     pools: list[PoolInfo]
 
 
-class ChangePool(MessageBase):
+class ChangePool(AdministratorCommand):
     """Pause, resume or remove a pool; answered by Done.
 
     Attributes
@@ -240,6 +262,10 @@ class ChangePool(MessageBase):
     action: Literal["pause", "resume", "remove"]
     why: str = ""
     at_once: bool = False
+
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"pool {self.name}: {self.action}{f' ({self.why})' if self.why else ''}"
 
 
 MachineMessage: TypeAlias = (

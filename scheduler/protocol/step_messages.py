@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from reshape.wire.messages import MessageBase
+from reshape.wire.messages import JobMessage, MessageBase
 from scheduler.protocol.command_messages import Submission
 
 
-class RunStep(MessageBase):
+class RunStep(JobMessage):
     """Request a step; answered by StepAccepted once the request is durable.
 
     A repetition with the same key requests no further step.
@@ -21,8 +21,6 @@ class RunStep(MessageBase):
         as user and queue, is that of the job.
     """
 
-    job: int
-    token: str
     key: str
     submission: Submission
 
@@ -40,20 +38,20 @@ class StepAccepted(MessageBase):
     label: str
 
 
-class WaitStep(MessageBase):
+class WaitStep(JobMessage):
     """Answered by JobListing, with the step alone, when the step has ended."""
 
-    job: int
-    token: str
     step: int
 
 
-class EndStep(MessageBase):
+class EndStep(JobMessage):
     """Cancel a step; answered by Done, also if it has ended."""
 
-    job: int
-    token: str
     step: int
+
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"step {self.step} of job {self.job} is ended"
 
 
 StepMessage: TypeAlias = RunStep | StepAccepted | WaitStep | EndStep

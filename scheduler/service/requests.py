@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -43,11 +44,16 @@ from scheduler.service.reading.questions import (
 from scheduler.service.reading.questions import answer as answer_question
 from scheduler.service.reading.reader_link import DirectReader, ReaderLink
 from scheduler.service.record.opening import JournalFullError
-from scheduler.service.room import QUESTIONS
 from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
 
+#: A change of one job.
+_Change: TypeAlias = m.HoldJob | m.RequeueJob | m.SignalJob | m.UpdateJob
+#: Who sends a message: a job, or a peer with an identity.
+_By = TypeVar("_By")
+#: For each type of message, the function that answers the message of a peer, now or later (None).
+Handlers: TypeAlias = dict[type[m.MessageBase], Callable[[bytes, Any, _By], m.Message | None]]
 #: Waiting peers whose connection one tick checks.
 PROBES = 50
 
@@ -96,6 +102,12 @@ class RequestHandler:
         self.started_at = components.clock()
         self.halted = ""
         self.stop_request: tuple[bytes, int] | None = None
+        self._of_jobs, self._of_others = self._handlers_of_jobs(), self._handlers_of_others()
+
+    @property
+    def handled(self) -> set[type[m.MessageBase]]:
+        """The types of messages that are handled."""
+        return {*self._of_jobs, *self._of_others}
 
     def _answer_question(self, peer: bytes, answer: m.Message) -> None:
         self._relay(peer, encode(answer))
@@ -115,7 +127,7 @@ class RequestHandler:
         try:
             message = decode(frames)
             request = message.id
-            if isinstance(message, QUESTIONS):
+            if message.kind == "question":
                 send = self._answer_question
             answer = self._answer(peer, message, sender)
             log_change(message, sender, answer)
@@ -165,44 +177,79 @@ class RequestHandler:
 
     def _answer(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
         check_role(sender, message)
-        check = self._applications.check_token
-        match message:
-            case m.AtResizePoint():
-                job = check(message.job, message.token)
-                if self._remap.is_ahead(job, message.epoch):
-                    return m.Proceed()
-                self._driver.events += self._remap.on_resize_point(job, message)
-                instruct = self._remap.instruction
-                self._answer_later(peer, message.id, lambda: instruct(job, message))
-                return None
-            case m.AgentHello():
-                return self._on_agent(peer, message, sender)
-            case m.AgentArrival():
-                access = read_access(self._components.directory.path / "access" / "job.json")
-                return self._monitor.settings_for(message, access)
-            case m.Hello():
-                return self._on_program(message)
-            case m.GroupReady():
-                job = check(message.job, message.token)
-                return self._remap.on_group_ready(job, peer, message)
-            case m.JoinPort():
-                self._remap.on_port(check(message.job, message.token), message)
-                return m.Done()
-            case m.ResizeReport():
-                job = check(message.job, message.token)
-                self._driver.events += self._remap.on_report(job, message)
-                return m.Done()
-            case m.Facts():
-                job = check(message.job, message.token)
-                self._applications.add_facts(job, message.facts)
-                return m.Done()
-            case m.ProgramFault():
-                self._remap.startup.note_fault(check(message.job, message.token), message)
-                return m.Done()
-            case m.RunStep() | m.WaitStep() | m.EndStep():
-                return self._on_step(peer, message, check(message.job, message.token))
-            case _:
-                return self._on_command(peer, message, sender)
+        if isinstance(message, m.JobMessage):
+            job = self._applications.check_token(message.job, message.token)
+            return self._of_jobs[type(message)](peer, message, job)
+        if isinstance(message, OF_OWN_JOB):
+            check_user(sender, message.job, self._applications.job(message.job).spec.user)
+        return self._of_others[type(message)](peer, message, sender)
+
+    def _handlers_of_jobs(self) -> Handlers[Job]:
+        """Handlers of the messages of jobs, which get the job."""
+        remap, apps = self._remap, self._applications
+        return {
+            m.Hello: self._on_program,
+            m.AtResizePoint: self._on_resize_point,
+            m.GroupReady: lambda peer, message, job: remap.on_group_ready(job, peer, message),
+            m.JoinPort: _noted(remap.on_port),
+            m.ResizeReport: self._on_resize_report,
+            m.Facts: _noted(lambda job, message: apps.add_facts(job, message.facts)),
+            m.ProgramFault: _noted(remap.startup.note_fault),
+            m.RunStep: self._on_step,
+            m.WaitStep: self._on_step_wait,
+            m.EndStep: self._on_step_end,
+        }
+
+    def _handlers_of_others(self) -> Handlers[Sender]:
+        """Handlers of the messages of agents and commands, which get the sender."""
+        components = self._components
+        return {
+            m.AgentHello: self._on_agent,
+            m.AgentArrival: self._on_agent_arrival,
+            m.Submit: self._on_submission,
+            m.CheckSubmission: self._on_check,
+            m.RequestQuote: self._on_quote,
+            m.ForecastStarts: self._on_starts,
+            m.ForecastJob: self._on_forecast,
+            m.Cancel: self._on_cancellation,
+            m.CancelJobs: self._on_cancellation,
+            m.HoldJob: self._on_change,
+            m.RequeueJob: self._on_change,
+            m.SignalJob: self._on_change,
+            m.UpdateJob: self._on_change,
+            m.ReadArray: lambda _, message, __: m.ArrayTasks(
+                array=self._applications.array(message.job)
+            ),
+            m.ListJobs: self._on_list,
+            m.Explain: self._on_explain,
+            m.Wait: self._on_wait,
+            m.ServerInfo: lambda *_: self._info(),
+            m.ListNodes: lambda *_: m.Nodes(nodes=components.nodes.table()),
+            m.ChangeNode: self._on_node_change,
+            m.RemoveNode: self._on_node_removal,
+            m.CreateReservation: self._on_reservation,
+            m.CancelReservation: self._on_reservation_end,
+            m.ListReservations: lambda *_: components.reservations.table(),
+            m.AddPool: self._on_pool,
+            m.ChangePool: self._on_pool,
+            m.ListPools: self._on_pool,
+            m.Stop: self._on_stop,
+        }
+
+    def _on_resize_point(self, peer: bytes, message: m.AtResizePoint, job: Job) -> m.Message | None:
+        if self._remap.is_ahead(job, message.epoch):
+            return m.Proceed()
+        self._driver.events += self._remap.on_resize_point(job, message)
+        self._answer_later(peer, message.id, lambda: self._remap.instruction(job, message))
+        return None
+
+    def _on_resize_report(self, _peer: bytes, message: m.ResizeReport, job: Job) -> m.Message:
+        self._driver.events += self._remap.on_report(job, message)
+        return m.Done()
+
+    def _on_agent_arrival(self, _peer: bytes, message: m.AgentArrival, _by: Sender) -> m.Message:
+        access = read_access(self._components.directory.path / "access" / "job.json")
+        return self._monitor.settings_for(message, access)
 
     def _on_agent(self, peer: bytes, hello: m.AgentHello, sender: Sender) -> m.Message:
         unwanted = [
@@ -229,8 +276,7 @@ class RequestHandler:
         job = self._core.jobs.get(number)
         return job is not None and job.state not in FINAL and group in job.groups
 
-    def _on_program(self, hello: m.Hello) -> m.Message:
-        job = self._applications.check_token(hello.job, hello.token)
+    def _on_program(self, _peer: bytes, hello: m.Hello, job: Job) -> m.Message:
         if hello.group in job.groups:
             started = self._components.startup.placements.size(job, hello.group)
             if hello.size != started:
@@ -242,78 +288,68 @@ class RequestHandler:
             verify=self._components.config.verify,
         )
 
-    def _on_step(
-        self, peer: bytes, message: m.RunStep | m.WaitStep | m.EndStep, job: Job
-    ) -> m.Message | None:
-        """Answer the script of a job that starts a step, waits for it or ends it."""
-        steps = self._components.steps
-        match message:
-            case m.RunStep():
-                self._driver.decide_pending()  # its job may have ended in this turn
-                try:
-                    accepted, event = steps.request(job, message)
-                except JournalFullError:  # the script repeats its request until there is room
-                    return None
-                self._driver.events += [event] if event is not None else []
-                self._answer_later(peer, message.id, lambda: accepted)
-            case m.WaitStep(step=number):
-                self._waits.add(steps.step(job, number).id, peer, message.id)
-                self._driver.changed_jobs.add(number)  # it may have ended already
-            case m.EndStep(step=number):
-                self._driver.events += steps.end(job, number)
-                self._answer_later(peer, message.id, m.Done)
+    def _on_step(self, peer: bytes, message: m.RunStep, job: Job) -> m.Message | None:
+        self._driver.decide_pending()  # its job may have ended in this turn
+        try:
+            accepted, event = self._components.steps.request(job, message)
+        except JournalFullError:  # the script repeats its request until there is room
+            return None
+        self._driver.events += [event] if event is not None else []
+        self._answer_later(peer, message.id, lambda: accepted)
         return None
 
-    def _on_command(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
-        apps = self._applications
-        if isinstance(message, OF_OWN_JOB):
-            check_user(sender, message.job, apps.job(message.job).spec.user)
-        match message:
-            case m.Submit():
-                job = self._submit(apps.received(message.submission, sender.user))
-                self._answer_later(peer, message.id, partial(m.Submitted, job=job))
-                return None
-            case m.CheckSubmission():
-                apps.request_of(apps.received(message.submission, sender.user))
-                return m.Done()
-            case m.RequestQuote():
-                self._forecaster.ask(peer, message.id, self._quote_question(message, sender))
-                return None
-            case m.ForecastStarts():
-                now = self._components.clock()
-                self._forecaster.ask(peer, message.id, StartsQuestion(message, now))
-                return None
-            case m.ForecastJob():
-                apps.check_queued(message.job)
-                now = self._components.clock()
-                self._forecaster.ask(peer, message.id, WaitingQuestion(message, now))
-                return None
-            case m.Cancel() | m.CancelJobs():
-                return self._on_cancellation(peer, message, sender)
-            case m.HoldJob() | m.RequeueJob() | m.SignalJob() | m.UpdateJob():
-                self._driver.decide_pending()
-                self._driver.decide(self._change(message, sender))
-                return m.Done()
-            case m.ReadArray(job=number):
-                return m.ArrayTasks(array=apps.array(number))
-            case m.ListJobs(job=None):
-                self._list(peer, message)
-                return None
-            case m.ListJobs(job=int(number)):
-                info = apps.info_with_ranks(apps.job(number))
-                info.steps = self._components.steps.numbers(number)
-                info.late = self._late_text(number)
-                return m.JobListing(now=self._components.clock.wall(), jobs=[info])
-            case m.Explain():
-                known = apps.job(message.job)
-                question = ExplainQuestion(known.id, self._present(known.id), known.spec.task_of)
-                self._reader.ask(peer, message.id, question)
-                return None
-            case m.Wait():
-                self._waits.add(apps.job(message.job).id, peer, message.id)
-                self._driver.changed_jobs.add(message.job)  # it may have ended already
-                return None
-        return self._on_machine_command(peer, message, sender)
+    def _on_step_wait(self, peer: bytes, message: m.WaitStep, job: Job) -> None:
+        self._wait(self._components.steps.step(job, message.step).id, peer, message.id)
+
+    def _on_step_end(self, peer: bytes, message: m.EndStep, job: Job) -> None:
+        self._driver.events += self._components.steps.end(job, message.step)
+        self._answer_later(peer, message.id, m.Done)
+
+    def _on_wait(self, peer: bytes, message: m.Wait, _by: Sender) -> None:
+        self._wait(self._applications.job(message.job).id, peer, message.id)
+
+    def _wait(self, job: int, peer: bytes, request: int) -> None:
+        self._waits.add(job, peer, request)
+        self._driver.changed_jobs.add(job)  # it may have ended already
+
+    def _on_submission(self, peer: bytes, message: m.Submit, sender: Sender) -> None:
+        job = self._submit(self._applications.received(message.submission, sender.user))
+        self._answer_later(peer, message.id, partial(m.Submitted, job=job))
+
+    def _on_check(self, _peer: bytes, message: m.CheckSubmission, sender: Sender) -> m.Message:
+        self._applications.request_of(self._applications.received(message.submission, sender.user))
+        return m.Done()
+
+    def _on_quote(self, peer: bytes, message: m.RequestQuote, sender: Sender) -> None:
+        self._forecaster.ask(peer, message.id, self._quote_question(message, sender))
+
+    def _on_starts(self, peer: bytes, message: m.ForecastStarts, _by: Sender) -> None:
+        now = self._components.clock()
+        self._forecaster.ask(peer, message.id, StartsQuestion(message, now))
+
+    def _on_forecast(self, peer: bytes, message: m.ForecastJob, _by: Sender) -> None:
+        self._applications.check_queued(message.job)
+        now = self._components.clock()
+        self._forecaster.ask(peer, message.id, WaitingQuestion(message, now))
+
+    def _on_change(self, _peer: bytes, message: _Change, sender: Sender) -> m.Message:
+        self._driver.decide_pending()
+        self._driver.decide(self._change(message, sender))
+        return m.Done()
+
+    def _on_list(self, peer: bytes, message: m.ListJobs, _by: Sender) -> m.Message | None:
+        if message.job is None:
+            self._list(peer, message)
+            return None
+        info = self._applications.info_with_ranks(self._applications.job(message.job))
+        info.steps = self._components.steps.numbers(message.job)
+        info.late = self._late_text(message.job)
+        return m.JobListing(now=self._components.clock.wall(), jobs=[info])
+
+    def _on_explain(self, peer: bytes, message: m.Explain, _by: Sender) -> None:
+        job = self._applications.job(message.job)
+        question = ExplainQuestion(job.id, self._present(job.id), job.spec.task_of)
+        self._reader.ask(peer, message.id, question)
 
     def _on_cancellation(
         self, peer: bytes, message: m.Cancel | m.CancelJobs, sender: Sender
@@ -364,9 +400,7 @@ class RequestHandler:
         self._driver.events.append(event)
         return event.job
 
-    def _change(
-        self, message: m.HoldJob | m.RequeueJob | m.SignalJob | m.UpdateJob, sender: Sender
-    ) -> list[Event]:
+    def _change(self, message: _Change, sender: Sender) -> list[Event]:
         """Check a change of a job, and make its events."""
         changes = self._components.changes
         is_administrator = "administrator" in sender.roles
@@ -380,41 +414,34 @@ class RequestHandler:
             case m.UpdateJob():
                 return [changes.update(message, is_administrator=is_administrator)]
 
-    def _on_machine_command(
-        self, peer: bytes, message: m.Message, sender: Sender
+    def _on_node_change(self, peer: bytes, message: m.ChangeNode, sender: Sender) -> None:
+        now = self._components.clock()
+        self._driver.events.append(self._components.nodes.change(message, sender.user, now))
+        self._answer_later(peer, message.id, m.Done)
+
+    def _on_node_removal(self, peer: bytes, message: m.RemoveNode, _by: Sender) -> None:
+        now = self._components.clock()
+        self._driver.events.append(self._components.nodes.remove(message.node, now))
+        self._answer_later(peer, message.id, m.Done)
+
+    def _on_reservation(
+        self, _peer: bytes, message: m.CreateReservation, sender: Sender
+    ) -> m.Message:
+        request = self._components.reservations.requested(message, sender.user)
+        orders = self._driver.decide([request])
+        return self._components.reservations.answer(request.name, orders)
+
+    def _on_reservation_end(
+        self, _peer: bytes, message: m.CancelReservation, _by: Sender
+    ) -> m.Message:
+        self._driver.decide([self._components.reservations.cancelled(message.name)])
+        return m.Done()
+
+    def _on_pool(
+        self, peer: bytes, message: m.AddPool | m.ChangePool | m.ListPools, _by: Sender
     ) -> m.Message | None:
-        """Answer a command about the service, its nodes, reservations or pools."""
-        match message:
-            case m.ServerInfo():
-                return self._info()
-            case m.ListNodes():
-                return m.Nodes(nodes=self._components.nodes.table())
-            case m.ChangeNode():
-                now = self._components.clock()
-                change = self._components.nodes.change(message, sender.user, now)
-                self._driver.events.append(change)
-                self._answer_later(peer, message.id, m.Done)
-                return None
-            case m.RemoveNode(node=name):
-                removal = self._components.nodes.remove(name, self._components.clock())
-                self._driver.events.append(removal)
-                self._answer_later(peer, message.id, m.Done)
-                return None
-            case m.CreateReservation():
-                request = self._components.reservations.requested(message, sender.user)
-                orders = self._driver.decide([request])
-                return self._components.reservations.answer(request.name, orders)
-            case m.CancelReservation(name=name):
-                self._driver.decide([self._components.reservations.cancelled(name)])
-                return m.Done()
-            case m.ListReservations():
-                return self._components.reservations.table()
-            case m.AddPool() | m.ChangePool() | m.ListPools():
-                answer = partial(self._answer_now, peer, message.id)
-                return answer_pool_message(self._components.pools, message, answer)
-            case m.Stop():
-                return self._on_stop(peer, message)
-        return m.Failure(message=f"the service does not answer a {type(message).__name__} message")
+        answer = partial(self._answer_now, peer, message.id)
+        return answer_pool_message(self._components.pools, message, answer)
 
     def _answer_now(self, peer: bytes, request: int, message: m.Message) -> None:
         message.id = request
@@ -468,7 +495,7 @@ class RequestHandler:
 
         self.reads.add(peer, message.id, steps(), finish)
 
-    def _on_stop(self, peer: bytes, message: m.Stop) -> m.Message | None:
+    def _on_stop(self, peer: bytes, message: m.Stop, _by: Sender) -> m.Message | None:
         unfinished = self._applications.live()
         if unfinished and not message.kill:
             return m.Failure(
@@ -513,6 +540,16 @@ class RequestHandler:
             halted=self.halted,
             partitions=partition_infos(config, self._core),
         )
+
+
+def _noted(note: Callable[[Job, Any], None]) -> Callable[[bytes, Any, Job], m.Message]:
+    """Answer a message of a job when it is noted."""
+
+    def answer(_peer: bytes, message: m.Message, job: Job) -> m.Message:
+        note(job, message)
+        return m.Done()
+
+    return answer
 
 
 def _no_forecast(request: int, _question: object) -> list[bytes]:

@@ -1,8 +1,8 @@
 """A full disk: the service decides nothing until its journal can be written again.
 
 Messages of agents and applications are held and handled afterwards, so that no report is lost; jobs
-wait at their next resize point. Questions, which change nothing, are answered. Other commands are
-refused with the reason.
+wait at their next resize point. Questions are answered, and commands are refused with the reason.
+Each message declares which of these it is (`reshape.wire.messages.Kind`).
 """
 
 from __future__ import annotations
@@ -27,40 +27,6 @@ RETRY_S = 0.5
 LIMIT_BYTES = 64 << 20
 #: What a held message takes at least, with what is kept about it.
 LEAST_BYTES = 1024
-
-_HELD = (
-    m.Hello
-    | m.AtResizePoint
-    | m.JoinPort
-    | m.ResizeReport
-    | m.Facts
-    | m.GroupReady
-    | m.AgentHello
-    | m.RunStep
-    | m.EndStep
-    | m.ProgramFault
-)
-
-#: Questions and reports that the next one of the same peer replaces.
-_LATEST = m.AtResizePoint | m.GroupReady | m.AgentHello
-
-#: Messages that change nothing, so that their answers need not wait for the journal.
-QUESTIONS = (
-    m.ListJobs
-    | m.ReadArray
-    | m.CheckSubmission
-    | m.Explain
-    | m.Wait
-    | m.WaitStep
-    | m.ServerInfo
-    | m.ListNodes
-    | m.ListReservations
-    | m.ListPools
-    | m.RequestQuote
-    | m.ForecastStarts
-    | m.ForecastJob
-)
-
 
 #: Peer, frames and sender of a message.
 Received: TypeAlias = tuple[bytes, list[bytes], Sender]
@@ -107,7 +73,7 @@ class RoomForJournal:
     def is_question(self, frames: list[bytes]) -> bool:
         """Whether a message changes nothing, so that it can be answered meanwhile."""
         try:
-            return isinstance(decode(frames), QUESTIONS)
+            return decode(frames).kind == "question"
         except ProtocolError:
             return False
 
@@ -117,12 +83,12 @@ class RoomForJournal:
             message = decode(frames)
         except ProtocolError as error:
             return m.Failure(message=str(error))
-        if not isinstance(message, _HELD):
+        if message.kind != "report":
             text = f"{self._reason}; the service waits until there is room: make room and try again"
             return m.Failure(id=message.id, message=text)
         is_hello = isinstance(message, m.AgentHello) and "agent" in sender.roles
         common = type(message).__name__.encode()
-        if not isinstance(message, _LATEST):
+        if not message.supersedes:
             common = encode(msgspec.structs.replace(message, id=0))[1]
         held, received = self._hellos if is_hello else self._held, (peer, frames, sender)
         before = held.pop((peer, common), None)

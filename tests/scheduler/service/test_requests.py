@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -303,3 +304,8 @@ def test_facts_are_bounded(desk: Desk, facts: dict[str, bool | int | float | str
     with pytest.raises(ReshapeError, match="at most"):
         applications.add_facts(applications.job(1), facts)
     applications.add_facts(applications.job(1), {"verified": True})
+
+
+def test_every_message_that_a_role_may_send_is_handled(desk: Desk) -> None:
+    declared = {kind for kind in get_args(m.Message) if kind.senders}
+    assert desk.handler.handled == declared
