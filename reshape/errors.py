@@ -45,6 +45,10 @@ class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the 
     """The scheduler service does not answer; the caller may try again later."""
 
 
+class RequestRefused(ReshapeError):  # noqa: N818 - it names an answer of the service
+    """The service refuses a request, and says why."""
+
+
 class AccessRefused(ReshapeError):  # noqa: N818 - it names an answer of the service
     """The service refuses the key of a client; trying again does not help."""
 

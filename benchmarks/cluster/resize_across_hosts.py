@@ -107,7 +107,7 @@ def resize(cluster: Cluster, mib: int, count: int) -> tuple[list[m.ResizeInfo], 
     resizes = done_of(cluster.job(job))
     info = cluster.job(job)
     assert all(each.outcome in ("done", "under way") for each in info.resizes), info.resizes
-    cluster.ask(m.Cancel(job=job))
+    cluster.ask(m.ChangeJobs.one(job, m.CancelJob()))
     cluster.wait(job, LIMIT_S)
     return resizes, crossed // len(resizes)
 

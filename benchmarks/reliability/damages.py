@@ -113,7 +113,7 @@ class Service:
             for job in running[:-2]:
                 self.groups[job] = m.GroupStatus(job, 1, False, exit_code=job % 3)
             self.report()
-        self.ask(m.Cancel(job=first + JOBS - 1))
+        self.ask(m.ChangeJobs.one(first + JOBS - 1, m.CancelJob()))
 
     def jobs(self) -> dict[int, m.JobInfo]:
         """Return the descriptions of all jobs."""

@@ -120,7 +120,7 @@ def wrong_token_tcp(target: Target, _part: int) -> Iterator[None]:
 def other_user(target: Target, _part: int) -> Iterator[None]:
     """Requests about the job of another user, and requests that a user may not send."""
     requests: list[m.Message] = [
-        m.Cancel(job=target.victim),
+        m.ChangeJobs.one(target.victim, m.CancelJob()),
         m.Explain(job=target.victim),
         m.Stop(kill=True),
         m.AgentHello(node="local", pid=1, secret="", groups=[], restart_points=[]),

@@ -87,7 +87,7 @@ def begin(
         case "cancel":
             job = random.Random(number + service.outcome.seed).choice(sorted(jobs))
             cancelled.add(job)
-            service.ask(m.Cancel(job=job), 5.0)
+            service.ask(m.ChangeJobs.one(job, m.CancelJob()), 5.0)
         case "disk full":
             states.append(State(fault, fill(service.place.path)))
         case "memory full":

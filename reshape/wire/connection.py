@@ -21,7 +21,13 @@ from typing import Generic, Self, TypeVar
 import msgspec
 import zmq
 
-from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
+from reshape.errors import (
+    AccessRefused,
+    ProtocolError,
+    RequestRefused,
+    ReshapeError,
+    ServiceUnavailable,
+)
 from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import FRAME_FACTOR, MessageDecoder, encode
 from reshape.wire.messages import Failure, MessageBase
@@ -195,7 +201,7 @@ class Connection(Generic[M]):
             if answer is None:
                 raise self.unavailable(timeout)
             if answer.id == number and isinstance(answer, Failure):
-                raise ReshapeError(answer.message)
+                raise RequestRefused(answer.message)
             if answer.id == number:
                 return answer
 

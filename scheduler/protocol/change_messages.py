@@ -1,77 +1,91 @@
-"""Messages with which users change jobs that they have submitted."""
+"""The message with which users change jobs that they have submitted, and its answer.
+
+One message serves all changes: it names jobs, and the change, which is the same for all of them.
+"""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from reshape.wire.messages import MessageBase, Question, UserCommand
+from reshape.wire.messages import MessageBase, UserCommand
+
+#: Jobs of one request that the log of the service names, at most.
+LOGGED = 20
 
 
-class HoldJob(UserCommand):
-    """Hold a queued job, or release it. Only an administrator releases what one has held.
+class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job, or some tasks of an array.
 
-    Attributes
+    Parameters
     ----------
-    tasks : indices of tasks of the array `job`, as `TaskArray` reads them; "": the whole job.
-    """
-
-    job: int
-    hold: bool
-    tasks: str = ""
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"job {self.job} is {'held' if self.hold else 'released'}"
-
-
-class ReadArray(Question):
-    """Answered by ArrayTasks."""
-
-    job: int
-
-
-class ArrayTasks(MessageBase):
-    """The tasks of an array, as they were submitted."""
-
-    array: str
-
-
-class RequeueJob(UserCommand):
-    """End a running job, or running tasks of an array, and queue them again.
-
-    Attributes
-    ----------
-    tasks : as of `HoldJob`.
+    job : number of the job or the array.
+    tasks : indices of the tasks, as `TaskArray` reads them; "": the job itself.
     """
 
     job: int
     tasks: str = ""
 
+    def __str__(self) -> str:
+        """The name as users write it."""
+        return f"{self.job}_[{self.tasks}]" if self.tasks else str(self.job)
+
+
+class _Change(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
+    """A change of jobs; `log_text` is the participle for it."""
+
+    participle: ClassVar[str]
+
     def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"job {self.job} is requeued"
+        """Say what is done with the jobs."""
+        return self.participle
 
 
-class SignalJob(UserCommand):
-    """Send a signal to the processes of a running job; answered by Done.
+class CancelJob(_Change, frozen=True):
+    """End a job, whether it is queued or runs."""
+
+    participle: ClassVar = "cancelled"
+
+
+class HoldJob(_Change, frozen=True):
+    """Hold a queued job, so that it does not start."""
+
+    participle: ClassVar = "held"
+
+
+class ReleaseJob(_Change, frozen=True):
+    """Release a held job. Only an administrator releases what one has held."""
+
+    participle: ClassVar = "released"
+
+
+class RequeueJob(_Change, frozen=True):
+    """End a running job, and queue it again."""
+
+    participle: ClassVar = "requeued"
+
+
+class SignalJob(_Change, frozen=True):
+    """Send a signal to the processes of a running job.
 
     Attributes
     ----------
     number : of the signal.
     to_script : whether the script of the job gets it, and none of the processes that it started.
-    tasks : as of `HoldJob`.
     """
 
-    job: int
     number: int
     to_script: bool = False
-    tasks: str = ""
+    participle: ClassVar = "sent a signal"
+
+    def log_text(self) -> str:
+        """Say what is done with the jobs."""
+        return f"sent signal {self.number}"
 
 
-class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Parts of a submission that change; None leaves a part as it is.
+class UpdateJob(_Change, frozen=True):
+    """Change parts of the submission of a job that has not ended; None leaves a part as it is.
 
     Attributes
     ----------
@@ -92,6 +106,7 @@ class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     dependency: str | None = None
     begin: float | None = None
     min_processors: int | None = None
+    participle: ClassVar = "updated"
 
     @property
     def given(self) -> dict[str, float | str]:
@@ -99,17 +114,59 @@ class RequestChanges(msgspec.Struct, frozen=True, omit_defaults=True):
         parts = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in parts.items() if value is not None}
 
+    def log_text(self) -> str:
+        """Say what is done with the jobs."""
+        return f"updated: {', '.join(f'{name} {value}' for name, value in self.given.items())}"
 
-class UpdateJob(UserCommand):
-    """Change the request of a job that has not ended; answered by Done, or nothing is changed."""
 
-    job: int
-    changes: RequestChanges
+JobChange: TypeAlias = CancelJob | HoldJob | ReleaseJob | RequeueJob | SignalJob | UpdateJob
+
+
+class ChangeJobs(UserCommand):
+    """Change jobs at one moment, so that no job starts before the last of them is changed.
+
+    The answer is Done if all are changed, and UnchangedJobs if some are not. If only one job is
+    named, Failure has the reason.
+    """
+
+    jobs: list[JobTasks]
+    change: JobChange
+
+    @classmethod
+    def one(cls, job: int, change: JobChange, tasks: str = "") -> ChangeJobs:
+        """Make the message for a job, or for some tasks of an array."""
+        return cls(jobs=[JobTasks(job, tasks)], change=change)
 
     def log_text(self) -> str:
         """Say what the message changes."""
-        parts = (f"{name} {value}" for name, value in self.changes.given.items())
-        return f"job {self.job} is updated: {', '.join(parts)}"
+        named = ", ".join(map(str, self.jobs[:LOGGED])) + ", ..." * (len(self.jobs) > LOGGED)
+        several = len(self.jobs) != 1
+        return f"job{'s' * several} {named} {'are' if several else 'is'} {self.change.log_text()}"
 
 
-ChangeMessage: TypeAlias = HoldJob | RequeueJob | SignalJob | UpdateJob | ReadArray | ArrayTasks
+class UnchangedJobs(MessageBase):
+    """Why some of the jobs that a request names are not changed; the others are.
+
+    Attributes
+    ----------
+    refused : (place in the list, why) of each of them.
+    """
+
+    refused: list[tuple[int, str]]
+
+
+class ReadArray(MessageBase):
+    """Answered by ArrayTasks."""
+
+    senders: ClassVar = frozenset({"administrator", "user"})
+    kind: ClassVar = "question"
+    job: int
+
+
+class ArrayTasks(MessageBase):
+    """The tasks of an array, as they were submitted."""
+
+    array: str
+
+
+ChangeMessage: TypeAlias = ChangeJobs | UnchangedJobs | ReadArray | ArrayTasks

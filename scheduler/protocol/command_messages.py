@@ -18,8 +18,6 @@ OpenMode: TypeAlias = Literal["truncate", "append"]
 DEFAULT_WALLTIME_S = 3600.0
 #: Walltime of a request for the longest one of the partition or queue, in place of seconds.
 LONGEST_WALLTIME_S = -1.0
-#: Jobs of one request that the log of the service names, at most.
-LOGGED = 20
 
 
 class Submission(msgspec.Struct, omit_defaults=True):
@@ -192,61 +190,6 @@ class ForecastResult(MessageBase):
     """A structure of `scheduler.forecasts` as data."""
 
     found: Any
-
-
-class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job, or some tasks of an array.
-
-    Parameters
-    ----------
-    job : number of the job or the array.
-    tasks : indices of the tasks, as `TaskArray` reads them; "": the job itself.
-    """
-
-    job: int
-    tasks: str = ""
-
-    def __str__(self) -> str:
-        """The name as users write it."""
-        return f"{self.job}_[{self.tasks}]" if self.tasks else str(self.job)
-
-
-class Cancel(UserCommand):
-    """Cancel a job, or tasks of an array.
-
-    Attributes
-    ----------
-    tasks : indices of tasks of the array `job`, as `TaskArray` reads them; "": the whole job.
-    """
-
-    job: int
-    tasks: str = ""
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"job {self.job} is cancelled"
-
-
-class CancelJobs(UserCommand):
-    """Cancel jobs at one moment, so that none starts in place of another; see CancelOutcome."""
-
-    jobs: list[JobTasks]
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        named = ", ".join(map(str, self.jobs[:LOGGED])) + ", ..." * (len(self.jobs) > LOGGED)
-        return f"jobs {named} are cancelled"
-
-
-class CancelOutcome(MessageBase):
-    """Answer to CancelJobs.
-
-    Attributes
-    ----------
-    refused : (place in the list, why) of each of the jobs that cannot be cancelled; the others are.
-    """
-
-    refused: list[tuple[int, str]]
 
 
 class ListJobs(Question):
@@ -597,9 +540,6 @@ CommandMessage: TypeAlias = (
     | ForecastJob
     | RequestQuote
     | ForecastResult
-    | Cancel
-    | CancelJobs
-    | CancelOutcome
     | ListJobs
     | JobListing
     | Explain

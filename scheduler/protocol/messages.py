@@ -9,8 +9,7 @@
                               ForgetGroups, ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook,
                               SweepJob, AgentStop
     from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
-                              Cancel, CancelJobs, HoldJob, RequeueJob, SignalJob,
-                              UpdateJob, ReadArray, ListJobs, Explain, Wait,
+                              ChangeJobs, ReadArray, ListJobs, Explain, Wait,
                               ServerInfo, ListNodes, ChangeNode, RemoveNode, CreateReservation,
                               CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
                               Stop

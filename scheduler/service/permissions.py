@@ -21,10 +21,7 @@ from scheduler.text.plain import plain
 log = logging.getLogger(__name__)
 
 #: Messages about a job that only its user and administrators may send.
-OF_OWN_JOB = (
-    *(m.Cancel, m.HoldJob, m.RequeueJob, m.SignalJob, m.UpdateJob),
-    *(m.Explain, m.ForecastJob),
-)
+OF_OWN_JOB = (m.Explain, m.ForecastJob)
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,6 @@ from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
 
-#: A change of one job.
-_Change: TypeAlias = m.HoldJob | m.RequeueJob | m.SignalJob | m.UpdateJob
 #: Who sends a message: a job, or a peer with an identity.
 _By = TypeVar("_By")
 #: For each type of message, the function that answers the message of a peer, now or later (None).
@@ -211,12 +209,7 @@ class RequestHandler:
             m.RequestQuote: self._on_quote,
             m.ForecastStarts: self._on_starts,
             m.ForecastJob: self._on_forecast,
-            m.Cancel: self._on_cancellation,
-            m.CancelJobs: self._on_cancellation,
-            m.HoldJob: self._on_change,
-            m.RequeueJob: self._on_change,
-            m.SignalJob: self._on_change,
-            m.UpdateJob: self._on_change,
+            m.ChangeJobs: self._on_change,
             m.ReadArray: lambda _, message, __: m.ArrayTasks(
                 array=self._applications.array(message.job)
             ),
@@ -332,11 +325,6 @@ class RequestHandler:
         now = self._components.clock()
         self._forecaster.ask(peer, message.id, WaitingQuestion(message, now))
 
-    def _on_change(self, _peer: bytes, message: _Change, sender: Sender) -> m.Message:
-        self._driver.decide_pending()
-        self._driver.decide(self._change(message, sender))
-        return m.Done()
-
     def _on_list(self, peer: bytes, message: m.ListJobs, _by: Sender) -> m.Message | None:
         if message.job is None:
             self._list(peer, message)
@@ -351,38 +339,34 @@ class RequestHandler:
         question = ExplainQuestion(job.id, self._present(job.id), job.spec.task_of)
         self._reader.ask(peer, message.id, question)
 
-    def _on_cancellation(
-        self, peer: bytes, message: m.Cancel | m.CancelJobs, sender: Sender
-    ) -> m.Message | None:
-        """Cancel one job, or several at one moment."""
-        answer: m.Message = m.Done()
-        match message:
-            case m.Cancel():
-                events = [self._applications.cancel(message, sender.user)]
-            case m.CancelJobs(jobs=jobs):
-                events, refused = self._cancellations(jobs, sender)
-                answer = m.CancelOutcome(refused=refused)
-        self._driver.events += events
-        self._answer_later(peer, message.id, partial(self._cancelled, events, answer))
-        return None
-
-    def _cancellations(
-        self, jobs: list[m.JobTasks], sender: Sender
-    ) -> tuple[list[JobCancelled], list[tuple[int, str]]]:
-        """Return the events that cancel jobs, and why others cannot be cancelled, by place."""
-        events, refused = list[JobCancelled](), list[tuple[int, str]]()
-        for place, named in enumerate(jobs):
+    def _on_change(self, peer: bytes, message: m.ChangeJobs, sender: Sender) -> None:
+        if not isinstance(message.change, m.CancelJob):
+            self._driver.decide_pending()  # on changes of this turn, with which these have to agree
+        events, refused = list[Event](), list[tuple[int, str]]()
+        for place, named in enumerate(message.jobs):
             try:
-                check_user(sender, named.job, self._applications.job(named.job).spec.user)
-                message = m.Cancel(job=named.job, tasks=named.tasks)
-                events.append(self._applications.cancel(message, sender.user))
+                events += self._events_of(named, message.change, sender)
             except ReshapeError as error:
+                if len(message.jobs) == 1:
+                    raise
                 refused.append((place, str(error)))
-        return events, refused
+        self._driver.events += events
+        answer = m.UnchangedJobs(refused=refused) if refused else m.Done()
+        self._answer_later(peer, message.id, partial(self._changed, events, answer))
 
-    def _cancelled(self, events: list[JobCancelled], answer: m.Message) -> m.Message:
+    def _events_of(self, named: m.JobTasks, change: m.JobChange, sender: Sender) -> list[Event]:
+        """Return the events that change a job, which has to be one of the sender."""
+        check_user(sender, named.job, self._applications.job(named.job).spec.user)
+        is_administrator = "administrator" in sender.roles
+        return self._components.changes.events(
+            named, change, sender.user, is_administrator=is_administrator
+        )
+
+    def _changed(self, events: list[Event], answer: m.Message) -> m.Message:
         """Let the peers know that wait for tasks which will never be jobs."""
         for event in events:
+            if not isinstance(event, JobCancelled):
+                continue
             array = self._applications.job(event.job).spec.array
             if array is not None:
                 first, last = event.job + 1, event.job + array.count
@@ -399,20 +383,6 @@ class RequestHandler:
         event = self._applications.submit(submission)
         self._driver.events.append(event)
         return event.job
-
-    def _change(self, message: _Change, sender: Sender) -> list[Event]:
-        """Check a change of a job, and make its events."""
-        changes = self._components.changes
-        is_administrator = "administrator" in sender.roles
-        match message:
-            case m.HoldJob():
-                return [changes.hold(message, sender.user, is_administrator=is_administrator)]
-            case m.RequeueJob():
-                return changes.requeue(message, sender.user)
-            case m.SignalJob():
-                return changes.signal(message, sender.user)
-            case m.UpdateJob():
-                return [changes.update(message, is_administrator=is_administrator)]
 
     def _on_node_change(self, peer: bytes, message: m.ChangeNode, sender: Sender) -> None:
         now = self._components.clock()

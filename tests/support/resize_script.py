@@ -215,7 +215,7 @@ class Script:
             )
             return "user", m.Submit(submission=submission)
         if what == "cancel":
-            return "user", m.Cancel(job=JOB)
+            return "user", m.ChangeJobs.one(JOB, m.CancelJob())
         if what == "info":
             return "user", m.ListJobs(job=JOB)
         raise ValueError(f"unknown word {what!r} in {line!r}")

@@ -12,7 +12,7 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.api.operations import ANSWER_S
 from scheduler.model.requests.job_name import JobName
-from scheduler.protocol.messages import Info, JobInfo, JobListing, JobTasks, Message
+from scheduler.protocol.messages import Info, JobChange, JobInfo, JobListing, JobTasks, Message
 
 #: Time limit of one answer to many requests, seconds.
 MANY_ANSWERS_S = 30.0
@@ -68,10 +68,12 @@ def tasks_of(directory: Path | str, name: JobName) -> JobTasks:
         return client.run(operations.tasks_of(name))
 
 
-def cancel_jobs(directory: Path | str, jobs: Sequence[JobTasks]) -> dict[JobTasks, str]:
-    """Cancel jobs at one moment; see `operations.cancel_jobs`."""
+def change_jobs(
+    directory: Path | str, jobs: Sequence[JobTasks], change: JobChange
+) -> dict[JobTasks, str]:
+    """Change jobs at one moment; see `operations.change_jobs`."""
     with Client(directory) as client:
-        return client.run(operations.cancel_jobs(jobs))
+        return client.run(operations.change_jobs(jobs, change))
 
 
 def wait_for(directory: Path | str, job: int, until: float | None = None) -> JobInfo | None:

@@ -147,7 +147,7 @@ class AsyncClient:
     async def cancel(self, jobs: Iterable[AsyncJobHandle]) -> dict[AsyncJobHandle, str]:
         """Cancel jobs at one moment; see `Client.cancel`."""
         handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
-        refused = await self.run(operations.cancel_jobs(list(handles)))
+        refused = await self.run(operations.change_jobs(list(handles), m.CancelJob()))
         return {handles[named]: why for named, why in refused.items()}
 
     async def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
@@ -247,33 +247,32 @@ class AsyncJobHandle:
 
     async def cancel(self) -> None:
         """Cancel the job."""
-        await self._do(m.Cancel(job=self.id, tasks=self.tasks))
+        await self._change(m.CancelJob())
 
     async def signal(self, number: int, *, to_script: bool = False) -> None:
         """Send a signal to the processes of the job, or to its script alone."""
-        await self._do(
-            m.SignalJob(job=self.id, number=number, to_script=to_script, tasks=self.tasks)
-        )
+        await self._change(m.SignalJob(number, to_script))
 
     async def hold(self) -> None:
         """Hold the queued job: it does not start until it is released."""
-        await self._do(m.HoldJob(job=self.id, hold=True, tasks=self.tasks))
+        await self._change(m.HoldJob())
 
     async def release(self) -> None:
         """Release the held job."""
-        await self._do(m.HoldJob(job=self.id, hold=False, tasks=self.tasks))
+        await self._change(m.ReleaseJob())
 
     async def requeue(self) -> None:
         """End the running job and queue it again."""
-        await self._do(m.RequeueJob(job=self.id, tasks=self.tasks))
+        await self._change(m.RequeueJob())
 
     async def update(self, **changes: Unpack[Changes]) -> None:
         """Change the request of the job; see `Changes`."""
         given = keywords.changes(changes)
-        await self._do(m.UpdateJob(job=self._one, changes=m.RequestChanges(**given)))
+        await self._change(m.UpdateJob(**given))
 
-    async def _do(self, message: MessageBase) -> None:
-        await self._run(operations.ask(message, m.Done))
+    async def _change(self, change: m.JobChange) -> None:
+        named = m.JobTasks(self.id, self.tasks)
+        await self._run(operations.change_job(named, change))
 
     async def _run(self, operation: Operation[T]) -> T:
         return await self._client.run(operation)

@@ -166,7 +166,7 @@ class Client:
         jobs that cannot be cancelled -> why not
         """
         handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
-        refused = self.run(operations.cancel_jobs(list(handles)))
+        refused = self.run(operations.change_jobs(list(handles), m.CancelJob()))
         return {handles[named]: why for named, why in refused.items()}
 
     def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
@@ -310,31 +310,32 @@ class JobHandle:
 
     def cancel(self) -> None:
         """Cancel the job."""
-        self._do(m.Cancel(job=self.id, tasks=self.tasks))
+        self._change(m.CancelJob())
 
     def signal(self, number: int, *, to_script: bool = False) -> None:
         """Send a signal to the processes of the job, or to its script alone."""
-        self._do(m.SignalJob(job=self.id, number=number, to_script=to_script, tasks=self.tasks))
+        self._change(m.SignalJob(number, to_script))
 
     def hold(self) -> None:
         """Hold the queued job: it does not start until it is released."""
-        self._do(m.HoldJob(job=self.id, hold=True, tasks=self.tasks))
+        self._change(m.HoldJob())
 
     def release(self) -> None:
         """Release the held job."""
-        self._do(m.HoldJob(job=self.id, hold=False, tasks=self.tasks))
+        self._change(m.ReleaseJob())
 
     def requeue(self) -> None:
         """End the running job and queue it again."""
-        self._do(m.RequeueJob(job=self.id, tasks=self.tasks))
+        self._change(m.RequeueJob())
 
     def update(self, **changes: Unpack[Changes]) -> None:
         """Change the request of the job; see `Changes`."""
         given = keywords.changes(changes)
-        self._do(m.UpdateJob(job=self._one, changes=m.RequestChanges(**given)))
+        self._change(m.UpdateJob(**given))
 
-    def _do(self, message: MessageBase) -> None:
-        self._run(operations.ask(message, m.Done))
+    def _change(self, change: m.JobChange) -> None:
+        named = m.JobTasks(self.id, self.tasks)
+        self._run(operations.change_job(named, change))
 
     def _run(self, operation: Operation[T]) -> T:
         return self._client.run(operation)

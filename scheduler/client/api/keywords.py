@@ -132,7 +132,7 @@ def batch_submission(
 
 
 def changes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a `RequestChanges` from `Changes`.
+    """Fields of an `UpdateJob` from `Changes`.
 
     Raises
     ------

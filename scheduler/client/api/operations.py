@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.errors import RequestRefused, ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
 from scheduler.forecasts.answers import Quote, Starts
@@ -156,11 +156,25 @@ def tasks_of(name: JobName) -> Operation[m.JobTasks]:
     return m.JobTasks((yield from number_of(JobName(name.job))), str(name.tasks))
 
 
-def cancel_jobs(jobs: Sequence[m.JobTasks]) -> Operation[dict[m.JobTasks, str]]:
-    """Cancel jobs at one moment; return why some of them cannot be cancelled."""
-    message = m.CancelJobs(jobs=list(jobs))
-    outcome = yield from ask(message, m.CancelOutcome, LISTING_S)
-    return {jobs[place]: why for place, why in outcome.refused}
+def change_jobs(
+    jobs: Sequence[m.JobTasks], change: m.JobChange
+) -> Operation[dict[m.JobTasks, str]]:
+    """Change jobs at one moment; return why some of them cannot be changed."""
+    try:
+        answer = yield ServiceRequest(m.ChangeJobs(jobs=list(jobs), change=change), LISTING_S)
+    except RequestRefused as error:
+        if len(jobs) != 1:
+            raise
+        return {jobs[0]: str(error)}
+    if isinstance(answer, m.UnchangedJobs):
+        return {jobs[place]: why for place, why in answer.refused}
+    expect(m.Done, answer)
+    return {}
+
+
+def change_job(named: m.JobTasks, change: m.JobChange) -> Operation[None]:
+    """Change a job, or tasks of an array."""
+    yield from ask(m.ChangeJobs(jobs=[named], change=change), m.Done)
 
 
 def wait(service: Path, job: int, until: float | None) -> Operation[m.JobInfo | None]:

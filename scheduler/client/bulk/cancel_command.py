@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from reshape.key_values import whole_number
 from reshape.times import in_local_time
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
-from scheduler.client.api.asking import ask_all, cancel_jobs, list_jobs, tasks_of
+from scheduler.client.api.asking import change_jobs, list_jobs, tasks_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.options import JobText, service_option, sites_option
 from scheduler.client.sites.actions import SiteJob, service_of
@@ -37,19 +37,6 @@ class JobRange(NamedTuple):
     site: str
     first: JobName
     last: int | None
-
-
-class _Action(NamedTuple):
-    """What is done with jobs of a service.
-
-    Attributes
-    ----------
-    act : does it, and returns why it cannot be done with some of them.
-    done : the word for it when it is done.
-    """
-
-    act: Callable[[Path, Sequence[m.JobTasks]], dict[m.JobTasks, str]]
-    done: str
 
 
 class JobRanges(click.ParamType[list[JobRange]]):
@@ -137,16 +124,16 @@ def cancel(
         )
     if sites is not None and not jobs:
         raise click.UsageError(f"{chosen[0]} addresses one service: leave --sites out")
-    action = _action(signal, to_script=batch)
+    change = _change(signal, to_script=batch)
     if jobs:
         flat = [job for group in jobs for job in group]
         by_site = {job.site: [other for other in flat if other.site == job.site] for job in flat}
         done = [
-            _act_on_ranges(directory, sites, site, jobs, action) for site, jobs in by_site.items()
+            _act_on_ranges(directory, sites, site, jobs, change) for site, jobs in by_site.items()
         ]
     else:
         own = _user_of(directory) if everything else user
-        done = [_act_at(directory, "", [], matching(directory, user=own, name=name), action)]
+        done = [_act_at(directory, "", [], matching(directory, user=own, name=name), change)]
     if not all(done):
         sys.exit(FAILED)
 
@@ -157,35 +144,29 @@ def _user_of(service: Path) -> str | None:
     return access.user if access is not None and access.role == "user" else None
 
 
-def _action(signal: str | None, *, to_script: bool) -> _Action:
+def _change(signal: str | None, *, to_script: bool) -> m.CancelJob | m.SignalJob:
     """Return what is to be done with each job: to cancel it, or to send it a signal."""
     if signal is None:
         if to_script:
             raise click.UsageError("--batch needs --signal")
-        return _Action(cancel_jobs, "cancelled")
+        return m.CancelJob()
     try:
-        number = signal_number(signal)
+        return m.SignalJob(signal_number(signal), to_script)
     except ValueError as error:
         raise click.UsageError(f"--signal: {error}") from None
 
-    def send(service: Path, jobs: Sequence[m.JobTasks]) -> dict[m.JobTasks, str]:
-        requests = (
-            m.SignalJob(job=job.job, number=number, to_script=to_script, tasks=job.tasks)
-            for job in jobs
-        )
-        answers = zip(jobs, ask_all(service, requests), strict=True)
-        return {job: told.message for job, told in answers if isinstance(told, m.Failure)}
-
-    return _Action(send, f"sent {signal_name(number)} to")
-
 
 def _act_on_ranges(
-    directory: Path, sites: Path | None, site: str, jobs: Sequence[JobRange], action: _Action
+    directory: Path,
+    sites: Path | None,
+    site: str,
+    jobs: Sequence[JobRange],
+    change: m.CancelJob | m.SignalJob,
 ) -> bool:
     service = service_of(directory, sites, SiteJob(site, jobs[0].first))
     named = [tasks_of(service, job.first) for job in jobs if job.last is None]
     spans = [(job.first.job, job.last) for job in jobs if job.last is not None]
-    return _act_at(service, site, named, matching(service, spans) if spans else [], action)
+    return _act_at(service, site, named, matching(service, spans) if spans else [], change)
 
 
 def matching(
@@ -210,7 +191,7 @@ def _act_at(
     site: str,
     named: Sequence[m.JobTasks],
     chosen: Sequence[m.JobTasks],
-    action: _Action,
+    change: m.CancelJob | m.SignalJob,
 ) -> bool:
     """Cancel jobs of one service, or send them a signal; return whether that was done for all.
 
@@ -223,10 +204,13 @@ def _act_at(
     if not jobs:
         click.echo("reshape: no queued or running job matches", err=True)
         return True
-    refused = action.act(service, jobs)
+    refused = change_jobs(service, jobs, change)
+    done = change.participle
+    if isinstance(change, m.SignalJob):
+        done = f"sent {signal_name(change.number)} to"
     for job in jobs:
         if job not in refused:
-            click.echo(f"{action.done} job {site}{':' * bool(site)}{job}")
+            click.echo(f"{done} job {site}{':' * bool(site)}{job}")
     if refused.keys() - {*named}:
         live = set(matching(service))
         refused = {job: why for job, why in refused.items() if job in named or job in live}

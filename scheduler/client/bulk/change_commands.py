@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import click
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import ANY_TEXT, WholeRange, example
 from reshape.times import in_local_time
-from scheduler.client.api.asking import ask, ask_all, number_of, tasks_of
+from scheduler.client.api.asking import ask, change_jobs, number_of, tasks_of
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
 from scheduler.client.options import JobText, LaterMoment, Priority, TimeLimit, service_option
@@ -38,9 +37,7 @@ def hold(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 
     A range such as 5-8 means those of its jobs that have not ended.
     """
-    _change_all(
-        directory, jobs, lambda job: m.HoldJob(job=job.job, hold=True, tasks=job.tasks), "held"
-    )
+    _change_all(directory, jobs, m.HoldJob())
 
 
 @click.command()
@@ -49,9 +46,7 @@ def hold(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @example("reshape release 3")
 def release(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
     """Release held jobs. Only an administrator releases what an administrator has held."""
-    _change_all(
-        directory, jobs, lambda job: m.HoldJob(job=job.job, hold=False, tasks=job.tasks), "released"
-    )
+    _change_all(directory, jobs, m.ReleaseJob())
 
 
 @click.command()
@@ -63,7 +58,7 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 
     A program that writes checkpoints restarts from its latest one.
     """
-    _change_all(directory, jobs, lambda job: m.RequeueJob(job=job.job, tasks=job.tasks), "requeued")
+    _change_all(directory, jobs, m.RequeueJob())
 
 
 @click.command()
@@ -94,16 +89,11 @@ def update(directory: Path, job: JobName, **changes: Any) -> None:
     can raise the walltime. A change that is not possible changes nothing.
     """
     number = number_of(directory, job)
-    ask(directory, m.UpdateJob(job=number, changes=m.RequestChanges(**changes)))
+    ask(directory, m.ChangeJobs.one(number, m.UpdateJob(**changes)))
     click.echo(f"updated job {number}")
 
 
-def _change_all(
-    directory: Path,
-    ranges: tuple[list[JobRange], ...],
-    change: Callable[[m.JobTasks], m.Message],
-    done: str,
-) -> None:
+def _change_all(directory: Path, ranges: tuple[list[JobRange], ...], change: m.JobChange) -> None:
     """Change jobs; the exit code is 1 if one of them cannot be changed."""
     flat = [job for group in ranges for job in group]
     named = [tasks_of(directory, job.first) for job in flat if job.last is None]
@@ -111,13 +101,13 @@ def _change_all(
     named += matching(directory, spans) if spans else []
     if not named:
         click.echo("reshape: no queued or running job matches", err=True)
-    refused = False
+        return
     named = list(dict.fromkeys(named))
-    for job, answer in zip(named, ask_all(directory, map(change, named)), strict=True):
-        if isinstance(answer, m.Failure):
-            refused = True
-            click.echo(f"reshape: error: {in_local_time(answer.message)}", err=True)
+    refused = change_jobs(directory, named, change)
+    for job in named:
+        if job in refused:
+            click.echo(f"reshape: error: {in_local_time(refused[job])}", err=True)
         else:
-            click.echo(f"{done} job {job}")
+            click.echo(f"{change.participle} job {job}")
     if refused:
         sys.exit(FAILED)

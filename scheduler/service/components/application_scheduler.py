@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from reshape.errors import PermissionDenied, ReshapeError
 from reshape.wire.messages import MOST_FACTS
 from scheduler.core.core import Core
-from scheduler.model.events import JobCancelled, JobSpec, JobSubmitted
+from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
@@ -196,20 +196,6 @@ class ApplicationScheduler:
             check_reservation(spec, self._core, self._clock())
         conditions = conditions_of(submission, self.job, self._clock.ahead_s)
         return spec if conditions is None else replace(spec, conditions=conditions)
-
-    def cancel(self, message: m.Cancel, user: str) -> JobCancelled:
-        """Return the event that cancels a job, or tasks of an array, at the request of a user.
-
-        Raises
-        ------
-        ReshapeError : there is no such job, or it has ended.
-        """
-        job = self.job(message.job)
-        if job.state in FINAL:
-            raise ReshapeError(f"job {job.id} has ended already ({job.state.name})")
-        number, tasks = self.named(job, message.tasks)
-        by = "its user" if user == job.spec.user else f"{user}, an administrator"
-        return JobCancelled(self._clock(), number, f"cancelled by {by}", tasks)
 
     def named(self, job: Job, tasks: str = "") -> tuple[int, ProcSet | None]:
         """Return how an event names a job: its number, and positions of tasks in it or None.

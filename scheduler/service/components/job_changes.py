@@ -1,4 +1,4 @@
-"""Changes of jobs by their users: hold, release, requeue, update and signals."""
+"""Changes of jobs by their users: cancel, hold, release, requeue, update and signals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,
     HoldChanged,
+    JobCancelled,
     JobRequeued,
     JobSignalled,
     JobSpec,
@@ -52,29 +53,62 @@ class JobChanges:
     def __init__(self, core: Core, jobs: ApplicationScheduler, clock: Clock) -> None:
         self._core, self._jobs, self._clock = core, jobs, clock
 
-    def hold(self, message: m.HoldJob, user: str, *, is_administrator: bool) -> Event:
-        """Return the event that holds or releases a queued job, or tasks of an array.
+    def events(
+        self, named: m.JobTasks, change: m.JobChange, user: str, *, is_administrator: bool
+    ) -> list[Event]:
+        """Return the events that change a job, or tasks of an array, at the request of a user.
 
         Raises
         ------
-        ReshapeError : it is not queued, or not held.
-        PermissionDenied : an administrator has held it.
+        ReshapeError : the job cannot be changed like that.
+        PermissionDenied : only an administrator may.
         """
-        job = self._unended_job(message.job)
+        match change:
+            case m.CancelJob():
+                return [self._cancel(named, user)]
+            case m.HoldJob():
+                return [self._hold(named, user)]
+            case m.ReleaseJob():
+                return [self._release(named, is_administrator=is_administrator)]
+            case m.RequeueJob():
+                return self._requeue(named, user)
+            case m.SignalJob():
+                return self._signal(named, change, user)
+            case m.UpdateJob():
+                return [self._update(named, change, is_administrator=is_administrator)]
+
+    def _cancel(self, named: m.JobTasks, user: str) -> Event:
+        job = self._unended(named.job)
+        number, tasks = self._jobs.named(job, named.tasks)
+        return JobCancelled(self._clock(), number, f"cancelled by {_by(job, user)}", tasks)
+
+    def _queued(self, number: int) -> Job:
+        """Return a job that may be held or released."""
+        job = self._unended_job(number)
         if job.state is not JobState.PENDING:
             raise ReshapeError(
                 f"job {job.id} is {job.state.name}: only queued jobs are held and released"
             )
-        number, tasks = self._jobs.named(job, message.tasks)
+        return job
+
+    def _hold(self, named: m.JobTasks, user: str) -> Event:
+        """Hold a queued job, or tasks of an array."""
+        job = self._queued(named.job)
+        number, tasks = self._jobs.named(job, named.tasks)
         own = "" if job.conditions is None else job.conditions.hold
-        if message.hold:
-            is_own = user == job.spec.user and (own != "administrator" or tasks is not None)
-            by: Hold = "user" if is_own else "administrator"
-            return HoldChanged(self._clock(), number, by, tasks)
-        what = f"tasks {message.tasks} of array {job.id}" if message.tasks else f"job {job.id}"
+        is_own = user == job.spec.user and (own != "administrator" or tasks is not None)
+        by: Hold = "user" if is_own else "administrator"
+        return HoldChanged(self._clock(), number, by, tasks)
+
+    def _release(self, named: m.JobTasks, *, is_administrator: bool) -> Event:
+        """Release a held job, or tasks of an array."""
+        job = self._queued(named.job)
+        number, tasks = self._jobs.named(job, named.tasks)
+        own = "" if job.conditions is None else job.conditions.hold
+        what = f"tasks {named.tasks} of array {job.id}" if named.tasks else f"job {job.id}"
         held = {own} | self._holds(job, tasks)
         if held == {""}:
-            raise ReshapeError(f"{what} {'are' if message.tasks else 'is'} not held")
+            raise ReshapeError(f"{what} {'are' if named.tasks else 'is'} not held")
         if "administrator" in held and not is_administrator:
             raise PermissionDenied(
                 f"an administrator holds {what}, or some of the tasks: only an administrator can"
@@ -98,7 +132,7 @@ class JobChanges:
             held.add("administrator")
         return held
 
-    def requeue(self, message: m.RequeueJob, user: str) -> list[Event]:
+    def _requeue(self, named: m.JobTasks, user: str) -> list[Event]:
         """Return the events that end a running job, or tasks of an array, and queue them again.
 
         Raises
@@ -106,14 +140,11 @@ class JobChanges:
         ReshapeError : it is not running. Of a job that has ended the message has the command that
             submits it anew: its record is complete, and the journal keeps no environment.
         """
-        number = message.job
+        number = named.job
         job = self._jobs.job(number)
-        if message.tasks:
-            return [
-                event
-                for task in self._running(job, message.tasks)
-                for event in self.requeue(m.RequeueJob(job=task.id), user)
-            ]
+        if named.tasks:
+            running = self._running(job, named.tasks)
+            return [event for task in running for event in self._requeue(m.JobTasks(task.id), user)]
         if job.state in FINAL:
             known = self._jobs.ended(number)
             again = "" if known is None else f", as by {submission_command(known[1])}"
@@ -124,8 +155,7 @@ class JobChanges:
         job = self._unended_job(number)
         if job.state in (JobState.PENDING, JobState.COMPLETING):
             raise ReshapeError(f"job {number} is {job.state.name}: only a running job is requeued")
-        by = "its user" if user == job.spec.user else f"{user}, an administrator"
-        return [JobRequeued(self._clock(), number, f"requeued by {by}")]
+        return [JobRequeued(self._clock(), number, f"requeued by {_by(job, user)}")]
 
     def _running(self, array: Job, tasks: str) -> list[Job]:
         """Return those of some tasks of an array that run, one at least."""
@@ -135,34 +165,36 @@ class JobChanges:
             raise ReshapeError(f"none of the tasks {tasks} of array {array.id} is running")
         return running
 
-    def signal(self, message: m.SignalJob, user: str) -> list[Event]:
-        """Return the events that send a signal to the processes of a job, or of tasks of an array.
+    def _signal(self, named: m.JobTasks, change: m.SignalJob, user: str) -> list[Event]:
+        """Send a signal to the processes of a job, or of tasks of an array.
 
         Raises
         ------
         ReshapeError : it is not running, or there is no such signal.
         """
-        job = self._unended(message.job)
-        if message.tasks:
-            running = self._running(job, message.tasks)
-            parts = (replace(message, job=task.id, tasks="") for task in running)
-            return [event for part in parts for event in self.signal(part, user)]
+        job = self._unended(named.job)
+        if named.tasks:
+            running = self._running(job, named.tasks)
+            return [
+                event
+                for task in running
+                for event in self._signal(m.JobTasks(task.id), change, user)
+            ]
         if job.state is JobState.COMPLETING or (
             job.state is JobState.PENDING and job.spec.array is None
         ):
             raise ReshapeError(f"job {job.id} is {job.state.name}: only running jobs get a signal")
         try:
-            signal_number(str(message.number))
+            signal_number(str(change.number))
         except ValueError as error:
             raise ReshapeError(str(error)) from None
-        if message.to_script and not self._jobs.submission_of(job.id).script:
+        if change.to_script and not self._jobs.submission_of(job.id).script:
             raise ReshapeError(f"job {job.id} has no script: leave --batch out")
-        by = "its user" if user == job.spec.user else f"{user}, an administrator"
-        why = f"sent by {by}"
-        return [JobSignalled(self._clock(), job.id, message.number, message.to_script, why)]
+        why = f"sent by {_by(job, user)}"
+        return [JobSignalled(self._clock(), job.id, change.number, change.to_script, why)]
 
-    def update(self, message: m.UpdateJob, *, is_administrator: bool) -> Event:
-        """Return the event that changes the request of a job, and note its new submission.
+    def _update(self, named: m.JobTasks, change: m.UpdateJob, *, is_administrator: bool) -> Event:
+        """Change the request of a job, and note its new submission.
 
         The request keeps what does not follow from the changes: the core has set parts of it, which
         no submission has.
@@ -173,8 +205,10 @@ class JobChanges:
             cannot be changed while it runs.
         PermissionDenied : only an administrator may.
         """
-        job = self._unended_job(message.job)
-        given = message.changes.given
+        if named.tasks:
+            raise ReshapeError(f"{named} are several tasks: change each of them by itself")
+        job = self._unended_job(named.job)
+        given = change.given
         if not given:
             raise ReshapeError("nothing is to be changed: give an option, such as --walltime")
         submission = replace(self._jobs.submission_of(job.id), **given)
@@ -301,6 +335,11 @@ class JobChanges:
                 job = self._core.jobs.get(other)
                 conditions = None if job is None else job.conditions
                 todo += [(other, further) for further in _waits_for(conditions)]
+
+
+def _by(job: Job, user: str) -> str:
+    """Say in which capacity a user changes a job."""
+    return "its user" if user == job.spec.user else f"{user}, an administrator"
 
 
 def _waits_for(conditions: Conditions | None) -> list[int]:

@@ -270,7 +270,7 @@ class Shared:
             assert isinstance(answer, m.JobListing)
             for job in answer.jobs:
                 with contextlib.suppress(ReshapeError):  # a task has ended with its array
-                    served.ask(m.Cancel(job=job.job))
+                    served.ask(m.ChangeJobs.one(job.job, m.CancelJob()))
             for job in answer.jobs:
                 served.wait(job.job)
             wait_until(

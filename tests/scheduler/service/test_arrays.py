@@ -132,17 +132,17 @@ def test_an_array_that_is_invalid_is_refused(desk: Desk, array: str, why: str) -
 
 def test_a_task_and_an_array_are_cancelled_and_held(desk: Desk) -> None:
     submit(desk, "0-9")
-    assert ask(desk, m.HoldJob(job=1, hold=True)) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(1, m.HoldJob())) == m.Done()
     desk.hello()
     assert {code for _, code in labels(desk).values()} == {"PD"}
-    assert ask(desk, m.HoldJob(job=1, hold=False)) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(1, m.ReleaseJob())) == m.Done()
     jobs = desk.components.core.jobs
     assert [jobs[n].state for n in (2, 3, 4, 5)] == [JobState.STARTING] * 4
-    assert ask(desk, m.Cancel(job=6)) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(6, m.CancelJob())) == m.Done()
     assert labels(desk)[1] == ("1_[6-9]", "PD"), "the next one takes its place"
-    answer = ask(desk, m.UpdateJob(job=1, changes=m.RequestChanges(name="x")))
+    answer = ask(desk, m.ChangeJobs.one(1, m.UpdateJob(name="x")))
     assert answer == m.Failure(message="tasks of array 1 have begun: change each of them by itself")
-    assert ask(desk, m.Cancel(job=1)) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(1, m.CancelJob())) == m.Done()
     assert {code for _, code in labels(desk).values()} == {"PD", "CG"}
     ends = [m.GroupStatus(job=n, group=1, alive=False, signal=15) for n in (2, 3, 4, 5)]
     desk.ask(b"x", m.Wait(job=1))
@@ -161,8 +161,8 @@ def test_a_task_that_is_changed_remains_a_task_of_its_array(
     submit(desk, "0-1%1")
     if state == "running":
         desk.hello()
-    changes = m.RequestChanges(walltime_s=50.0, name="longer")
-    assert ask(desk, m.UpdateJob(job=2, changes=changes)) == m.Done()
+    changes = m.UpdateJob(walltime_s=50.0, name="longer")
+    assert ask(desk, m.ChangeJobs.one(2, changes)) == m.Done()
     assert labels(desk)[2] == ("1_0", "CF" if state == "running" else "PD")
     desk = restarted(desk, tmp_path)
     desk.hello()
@@ -211,8 +211,8 @@ def test_a_task_that_has_not_come_is_described_and_explained(running: Desk) -> N
 
 
 def test_tasks_that_have_not_come_are_held_and_released(running: Desk, tmp_path: Path) -> None:
-    assert ask(running, m.HoldJob(job=53, hold=True)) == m.Done()
-    assert ask(running, m.HoldJob(job=1, hold=True, tasks="4-9,90")) == m.Done()
+    assert ask(running, m.ChangeJobs.one(53, m.HoldJob())) == m.Done()
+    assert ask(running, m.ChangeJobs.one(1, m.HoldJob(), "4-9,90")) == m.Done()
     array = info(running, 1)
     assert (array.label, array.held_tasks) == ("1_[5-9,11-99]", "5-9,51,90")
     assert "JobHeldUser" in info(running, 53).reason
@@ -224,12 +224,14 @@ def test_tasks_that_have_not_come_are_held_and_released(running: Desk, tmp_path:
     assert info(running, 6).reason == "held by its user until it is released [JobHeldUser]"
     again = restarted(running, tmp_path)
     assert info(again, 1).held_tasks == "5-9,51,90"
-    assert ask(again, m.HoldJob(job=55, hold=False)) == m.Failure(message="job 55 is not held")
-    refused = ask(again, m.HoldJob(job=1, hold=False, tasks="60-62"))
+    assert ask(again, m.ChangeJobs.one(55, m.ReleaseJob())) == m.Failure(
+        message="job 55 is not held"
+    )
+    refused = ask(again, m.ChangeJobs.one(1, m.ReleaseJob(), "60-62"))
     assert refused == m.Failure(message="tasks 60-62 of array 1 are not held")
-    assert ask(again, m.HoldJob(job=1, hold=False, tasks="9-51")) == m.Done()
+    assert ask(again, m.ChangeJobs.one(1, m.ReleaseJob(), "9-51")) == m.Done()
     assert info(again, 1).held_tasks == "5-8,90"
-    assert ask(again, m.HoldJob(job=1, hold=False)) == m.Done()
+    assert ask(again, m.ChangeJobs.one(1, m.ReleaseJob())) == m.Done()
     assert info(again, 1).held_tasks == ""
 
 
@@ -238,19 +240,21 @@ def test_what_an_administrator_holds_its_user_does_not_release(running: Desk) ->
     submission = m.Submission(argv=["x"], processors=1, walltime_s=60.0, array="0-9")
     (answer,) = running.ask(b"ann", m.Submit(submission=submission), ann)
     assert answer == m.Submitted(job=102)
-    assert ask(running, m.HoldJob(job=102, hold=True, tasks="5-6")) == m.Done()
+    assert ask(running, m.ChangeJobs.one(102, m.HoldJob(), "5-6")) == m.Done()
     for message in (
-        m.HoldJob(job=108, hold=False),
-        m.HoldJob(job=102, hold=False, tasks="5"),
-        m.HoldJob(job=102, hold=False),
+        m.ChangeJobs.one(108, m.ReleaseJob()),
+        m.ChangeJobs.one(102, m.ReleaseJob(), "5"),
+        m.ChangeJobs.one(102, m.ReleaseJob()),
     ):
         (answer,) = running.ask(b"ann", message, ann)
         assert isinstance(answer, m.Failure)
         assert "an administrator holds" in answer.message
-    assert running.ask(b"ann", m.HoldJob(job=102, hold=True, tasks="4-7"), ann) == [m.Done()]
-    assert running.ask(b"ann", m.HoldJob(job=102, hold=False, tasks="4,7"), ann) == [m.Done()]
+    assert running.ask(b"ann", m.ChangeJobs.one(102, m.HoldJob(), "4-7"), ann) == [m.Done()]
+    assert running.ask(b"ann", m.ChangeJobs.one(102, m.ReleaseJob(), "4,7"), ann) == [m.Done()]
     assert info(running, 102).held_tasks == "5-6"
-    (answer,) = running.ask(b"bob", m.Cancel(job=110), Sender("bob", frozenset(("user",))))
+    (answer,) = running.ask(
+        b"bob", m.ChangeJobs.one(110, m.CancelJob()), Sender("bob", frozenset(("user",)))
+    )
     assert isinstance(answer, m.Failure)
     assert "job 110 belongs to user ann" in answer.message
 
@@ -259,22 +263,22 @@ def test_tasks_that_have_not_come_are_cancelled(running: Desk, tmp_path: Path) -
     for peer, number in ((b"a", 53), (b"b", 72), (b"c", 92)):
         assert running.ask(peer, m.Wait(job=number)) == []
     running.sent.clear()
-    assert ask(running, m.Cancel(job=53)) == m.Done()
+    assert ask(running, m.ChangeJobs.one(53, m.CancelJob())) == m.Done()
     (told_of,) = [answer for to, answer in running.sent if to == b"a"]
     assert isinstance(told_of, m.JobListing)
     assert (told_of.jobs[0].job, told_of.jobs[0].state) == (53, "CANCELLED")
-    assert ask(running, m.Cancel(job=1, tasks="60-79")) == m.Done()
+    assert ask(running, m.ChangeJobs.one(1, m.CancelJob(), "60-79")) == m.Done()
     assert [to for to, _ in running.sent] == [b"client", b"b"]
-    assert ask(running, m.Cancel(job=53)) == m.Failure(
+    assert ask(running, m.ChangeJobs.one(53, m.CancelJob())) == m.Failure(
         message="job 53 has ended already (CANCELLED)"
     )
-    assert ask(running, m.Cancel(job=1, tasks="51,60-65")) == m.Failure(
+    assert ask(running, m.ChangeJobs.one(1, m.CancelJob(), "51,60-65")) == m.Failure(
         message="tasks 51,60-65 of array 1 have ended already"
     )
-    assert ask(running, m.Cancel(job=1, tasks="99-100")) == m.Failure(
+    assert ask(running, m.ChangeJobs.one(1, m.CancelJob(), "99-100")) == m.Failure(
         message="array 1: it has no task 100: it has 0-99"
     )
-    assert ask(running, m.Cancel(job=2, tasks="1")) == m.Failure(
+    assert ask(running, m.ChangeJobs.one(2, m.CancelJob(), "1")) == m.Failure(
         message="job 2 is no array, and has no tasks 1"
     )
     again = restarted(running, tmp_path)
@@ -289,7 +293,7 @@ def test_tasks_that_have_not_come_are_cancelled(running: Desk, tmp_path: Path) -
     assert isinstance(answer, m.Info)
     assert (answer.queued, answer.running, answer.ended) == (2, 4, 21)
     # With the array its last tasks end, and remain known after it.
-    assert ask(again, m.Cancel(job=1)) == m.Done()
+    assert ask(again, m.ChangeJobs.one(1, m.CancelJob())) == m.Done()
     ends = [m.GroupStatus(job=n, group=1, alive=False, signal=15) for n in (2, 3, 4, 5)]
     again.hello(ends)
     again.turn()
@@ -298,17 +302,17 @@ def test_tasks_that_have_not_come_are_cancelled(running: Desk, tmp_path: Path) -
 
 
 def test_a_task_gets_a_request_of_its_own_before_it_has_come(running: Desk, tmp_path: Path) -> None:
-    changes = m.RequestChanges(walltime_s=30.0, name="one", processors=2)
-    assert ask(running, m.HoldJob(job=53, hold=True)) == m.Done()
-    assert ask(running, m.UpdateJob(job=53, changes=changes)) == m.Done()
+    changes = m.UpdateJob(walltime_s=30.0, name="one", processors=2)
+    assert ask(running, m.ChangeJobs.one(53, m.HoldJob())) == m.Done()
+    assert ask(running, m.ChangeJobs.one(53, changes)) == m.Done()
     for again in (False, True):
         desk = restarted(running, tmp_path) if again else running
         task = info(desk, 53)
         assert (task.label, task.name, task.requested, task.walltime_s) == ("1_51", "one", 2, 30.0)
         assert task.reason == "held by its user until it is released [JobHeldUser]"
-    assert ask(desk, m.HoldJob(job=53, hold=False)) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(53, m.ReleaseJob())) == m.Done()
     ended = [m.GroupStatus(job=n, group=1, alive=False) for n in (2, 3, 4, 5)]
-    assert ask(desk, m.Cancel(job=1, tasks="4-50,52-99")) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(1, m.CancelJob(), "4-50,52-99")) == m.Done()
     desk.hello(ended)
     start = started(desk)[53]
     assert start.environment["RESHAPE_ARRAY_TASK_ID"] == "51"
@@ -318,15 +322,18 @@ def test_a_task_gets_a_request_of_its_own_before_it_has_come(running: Desk, tmp_
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (m.RequeueJob(job=53), "job 53 is PENDING: only a running job is requeued"),
-        (m.SignalJob(job=53, number=10), "job 53 is PENDING: only running jobs get a signal"),
-        (m.RequeueJob(job=1, tasks="5-9"), "none of the tasks 5-9 of array 1 is running"),
+        (m.ChangeJobs.one(53, m.RequeueJob()), "job 53 is PENDING: only a running job is requeued"),
         (
-            m.UpdateJob(job=53, changes=m.RequestChanges(dependency="afterok:1_200")),
+            m.ChangeJobs.one(53, m.SignalJob(number=10)),
+            "job 53 is PENDING: only running jobs get a signal",
+        ),
+        (m.ChangeJobs.one(1, m.RequeueJob(), "5-9"), "none of the tasks 5-9 of array 1 is running"),
+        (
+            m.ChangeJobs.one(53, m.UpdateJob(dependency="afterok:1_200")),
             "--dependency afterok:1_200: there is no task 1_200: job 1 has the tasks 0-99",
         ),
         (
-            m.UpdateJob(job=53, changes=m.RequestChanges(processors=5)),
+            m.ChangeJobs.one(53, m.UpdateJob(processors=5)),
             "the job asks for 5 processors, the machine has 4: ask for fewer",
         ),
     ],
@@ -337,8 +344,8 @@ def test_what_a_task_that_has_not_come_refuses(running: Desk, message: m.Message
 
 
 def test_running_tasks_of_a_set_are_requeued_and_get_signals(running: Desk) -> None:
-    assert ask(running, m.SignalJob(job=1, number=10, tasks="0-50")) == m.Done()
-    assert ask(running, m.RequeueJob(job=1, tasks="2-99")) == m.Done()
+    assert ask(running, m.ChangeJobs.one(1, m.SignalJob(number=10), "0-50")) == m.Done()
+    assert ask(running, m.ChangeJobs.one(1, m.RequeueJob(), "2-99")) == m.Done()
     jobs = running.components.core.jobs
     assert [jobs[n].requeue_asked for n in (2, 3, 4, 5)] == [False, False, True, True]
 
@@ -349,7 +356,7 @@ def test_jobs_depend_on_tasks_that_have_not_come(running: Desk, tmp_path: Path) 
     assert (
         told(running, 103)[-1] == "waits: waits for job 1_60 to fail, and for 1 more [Dependency]"
     )
-    assert ask(running, m.Cancel(job=1, tasks="50-61")) == m.Done()
+    assert ask(running, m.ChangeJobs.one(1, m.CancelJob(), "50-61")) == m.Done()
     again = restarted(running, tmp_path)
     reasons = {n: info(again, n).reason.rpartition(" [")[2] for n in (102, 103, 104, 105)}
     assert reasons == {
@@ -365,7 +372,7 @@ def test_jobs_depend_on_tasks_that_have_not_come(running: Desk, tmp_path: Path) 
     assert answer == m.Failure(
         message="--dependency afterok:1_100: there is no task 1_100: job 1 has the tasks 0-99"
     )
-    cycle = ask(again, m.UpdateJob(job=1, changes=m.RequestChanges(dependency="afterok:105")))
+    cycle = ask(again, m.ChangeJobs.one(1, m.UpdateJob(dependency="afterok:105")))
     assert isinstance(cycle, m.Failure)
 
 
@@ -373,7 +380,7 @@ def test_a_dependency_on_a_task_of_the_array_that_waits_is_a_circle(desk: Desk) 
     first = submit(desk)
     assert first == m.Submitted(job=1)
     submit(desk, "0-3", dependency="afterok:1")
-    told = ask(desk, m.UpdateJob(job=1, changes=m.RequestChanges(dependency="afterok:2_3")))
+    told = ask(desk, m.ChangeJobs.one(1, m.UpdateJob(dependency="afterok:2_3")))
     assert isinstance(told, m.Failure)
     assert told.message == "job 1 would wait for itself: 1 -> 2 -> 1"
 
@@ -381,20 +388,20 @@ def test_a_dependency_on_a_task_of_the_array_that_waits_is_a_circle(desk: Desk) 
 def test_the_sets_of_an_array_do_not_grow_without_bound(running: Desk) -> None:
     submit(running, "0-99999")
     tasks = ",".join(str(index) for index in range(1, 20_001, 2))
-    answer = ask(running, m.Cancel(job=102, tasks=tasks))
+    answer = ask(running, m.ChangeJobs.one(102, m.CancelJob(), tasks))
     assert isinstance(answer, m.Failure)
     assert "name whole ranges of tasks" in answer.message
-    assert ask(running, m.Cancel(job=102, tasks="1-99999")) == m.Done()
+    assert ask(running, m.ChangeJobs.one(102, m.CancelJob(), "1-99999")) == m.Done()
 
 
 def test_a_replay_of_what_was_done_with_tasks_decides_the_same(
     running: Desk, tmp_path: Path
 ) -> None:
     for message in (
-        m.HoldJob(job=1, hold=True, tasks="10-19"),
-        m.Cancel(job=1, tasks="15-80"),
-        m.HoldJob(job=12, hold=False),
-        m.UpdateJob(job=92, changes=m.RequestChanges(name="own")),
+        m.ChangeJobs.one(1, m.HoldJob(), "10-19"),
+        m.ChangeJobs.one(1, m.CancelJob(), "15-80"),
+        m.ChangeJobs.one(12, m.ReleaseJob()),
+        m.ChangeJobs.one(92, m.UpdateJob(name="own")),
     ):
         assert ask(running, message) == m.Done()
     submit(running, dependency="afterany:1_70,afterok:1_85")

@@ -124,7 +124,7 @@ def test_the_key_determines_user_and_role(station: Station) -> None:
     assert ask(ann, m.Submit(submission=JOB)) == m.Submitted(id=1, job=1)
     assert queue(bob) == [(1, "ann")]
     with pytest.raises(ReshapeError, match="job 1 belongs to user ann"):
-        ask(bob, m.Cancel(job=1))
+        ask(bob, m.ChangeJobs.one(1, m.CancelJob()))
     with pytest.raises(ReshapeError, match="Stop needs the role administrator"):
         ask(ann, m.Stop(kill=True))
     with pytest.raises(ReshapeError, match="Hello needs the role job"):
@@ -133,7 +133,7 @@ def test_the_key_determines_user_and_role(station: Station) -> None:
         ask(station.keys.folder / "agent.json", m.Submit(submission=JOB))
     with pytest.raises(ReshapeError, match="not from a process of job 1"):
         ask(station.keys.folder / "job.json", m.Hello(job=1, group=1, token="x", size=1, pid=1))
-    assert isinstance(ask(station.admin, m.Cancel(job=1)), m.Done)
+    assert isinstance(ask(station.admin, m.ChangeJobs.one(1, m.CancelJob())), m.Done)
     info = ask(station.admin, m.ServerInfo())
     assert isinstance(info, m.Info)
     assert info.refused == {"permission": 5}

@@ -29,7 +29,7 @@ def end(desk: Desk, number: int, user: str = "ann", name: str = "a") -> None:
     job = m.Submission(argv=["true"], processors=1, walltime_s=60.0, name=name, user=user)
     submit = m.Submit(submission=job)
     assert desk.ask(b"x", submit, owner(user)) == [m.Submitted(job=number)]
-    desk.ask(b"x", m.Cancel(job=number))
+    desk.ask(b"x", m.ChangeJobs.one(number, m.CancelJob()))
     desk.turn()
 
 
@@ -53,7 +53,7 @@ def test_an_ended_job_is_answered_from_the_journal(desk: Desk) -> None:
     (waited,) = desk.ask(b"x", m.Wait(job=1))
     assert isinstance(waited, m.JobListing)
     assert waited.jobs == info.jobs
-    (refused,) = desk.ask(b"x", m.Cancel(job=1))
+    (refused,) = desk.ask(b"x", m.ChangeJobs.one(1, m.CancelJob()))
     assert isinstance(refused, m.Failure)
     assert "job 1 has ended already (CANCELLED)" in refused.message
     (explanation,) = desk.ask(b"x", m.Explain(job=1))
@@ -67,7 +67,7 @@ def test_an_ended_job_is_answered_from_the_journal(desk: Desk) -> None:
 def test_a_message_of_an_ended_job_is_checked_and_changes_nothing(desk: Desk) -> None:
     desk.ask(b"x", m.Submit(submission=JOB))
     (token,) = next(desk.components.journal.rows("SELECT token FROM jobs WHERE job=1"))
-    desk.ask(b"x", m.Cancel(job=1))
+    desk.ask(b"x", m.ChangeJobs.one(1, m.CancelJob()))
     desk.turn()
     point = m.AtResizePoint(
         job=1, token=token, epoch=0, size=1, registered_bytes=0, iteration=1, iteration_s=0.1
@@ -92,7 +92,7 @@ def test_the_environment_of_an_ended_job_is_not_kept(desk: Desk) -> None:
     journal = desk.components.journal
     (part,) = journal.parts()
     assert journal.part(part) == b'{"LONG":"x"}'
-    desk.ask(b"x", m.Cancel(job=1))
+    desk.ask(b"x", m.ChangeJobs.one(1, m.CancelJob()))
     desk.turn()  # with which the job is forgotten
     assert journal.parts() == set()
     (blob,) = next(journal.rows("SELECT submission FROM jobs"))

@@ -286,9 +286,9 @@ def test_the_service_recovers_from_an_unexpected_exception(served: Any) -> None:
         served.process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
     wait_until(lambda: answers(served))
     with pytest.raises(ServiceUnavailable):
-        served.ask(m.Cancel(job=number), 5.0)
+        served.ask(m.ChangeJobs.one(number, m.CancelJob()), 5.0)
     assert served.job(number).state == "RUNNING"
-    served.ask(m.Cancel(job=number))
+    served.ask(m.ChangeJobs.one(number, m.CancelJob()))
     assert served.wait(number).state == "CANCELLED"
     assert "recovers from its journal" in log_of(served)
     assert served.free() == 4

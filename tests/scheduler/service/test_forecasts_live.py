@@ -78,7 +78,7 @@ def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -
     with pytest.raises(ReshapeError, match=f"job {running} is not queued"):
         served.ask(m.ForecastJob(job=running))
 
-    served.ask(m.Cancel(job=first))  # the next forecast sees it
+    served.ask(m.ChangeJobs.one(first, m.CancelJob()))  # the next forecast sees it
     [only] = expected_starts(served.directory).jobs
     assert (only.job, only.start) == (second, starts[first].start)
 

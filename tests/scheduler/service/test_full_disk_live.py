@@ -78,7 +78,7 @@ def test_a_question_of_the_turn_that_cannot_be_written_is_answered(
             connection.request(m.ServerInfo(), LIMIT_S)
         served.process.send_signal(signal.SIGSTOP)  # so that both messages arrive in one turn
         try:
-            user.send(m.Cancel(job=running), LIMIT_S)
+            user.send(m.ChangeJobs.one(running, m.CancelJob()), LIMIT_S)
             administrator.send(m.ServerInfo(), LIMIT_S)
         finally:
             served.process.send_signal(signal.SIGCONT)
@@ -100,7 +100,7 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
     served.let_end(running)
     wait_until(lambda: served.ask(m.ServerInfo()).halted)  # its end cannot be written
     with pytest.raises(ReshapeError, match="the service waits until there is room"):
-        served.ask(m.Cancel(job=running))
+        served.ask(m.ChangeJobs.one(running, m.CancelJob()))
     for question in (m.ListJobs(ended=True), m.ListJobs(job=running)):
         (job,) = served.ask(question).jobs
         assert job.job == running

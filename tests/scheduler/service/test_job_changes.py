@@ -63,8 +63,8 @@ def info(desk: Desk, job: int) -> m.JobInfo:
     return answer.jobs[0]
 
 
-def update(job: int, **changes: object) -> m.UpdateJob:
-    return m.UpdateJob(job=job, changes=m.RequestChanges(**changes))  # type: ignore[arg-type]
+def update(job: int, **changes: object) -> m.ChangeJobs:
+    return m.ChangeJobs.one(job, m.UpdateJob(**changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -89,13 +89,13 @@ def test_conditions_survive_a_restart(desk: Desk, folder: Path) -> None:
     first, second = submit(desk), submit(desk, hold=True)
     both = submit(desk, dependency=f"afterany:{first}:{second}")
     early = submit(desk, begin=4e9)
-    ask(desk, m.Cancel(job=first))
+    ask(desk, m.ChangeJobs.one(first, m.CancelJob()))
     again = restarted(desk, folder)
     assert again.components.core.jobs.keys() == {second, both, early}
     assert "JobHeldUser" in info(again, second).reason
     assert f"waits for job {second} to end" in info(again, both).reason
     assert "it begins at 2096-10-02" in info(again, early).reason
-    ask(again, m.Cancel(job=second))
+    ask(again, m.ChangeJobs.one(second, m.CancelJob()))
     assert "Dependency" not in info(again, both).reason
     later = submit(again, dependency=f"afterok:{first}", kill_on_invalid=True)
     assert info(again, later).state == "CANCELLED"
@@ -150,16 +150,16 @@ def test_a_job_cannot_wait_for_itself(desk: Desk) -> None:
 
 def test_only_administrators_release_what_they_have_held(desk: Desk) -> None:
     job = submit(desk, ANN)
-    assert ask(desk, m.HoldJob(job=job, hold=True), ANN) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(job, m.HoldJob()), ANN) == m.Done()
     assert "JobHeldUser" in info(desk, job).reason
-    assert ask(desk, m.HoldJob(job=job, hold=True)) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(job, m.HoldJob())) == m.Done()
     assert "JobHeldAdmin" in info(desk, job).reason
-    assert ask(desk, m.HoldJob(job=job, hold=True), ANN) == m.Done(), "and does not replace it"
-    assert "only an administrator" in refusal(desk, m.HoldJob(job=job, hold=False), ANN)
-    assert ask(desk, m.HoldJob(job=job, hold=False)) == m.Done()
-    assert "is not held" in refusal(desk, m.HoldJob(job=job, hold=False))
+    assert ask(desk, m.ChangeJobs.one(job, m.HoldJob()), ANN) == m.Done(), "and does not replace it"
+    assert "only an administrator" in refusal(desk, m.ChangeJobs.one(job, m.ReleaseJob()), ANN)
+    assert ask(desk, m.ChangeJobs.one(job, m.ReleaseJob())) == m.Done()
+    assert "is not held" in refusal(desk, m.ChangeJobs.one(job, m.ReleaseJob()))
     other = submit(desk)
-    assert "belongs to user root" in refusal(desk, m.HoldJob(job=other, hold=True), ANN)
+    assert "belongs to user root" in refusal(desk, m.ChangeJobs.one(other, m.HoldJob()), ANN)
 
 
 def test_an_update_of_a_queued_job_is_checked_like_a_submission(desk: Desk, folder: Path) -> None:
@@ -252,24 +252,26 @@ def test_a_running_job_with_a_minimum_gets_another_maximum(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda job: m.HoldJob(job=job, hold=True),
-        lambda job: m.RequeueJob(job=job),
+        lambda job: m.ChangeJobs.one(job, m.HoldJob()),
+        lambda job: m.ChangeJobs.one(job, m.RequeueJob()),
         lambda job: update(job, name="x"),
     ],
     ids=["hold", "requeue", "update"],
 )
 def test_an_ended_job_is_not_changed(desk: Desk, change: Callable[[int], m.Message]) -> None:
     job = submit(desk)
-    ask(desk, m.Cancel(job=job))
+    ask(desk, m.ChangeJobs.one(job, m.CancelJob()))
     assert f"job {job} has ended already" in refusal(desk, change(job))
     assert "there is no job 9" in refusal(desk, change(9))
 
 
 def test_what_does_not_run_is_not_requeued_and_what_runs_is_not_held(desk: Desk) -> None:
-    assert "only a running job is requeued" in refusal(desk, m.RequeueJob(job=submit(desk)))
+    assert "only a running job is requeued" in refusal(
+        desk, m.ChangeJobs.one(submit(desk), m.RequeueJob())
+    )
     desk.hello()
-    assert "only queued jobs are held" in refusal(desk, m.HoldJob(job=1, hold=True))
-    assert ask(desk, m.RequeueJob(job=1)) == m.Done()
+    assert "only queued jobs are held" in refusal(desk, m.ChangeJobs.one(1, m.HoldJob()))
+    assert ask(desk, m.ChangeJobs.one(1, m.RequeueJob())) == m.Done()
     assert desk.components.core.jobs[1].requeue_asked
 
 
@@ -277,7 +279,7 @@ def test_a_job_that_is_queued_again_shows_why_it_waits_and_no_node(desk: Desk) -
     submit(desk)
     desk.hello([])
     assert ask(desk, m.ChangeNode(node="local", drains=True, why="a new disk")) == m.Done()
-    assert ask(desk, m.RequeueJob(job=1)) == m.Done()
+    assert ask(desk, m.ChangeJobs.one(1, m.RequeueJob())) == m.Done()
     desk.hello([m.GroupStatus(job=1, group=1, alive=False, signal=15)])
     answer = ask(desk, m.ListJobs(job=1))
     assert isinstance(answer, m.JobListing)
@@ -289,7 +291,7 @@ def test_a_job_that_is_queued_again_shows_why_it_waits_and_no_node(desk: Desk) -
 def test_the_explanation_says_what_a_job_waited_for(desk: Desk) -> None:
     first = submit(desk)
     job = submit(desk, dependency=f"afterany:{first}", begin=4e9)
-    ask(desk, m.Cancel(job=first))
+    ask(desk, m.ChangeJobs.one(first, m.CancelJob()))
     ask(desk, update(job, begin=1.0))
     answer = ask(desk, m.Explain(job=job))
     assert isinstance(answer, m.Explanation)
@@ -319,7 +321,7 @@ def test_a_signal_is_sent_until_the_agent_has_it(desk: Desk, folder: Path) -> No
     assert signals(again, replace(status, signalled=1)) == []
     again.driver.tick(start_agents=False, heard_all=False)
     assert again.components.core.jobs[job].warned
-    ask(again, m.SignalJob(job=job, number=12))
+    ask(again, m.ChangeJobs.one(job, m.SignalJob(number=12)))
     sent = [message for _, message in again.sent if isinstance(message, m.SignalGroup)]
     assert sent == [replace(expected, serial=2, number=12)]
     told = ask(again, m.Explain(job=job))
@@ -331,13 +333,13 @@ def test_a_signal_is_sent_until_the_agent_has_it(desk: Desk, folder: Path) -> No
 def test_signals_that_are_refused(desk: Desk) -> None:
     job = submit(desk)
     assert "is PENDING: only running jobs get a signal" in refusal(
-        desk, m.SignalJob(job=job, number=10)
+        desk, m.ChangeJobs.one(job, m.SignalJob(number=10))
     )
     desk.hello()
-    assert "'99' is no signal" in refusal(desk, m.SignalJob(job=job, number=99))
-    signal = m.SignalJob(job=job, number=10, to_script=True)
+    assert "'99' is no signal" in refusal(desk, m.ChangeJobs.one(job, m.SignalJob(number=99)))
+    signal = m.ChangeJobs.one(job, m.SignalJob(number=10, to_script=True))
     assert f"job {job} has no script" in refusal(desk, signal)
-    denied = refusal(desk, m.SignalJob(job=job, number=10), ANN)
+    denied = refusal(desk, m.ChangeJobs.one(job, m.SignalJob(number=10)), ANN)
     assert "belongs to" in denied or "may not" in denied
     wrong = m.Submission(argv=["solve"], processors=1, walltime_s=60.0, signal="B:USR1")
     assert "B: is for the script of a job" in refusal(desk, m.Submit(submission=wrong))
@@ -375,7 +377,10 @@ def test_the_hook_of_a_job_runs_before_its_remains_are_removed(desk: Desk, folde
     assert hook.environment["RESHAPE_EXIT_CODE"] == "3"
     assert "PATH" not in hook.environment, "the journal does not keep it"
     again.hello()
-    assert ask(again, m.Cancel(job=submit(again, hold=True, hook_end="x"))) == m.Done()
+    assert (
+        ask(again, m.ChangeJobs.one(submit(again, hold=True, hook_end="x"), m.CancelJob()))
+        == m.Done()
+    )
     assert hooks(again) == [], "it has never started"
 
 
@@ -385,16 +390,20 @@ def test_a_job_that_has_ended_is_submitted_anew(desk: Desk) -> None:
     job = submit(desk, argv=["solve", "a b"], hold=True, cwd="/tmp", **size)
     script = submit(desk, hold=True, script=True, text="#!/bin/sh\n", argv=["job.sh", "a b"])
     wrapped = submit(desk, hold=True, script=True, argv=["/bin/sh", "-c", "ls *", "wrap"])
-    ask(desk, m.Cancel(job=job))
-    ask(desk, m.Cancel(job=script))
-    ask(desk, m.Cancel(job=wrapped))
+    ask(desk, m.ChangeJobs.one(job, m.CancelJob()))
+    ask(desk, m.ChangeJobs.one(script, m.CancelJob()))
+    ask(desk, m.ChangeJobs.one(wrapped, m.CancelJob()))
     command = "reshape submit -n 2 --min 1 --max 3 --walltime 60s --chdir /tmp -- solve 'a b'"
-    told = refusal(desk, m.RequeueJob(job=job))
+    told = refusal(desk, m.ChangeJobs.one(job, m.RequeueJob()))
     assert told.startswith(f"job {job} has ended already (CANCELLED)")
     assert told.endswith(f"submit it anew, as by {command}")
     command = "reshape batch -n 1 --walltime 60s --chdir ."
-    assert refusal(desk, m.RequeueJob(job=script)).endswith(f"{command} -- job.sh 'a b'")
-    assert refusal(desk, m.RequeueJob(job=wrapped)).endswith(f"{command} --wrap 'ls *'")
+    assert refusal(desk, m.ChangeJobs.one(script, m.RequeueJob())).endswith(
+        f"{command} -- job.sh 'a b'"
+    )
+    assert refusal(desk, m.ChangeJobs.one(wrapped, m.RequeueJob())).endswith(
+        f"{command} --wrap 'ls *'"
+    )
 
 
 #: A request without a default.
@@ -479,7 +488,11 @@ def entered(desk: Desk, spec: JobSpec) -> int:
 def act(desk: Desk, job: int, action: str | dict[str, Any]) -> bool:
     """Carry out an action; return whether the service accepted it."""
     hold = action == "hold"
-    message = m.HoldJob(job=job, hold=hold) if isinstance(action, str) else update(job, **action)
+    message = (
+        m.ChangeJobs.one(job, m.HoldJob() if hold else m.ReleaseJob())
+        if isinstance(action, str)
+        else update(job, **action)
+    )
     answer = ask(desk, message)
     assert isinstance(answer, m.Done | m.Failure)
     return isinstance(answer, m.Done)

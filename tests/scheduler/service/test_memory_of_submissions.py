@@ -73,7 +73,7 @@ def test_queued_jobs_and_their_starts_need_little_memory(tmp_path: Path) -> None
     assert [len("".join(job.argv)) < 5000 for job in listing.jobs] == [True] * JOBS
 
     for job in range(1, JOBS + 1):
-        desk.ask(b"x", m.HoldJob(job=job, hold=False))
+        desk.ask(b"x", m.ChangeJobs.one(job, m.ReleaseJob()))
     groups: list[m.GroupStatus] = []
     with grows_by(2 * MIB, at_once=80 * MIB):
         while len(groups) < JOBS:

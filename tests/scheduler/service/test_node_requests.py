@@ -58,7 +58,7 @@ def test_jobs_get_the_nodes_that_they_request(tmp_path: Path) -> None:
     again = Desk(tmp_path, NODES, scenario="easy")
     assert places(again) == expected
     assert again.components.core.jobs[3].spec.nodes is not None
-    ask(again, m.Cancel(job=1))
+    ask(again, m.ChangeJobs.one(1, m.CancelJob()))
     again.hello([m.GroupStatus(job=1, group=1, alive=False)], node="n2")
     assert places(again)[3] == ("n2", 2)
 

@@ -36,12 +36,7 @@ CheckSubmission  administrator  user  .  .
 RequestQuote    administrator  user  .  .
 ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .
-Cancel         administrator  user  .  .
-CancelJobs     administrator  user  .  .
-HoldJob        administrator  user  .  .
-RequeueJob     administrator  user  .  .
-SignalJob      administrator  user  .  .
-UpdateJob      administrator  user  .  .
+ChangeJobs     administrator  user  .  .
 ReadArray      administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .

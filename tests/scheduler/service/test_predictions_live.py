@@ -21,7 +21,7 @@ def test_a_service_predicts_from_its_own_records(served: Any) -> None:
     started_at = served.until(unknown, "RUNNING").started_at
     [found] = expected_starts(served.directory).jobs
     assert found.start == started_at + HOUR_S, "no job has ended: the estimate is the walltime"
-    served.ask(m.Cancel(job=unknown))
+    served.ask(m.ChangeJobs.one(unknown, m.CancelJob()))
     served.wait(waiting)
     for _ in range(4):
         served.wait(served.submit(["true"], 1, walltime_s=HOUR_S))

@@ -65,7 +65,7 @@ def test_an_edited_policy_changes_no_decision_of_the_past(served: Any, order: Pa
     assert served.job(waiting).state == "PENDING"
     log = served.place.log("serve").read_text()
     assert "policies changed since the last run" in log
-    served.ask(m.Cancel(job=running))
+    served.ask(m.ChangeJobs.one(running, m.CancelJob()))
     assert served.wait(waiting).state == "COMPLETED"
     ran = (served.work / "runs").read_text().splitlines()
     assert sorted(ran) == ["job 2", "job 3", "job 4", "job 6"], "each once"
@@ -91,7 +91,7 @@ def test_recovery_needs_no_events(served: Any) -> None:
     job = served.job(growing)
     assert (job.state, job.size) == ("RUNNING", 4)
     assert [size for _, size in job.sizes] == [2, 3, 4]
-    served.ask(m.Cancel(job=growing))
+    served.ask(m.ChangeJobs.one(growing, m.CancelJob()))
     assert served.wait(growing).state == "CANCELLED"
 
 
@@ -108,7 +108,7 @@ def test_a_replay_follows_a_run_through_its_recoveries(served: Any) -> None:
         served.kill()
         served.start()
     assert served.wait(rigid).state == "COMPLETED", "the job that grew made room"
-    served.ask(m.Cancel(job=growing))
+    served.ask(m.ChangeJobs.one(growing, m.CancelJob()))
     served.wait(growing)
     with reading(served.place.journal) as records:
         found = compare(records.batches())

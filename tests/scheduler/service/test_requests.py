@@ -21,6 +21,11 @@ OWNER = owner("root")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
 
 
+def numbered(message: m.Message, request: int) -> m.Message:
+    """Return a copy of a message with the number of a request."""
+    return msgspec.structs.replace(message, id=request)
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(tmp_path / "service")
@@ -48,7 +53,7 @@ def test_a_wait_is_answered_once(desk: Desk) -> None:
     assert desk.ask(b"a", m.Submit(submission=JOB)) == [m.Submitted(job=1)]
     assert desk.ask(b"a", m.Wait(job=1, id=4)) == []
     assert desk.ask(b"a", m.Wait(job=1, id=5)) == []
-    answers = desk.ask(b"a", m.Cancel(job=1, id=6))
+    answers = desk.ask(b"a", numbered(m.ChangeJobs.one(1, m.CancelJob()), 6))
     assert sorted(answer.id for answer in answers) == [5, 6]
     desk.sent.clear()
     desk.driver.changed_jobs.add(1)
@@ -81,8 +86,8 @@ def starts(desk: Desk) -> list[int]:
 
 def test_no_job_starts_while_all_are_cancelled(waiting: Desk) -> None:
     everything = [m.JobTasks(number) for number in SIZES]
-    answer = waiting.ask(b"a", m.CancelJobs(jobs=everything))
-    assert answer == [m.CancelOutcome(refused=[])]
+    answer = waiting.ask(b"a", m.ChangeJobs(jobs=everything, change=m.CancelJob()))
+    assert answer == [m.Done()]
     assert starts(waiting) == []
     jobs = waiting.components.core.jobs
     assert {number: jobs[number].state.value for number in SIZES if number in jobs} == {
@@ -91,8 +96,10 @@ def test_no_job_starts_while_all_are_cancelled(waiting: Desk) -> None:
 
 
 def test_a_job_starts_when_only_those_before_it_are_cancelled(waiting: Desk) -> None:
-    answer = waiting.ask(b"a", m.CancelJobs(jobs=[m.JobTasks(2), m.JobTasks(3), m.JobTasks(2)]))
-    assert answer == [m.CancelOutcome(refused=[])]
+    answer = waiting.ask(
+        b"a", m.ChangeJobs(jobs=[m.JobTasks(2), m.JobTasks(3), m.JobTasks(2)], change=m.CancelJob())
+    )
+    assert answer == [m.Done()]
     assert starts(waiting) == [4]
 
 
@@ -100,8 +107,8 @@ def test_of_many_jobs_those_that_cannot_be_cancelled_are_named(waiting: Desk) ->
     ann = Sender("ann", frozenset(("user",)))
     waiting.ask(b"ann", m.Submit(submission=JOB), ann)
     named = [m.JobTasks(number) for number in (3, 5, 77)] + [m.JobTasks(5, "1-2")]
-    (answer,) = waiting.ask(b"ann", m.CancelJobs(jobs=named), ann)
-    assert isinstance(answer, m.CancelOutcome)
+    (answer,) = waiting.ask(b"ann", m.ChangeJobs(jobs=named, change=m.CancelJob()), ann)
+    assert isinstance(answer, m.UnchangedJobs)
     assert {place: why.partition(":")[0] for place, why in answer.refused} == {
         0: "job 3 belongs to user root, and this connection to user ann",
         2: "there is no job 77",
@@ -115,7 +122,7 @@ def test_a_peer_that_is_gone_gets_no_answer(desk: Desk) -> None:
     for peer in (b"here", b"gone"):
         desk.ask(peer, m.Wait(job=1))
     desk.handler.probe_waiting(lambda peer: peer == b"here")
-    desk.ask(b"a", m.Cancel(job=1))
+    desk.ask(b"a", m.ChangeJobs.one(1, m.CancelJob()))
     assert sorted(peer for peer, _ in desk.sent) == [b"a", b"here"]
 
 
@@ -155,12 +162,10 @@ def test_the_user_of_a_job_is_that_of_the_connection(desk: Desk) -> None:
     assert [job.user for job in listed.jobs] == ["ann", "root"]
 
 
-@pytest.mark.parametrize("kind", [m.Cancel, m.Explain])
-def test_a_job_of_another_user_is_refused_and_counted(
-    desk: Desk, kind: type[m.Cancel] | type[m.Explain]
-) -> None:
+@pytest.mark.parametrize("message", [m.ChangeJobs.one(1, m.CancelJob()), m.Explain(job=1)])
+def test_a_job_of_another_user_is_refused_and_counted(desk: Desk, message: m.Message) -> None:
     desk.ask(b"a", m.Submit(submission=JOB), user("ann"))
-    (answer,) = desk.ask(b"b", kind(job=1, id=5), user("bob"))
+    (answer,) = desk.ask(b"b", numbered(message, 5), user("bob"))
     assert answer == m.Failure(
         id=5,
         message="job 1 belongs to user ann, and this connection to user bob: ask ann or an"
@@ -169,7 +174,7 @@ def test_a_job_of_another_user_is_refused_and_counted(
     (info,) = desk.ask(b"b", m.ServerInfo(), user("bob"))
     assert isinstance(info, m.Info)
     assert (info.queued, info.refused) == (1, {"permission": 1})
-    (answer,) = desk.ask(b"a", kind(job=1), user("ann"))
+    (answer,) = desk.ask(b"a", message, user("ann"))
     assert isinstance(answer, m.Done | m.Explanation)
 
 
@@ -210,7 +215,12 @@ def test_a_token_permits_the_messages_of_its_job_alone(
         return m.Hello(job=job, group=1, token="first", size=1, pid=1)
 
     assert isinstance(desk.ask(b"p", hello(1), process)[0], m.Welcome)
-    for message in (hello(2), m.Submit(submission=JOB), m.Cancel(job=1), m.Stop(kill=True)):
+    for message in (
+        hello(2),
+        m.Submit(submission=JOB),
+        m.ChangeJobs.one(1, m.CancelJob()),
+        m.Stop(kill=True),
+    ):
         (answer,) = desk.ask(b"p", message, process)
         assert isinstance(answer, m.Failure)
     (info,) = desk.ask(b"a", m.ServerInfo())
@@ -249,8 +259,8 @@ def test_the_reason_of_a_cancellation_says_who_cancelled(desk: Desk) -> None:
     for _ in range(2):
         desk.handler.handle(b"a", encode(m.Submit(submission=JOB)), ann)
     desk.turn()
-    desk.handler.handle(b"a", encode(m.Cancel(job=1)), bob)
-    desk.handler.handle(b"a", encode(m.Cancel(job=2)), ann)
+    desk.handler.handle(b"a", encode(m.ChangeJobs.one(1, m.CancelJob())), bob)
+    desk.handler.handle(b"a", encode(m.ChangeJobs.one(2, m.CancelJob())), ann)
     desk.turn()
     reasons = [desk.components.applications.job(number).why for number in (1, 2)]
     assert reasons == ["cancelled by bob, an administrator", "cancelled by its user"]

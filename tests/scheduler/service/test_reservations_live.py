@@ -70,7 +70,7 @@ def test_a_reservation_keeps_its_processors_for_its_jobs(served: Any) -> None:
     assert served.job(long).state == served.job(inside).state == "PENDING"
     assert info_of(served, "soon")["state"] == "ACTIVE"
 
-    served.ask(m.Cancel(job=inside))
+    served.ask(m.ChangeJobs.one(inside, m.CancelJob()))
     for name in ("soon", "course"):
         call(served, "reserve", "cancel", name)
     assert served.wait(long).state == "COMPLETED"

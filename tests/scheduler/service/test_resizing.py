@@ -377,7 +377,7 @@ def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
     scripted("4")
     number = served.submit([*FAULTY, "hang:start", "joining"], 2, max_processors=8, topology=BY_TWO)
     served.until(number, "EXPANDING")
-    served.ask(m.Cancel(job=number))
+    served.ask(m.ChangeJobs.one(number, m.CancelJob()))
     assert served.wait(number).state == "CANCELLED"
     assert served.free() == 8
     assert not served.processes(agents=False)
@@ -454,7 +454,7 @@ def test_a_job_starts_on_fewer_processors_and_grows_after_a_restart_of_the_servi
     assert sizes(served.job(number)) == [2]
     served.kill()
     served.start()
-    served.ask(m.Cancel(job=rigid))
+    served.ask(m.ChangeJobs.one(rigid, m.CancelJob()))
     served.when(number, lambda job: job.size == 4)
     job = served.finish(number)
     assert (job.state, job.requested) == ("COMPLETED", 4)

@@ -94,7 +94,7 @@ def test_an_output_that_cannot_be_written_fails_the_job_with_its_path(service):
 def test_cancelling_ends_the_processes_first(service):
     number = service.submit(["sleep", "600"], 4)
     service.until(number, "RUNNING")
-    service.ask(m.Cancel(job=number))
+    service.ask(m.ChangeJobs.one(number, m.CancelJob()))
     job = service.wait(number)
     assert job.state == "CANCELLED"
     assert not service.processes(agents=False)
@@ -104,10 +104,10 @@ def test_cancelling_ends_the_processes_first(service):
 def test_a_queued_job_can_be_cancelled(service):
     service.submit(["sleep", "600"], 8)
     queued = service.submit(["true"], 1)
-    service.ask(m.Cancel(job=queued))
+    service.ask(m.ChangeJobs.one(queued, m.CancelJob()))
     assert service.wait(queued).state == "CANCELLED"
     with pytest.raises(ReshapeError, match="has ended already"):
-        service.ask(m.Cancel(job=queued))
+        service.ask(m.ChangeJobs.one(queued, m.CancelJob()))
 
 
 def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
@@ -171,7 +171,7 @@ def test_a_submission_is_acknowledged_when_it_is_in_the_journal(service):
     assert rows == [(number,), (other,)]
     service.start()
     assert service.job(other).state == "PENDING"
-    service.ask(m.Cancel(job=number))
+    service.ask(m.ChangeJobs.one(number, m.CancelJob()))
     assert service.wait(other).state == "COMPLETED"
 
 

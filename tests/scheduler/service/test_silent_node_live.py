@@ -35,7 +35,9 @@ def test_a_silent_node_shows_its_silence_and_promises_no_start(service: Any) -> 
     try:
         wait_until(lambda: node(served).state == "alloc*")
         assert node(served).reason.startswith("its agent has been silent for ")
-        served.ask(m.Cancel(job=first))  # ends only when the agent ends its processes
+        served.ask(
+            m.ChangeJobs.one(first, m.CancelJob())
+        )  # ends only when the agent ends its processes
         served.until(first, "COMPLETING")
         told = served.answer("explain", queued)
         assert "no expected start: " in told

@@ -105,7 +105,7 @@ def test_a_script_waits_for_its_step_and_ends_it(desk: Desk) -> None:
     )
     assert ask(desk, m.EndStep(job=job, token=secret, step=2), SCRIPT) == m.Done(), "as before"
     run(desk, job, secret, "b")
-    ask(desk, m.Cancel(job=job))
+    ask(desk, m.ChangeJobs.one(job, m.CancelJob()))
     assert desk.components.core.jobs[3].state is JobState.COMPLETING
     assert info(desk, 3).reason == "job 1 ends: cancelled by its user"
     answer = run(desk, job, secret, "c")
@@ -127,7 +127,7 @@ def test_a_key_of_jobs_permits_steps_of_the_own_job_alone(desk: Desk) -> None:
         m.WaitStep(job=first, token=secret, step=3),
         m.EndStep(job=first, token=secret, step=3),
         m.EndStep(job=first, token=secret, step=second),
-        m.Cancel(job=first),
+        m.ChangeJobs.one(first, m.CancelJob()),
         m.Submit(submission=m.Submission(argv=["x"], processors=1, walltime_s=1.0)),
     ):
         answer = ask(desk, message, SCRIPT)
@@ -163,12 +163,12 @@ def test_only_scripts_have_steps_and_users_change_the_job(desk: Desk) -> None:
     assert "job 1 is no job script" in answer.message
     script, secret = batch(desk, processors=1)
     run(desk, script, secret, "a", max_processors=3)
-    ask(desk, m.UpdateJob(job=script, changes=m.RequestChanges(walltime_s=7200.0)))
+    ask(desk, m.ChangeJobs.one(script, m.UpdateJob(walltime_s=7200.0)))
     step, parent = desk.components.core.jobs[3], desk.components.core.jobs[script]
     assert step.expected_end == pytest.approx(parent.expected_end)
     refused = m.Failure(message="step 2.0 is not changed by itself: change job 2")
-    assert ask(desk, m.UpdateJob(job=3, changes=m.RequestChanges(name="x"))) == refused
-    assert ask(desk, m.RequeueJob(job=3)) == refused
+    assert ask(desk, m.ChangeJobs.one(3, m.UpdateJob(name="x"))) == refused
+    assert ask(desk, m.ChangeJobs.one(3, m.RequeueJob())) == refused
     depends = m.Submission(argv=["x"], processors=1, walltime_s=1.0, dependency="afterok:3")
     answer = ask(desk, m.Submit(submission=depends))
     assert answer == m.Failure(message="--dependency afterok:3: it is step 2.0: name its job 2")

@@ -71,6 +71,6 @@ def test_plain_mpiexec_of_a_script_reaches_all_hosts(tmp_path: Path) -> None:
         assert lines[:2] == ["2 n1 n2", "7"]
         assert lines[3] == "3"
         assert "mpiexec -f: this job is on several hosts" in lines[4]
-        cluster.ask(m.Cancel(job=job))
+        cluster.ask(m.ChangeJobs.one(job, m.CancelJob()))
         assert cluster.wait(job).state == "CANCELLED"
         cluster.until(lambda: not (sleeping(cluster, "n1") or sleeping(cluster, "n2")))

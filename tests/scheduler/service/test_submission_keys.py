@@ -49,7 +49,7 @@ def test_a_key_holds_after_a_restart_of_the_service(tmp_path: Path) -> None:
 def test_a_key_holds_after_the_end_of_its_job(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     submit(desk, submission())
-    desk.ask(b"client", m.Cancel(job=1))
+    desk.ask(b"client", m.ChangeJobs.one(1, m.CancelJob()))
     desk.turn()
     assert submit(desk, submission()) == m.Submitted(job=1)
 

@@ -126,7 +126,7 @@ def test_a_service_with_running_jobs_is_upgraded(served: Any, earlier: Path) -> 
     assert served.agent_pid() == agent
     assert agent_runs(served, earlier)
     # The new service decides on a resize; the agent and the processes of both groups are earlier.
-    served.ask(m.Cancel(job=large))
+    served.ask(m.ChangeJobs.one(large, m.CancelJob()))
     go.touch()
     assert served.wait(rigid).state == "COMPLETED"
     served.when(growing, lambda job: job.size == 4)

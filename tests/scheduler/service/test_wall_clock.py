@@ -93,7 +93,7 @@ def test_the_times_of_jobs_are_those_of_the_wall_clock(
 ) -> None:
     """Those of a job that has ended remain as people have read them."""
     desk.ask(b"x", m.Submit(submission=JOB))
-    desk.ask(b"x", m.Cancel(job=1))
+    desk.ask(b"x", m.ChangeJobs.one(1, m.CancelJob()))
     (first,) = ended(desk)
     desk.ask(b"x", m.Submit(submission=JOB))
     wall.set_forward(by_s)
@@ -102,7 +102,7 @@ def test_the_times_of_jobs_are_those_of_the_wall_clock(
     assert isinstance(queued, m.JobListing)
     assert queued.now == pytest.approx(wall(), abs=NEAR_S)
     assert 0 <= queued.now - queued.jobs[0].submitted_at < NEAR_S, "it has not waited for an hour"
-    desk.ask(b"x", m.Cancel(job=2))
+    desk.ask(b"x", m.ChangeJobs.one(2, m.CancelJob()))
     again, second = ended(desk)
     assert again == first
     assert ended(desk, since=wall() - NEAR_S, until=wall() + NEAR_S) == [second]
@@ -199,7 +199,7 @@ def test_a_running_service_follows_and_its_journal_replays(
     served.start()
     until_followed()
     assert created("back", "now")["state"] == "ACTIVE"
-    served.ask(m.Cancel(job=job))
+    served.ask(m.ChangeJobs.one(job, m.CancelJob()))
     done = served.wait(job)
     assert (done.state, done.ended_at) == ("CANCELLED", pytest.approx(wall(), abs=NEAR_S))
     assert done.ended_at - done.started_at < NEAR_S

@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> Path:
     for _ in range(2):
         submission = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
         desk.ask(b"x", m.Submit(submission=submission))
-    desk.ask(b"x", m.Cancel(job=1))
+    desk.ask(b"x", m.ChangeJobs.one(1, m.CancelJob()))
     desk.turn()
     desk.components.journal.close()
     return tmp_path / "service"

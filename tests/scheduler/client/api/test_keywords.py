@@ -15,7 +15,7 @@ from scheduler.client.bulk.change_commands import update
 from scheduler.client.job_options import job_options
 from scheduler.model.requests.job_name import LAST, JobName
 from scheduler.model.requests.task_array import TaskArray
-from scheduler.protocol.messages import RequestChanges
+from scheduler.protocol.messages import UpdateJob
 
 
 @click.command()
@@ -33,7 +33,7 @@ def test_the_keywords_are_the_options() -> None:
     assert known == names(command) | {"environment"}
     options = names(update) - {"directory", "access", "job"}
     assert {*keywords.Changes.__annotations__} == options
-    fields = {name.replace("walltime_s", "walltime") for name in RequestChanges.__struct_fields__}
+    fields = {name.replace("walltime_s", "walltime") for name in UpdateJob.__struct_fields__}
     assert {*keywords.Changes.__annotations__} == fields
 
 

@@ -259,7 +259,7 @@ def test_a_job_of_an_agent_that_ends_waits_again_if_it_never_began(desk: Desk) -
         job = submit(desk, 2)
         assert nodes_of(desk, job) == "a"
         hello(desk, "a", ends=True)
-        desk.ask(b"user", m.Cancel(job=job.id))
+        desk.ask(b"user", m.ChangeJobs.one(job.id, m.CancelJob()))
         hello(desk, "a")
     job = submit(desk)
     for _ in range(5):

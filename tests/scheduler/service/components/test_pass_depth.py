@@ -69,7 +69,7 @@ def test_the_journal_holds_the_depth(tmp_path: Path) -> None:
     desk.ask(b"a", m.Submit(submission=m.Submission(argv=["true"], processors=4, walltime_s=60.0)))
     for _ in range(LEAST + 5):
         desk.ask(b"a", m.Submit(submission=JOB))
-    desk.ask(b"a", m.Cancel(job=2))  # the next pass examines all jobs
+    desk.ask(b"a", m.ChangeJobs.one(2, m.CancelJob()))  # the next pass examines all jobs
     desk.turn()
     core = desk.components.core
     assert core.depth_limit == LEAST

@@ -51,5 +51,5 @@ def test_functions_arrays_and_a_job_that_is_queued_again(served: Any, tmp_path: 
     assert (served.work / "begun").read_text() == "xx"
     sizes = [size for _, size in served.job(resizable).sizes]
     assert any(now < before for before, now in pairwise(sizes)), "it gave processors up"
-    served.ask(m.Cancel(job=resizable))
+    served.ask(m.ChangeJobs.one(resizable, m.CancelJob()))
     served.wait(resizable)
