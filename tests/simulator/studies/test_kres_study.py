@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from claim_records import check_claims
 
-from simulator.studies.kres import report as kres_report
-from simulator.studies.kres import runs as kres
+from simulator.studies import kres
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
@@ -38,7 +37,7 @@ def test_all_algorithms_run_at_the_rate_that_gives_the_required_queue(rows: list
 
 
 def test_report(rows: list[Row], tmp_path: Path) -> None:
-    report = kres_report.report(rows, tmp_path)
+    report = kres.report(rows, tmp_path)
     assert "| uniform | 2 | 6 | " in report.text
     assert "CONS is much worse than FF" in report.text
     assert len(report.data["points"]) == 2 * 2 * 4
@@ -53,7 +52,7 @@ def test_report(rows: list[Row], tmp_path: Path) -> None:
     assert {claim["part"] for claim in claims.values()} == {"KRES figure 2", "KRES figure 3"}
     assert set(report.files) == {"figure2.png", "figure2.svg", "figure3.png", "figure3.svg"}
     assert report.files["figure2.png"].startswith(b"\x89PNG")
-    assert kres_report.report(rows, None).files == {}
+    assert kres.report(rows, None).files == {}
 
 
 def test_gains_are_signed_and_paired() -> None:
@@ -63,7 +62,7 @@ def test_gains_are_signed_and_paired() -> None:
         for name, seconds in (("FF", 10.0), ("BL", 20.0), ("BB", 5.0), ("BB0", 8.0), ("CONS", 10.0))
     }
     point = {"law": "uniform", "k": 2, "queue": 64}
-    found = {p.algorithm: p.gain.mean for p in kres_report.gains([Row(point, result)])}
+    found = {p.algorithm: p.gain.mean for p in kres.gains([Row(point, result)])}
     assert found == {"BL": -100.0, "BB": 50.0, "BB0": pytest.approx(20.0), "CONS": 0.0}
 
 

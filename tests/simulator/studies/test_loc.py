@@ -8,8 +8,7 @@ import pytest
 from claim_records import check_claims
 
 from reshape.errors import ReshapeError
-from simulator.studies.loc.curves import Curve, curves_of
-from simulator.studies.loc.runs import report, run
+from simulator.studies.loc import Curve, curves_of, report, run
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies

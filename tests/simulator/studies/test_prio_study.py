@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from simulator.studies.prio import runs as prio
-from simulator.studies.prio.claims import deviation_ratio
 from simulator.studies.prio.report import report
-from simulator.studies.prio.runs import Mixes, name_of, of
+from simulator.studies.prio.runs import Mixes, deviation_ratio, name_of, of
 from simulator.studies.prio.runs import paper as prio_paper
 from simulator.study.study import Row, read_study, shipped_studies
 

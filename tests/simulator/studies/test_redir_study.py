@@ -11,16 +11,15 @@ from command_line import invoke
 from paths import SYNTHETIC_TRACE
 
 from reshape.errors import ReshapeError
-from simulator.studies.redir.ratios import MAX, MEAN, TraceRatios
-from simulator.studies.redir.report import as_report, judged
+from simulator.studies.redir import MAX, MEAN, TraceRatios, as_report, judged
 from simulator.study.study import Row
 
 pytestmark = pytest.mark.studies
 
 STUDY = """
 study: Redirection, small
-run: simulator.studies.redir.runs:run
-report: simulator.studies.redir.runs:report
+run: simulator.studies.redir:run
+report: simulator.studies.redir:report
 fixed: {trace: synthetic.swf, processors: 128, weeks: 2, utilization: 0.1, draw: 1, tau: 60,
         conflict: longest-walltime, filter: processors, counts: waiting}
 grid: {week: [1, 2], alpha: [0.1, 0.25], theta: [null, 2, 20]}

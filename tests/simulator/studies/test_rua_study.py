@@ -10,10 +10,9 @@ import pytest
 from claim_records import check_claims
 from paths import SMALL_TRACE
 
-from simulator.studies.rua import report as rua_report
-from simulator.studies.rua import runs as rua
-from simulator.studies.rua.claims import PAPER, STATEMENTS, TABLES, printed
-from simulator.studies.sharing.runs import simulated
+from simulator.studies import rua
+from simulator.studies.rua import PAPER, STATEMENTS, TABLES, printed
+from simulator.studies.sharing import simulated
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
@@ -69,7 +68,7 @@ def test_processors_by_hour() -> None:
 
 
 def test_report(rows: list[Row]) -> None:
-    report = rua_report.report(rows, None)
+    report = rua.report(rows, None)
     assert "Table 7.1" in report.text
     assert "(128.08)" in report.text
     check_claims(report.data)
@@ -97,7 +96,7 @@ def test_the_tables_against_their_own_text() -> None:
         for strategy in PAPER.columns
         for seed in (1, 2)
     ]
-    claims = rua_report.report(rows, None).data["claims"]
+    claims = rua.report(rows, None).data["claims"]
     assert len(claims) > len(STATEMENTS)
     for claim in claims:
         if "RUA" in claim["text"]:  # figure 7.12 is lost, the text has some numbers

@@ -9,9 +9,8 @@ import pytest
 from claim_records import check_claims
 from paths import SMALL_TRACE
 
-from simulator.studies.sharing import report as sharing_report
-from simulator.studies.sharing import runs as sharing
-from simulator.studies.sharing.report import MEAN, P95
+from simulator.studies import sharing
+from simulator.studies.sharing import MEAN, P95
 from simulator.study.study import Row, read_study, shipped_studies
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
@@ -90,7 +89,7 @@ def test_selections_of_chapter_7() -> None:
 
 
 def test_report(rows: list[Row]) -> None:
-    report = sharing_report.report(rows, None)
+    report = sharing.report(rows, None)
     assert "Tables 6.1 and 6.3" in report.text
     assert "(99.3)" in report.text
     check_claims(report.data)
@@ -121,7 +120,7 @@ def test_distance_of_the_paper_to_itself() -> None:
         for seed in (1, 2)
         if centre == "SDSC"
     ]
-    report = sharing_report.report(rows, None)
+    report = sharing.report(rows, None)
     assert report.data["distances"]["SDSC"] == {"SDSC-BLUE": 0}
     for claim in report.data["claims"]:
         assert claim["ours"] == pytest.approx(claim["paper"], abs=0.01)
@@ -132,4 +131,4 @@ def test_the_study_file(tmp_path: Path) -> None:
     study = read_study(shipped_studies()["sharing"], (), "1")
     assert len(study.runs) == 3 * 2 * 4
     assert {run["name"] for run in study.runs} == {"CTC", "SDSC-BLUE", "SDSC-SP2"}
-    assert {run["selection"] for run in study.runs} == set(sharing_report.SELECTIONS)
+    assert {run["selection"] for run in study.runs} == set(sharing.SELECTIONS)

@@ -9,10 +9,8 @@ import pytest
 from claim_records import check_claims
 
 from reshape.errors import ReshapeError
-from simulator.studies.sites.batches import share
-from simulator.studies.sites.claims import judge, ratio
-from simulator.studies.sites.report import KEYS, report
-from simulator.studies.sites.runs import run
+from simulator.studies.sites.report import KEYS, judge, ratio, report
+from simulator.studies.sites.runs import run, share
 from simulator.study.study import SHIPPED, Row, read_study
 
 pytestmark = pytest.mark.studies

@@ -1,9 +1,10 @@
-"""The cost of contiguous allocations, and the speed-up that makes up for it: LOC figures 2 to 5.
+"""Study of LOC: the cost of contiguous allocations, and the speed-up that makes up for it.
 
 LOC: J. A. Pascual and J. Miguel-Alonso, Effects of job placement on scheduling performance,
-EHU-KAT-IK-09-08, section 4. A run is one trace under one policy and one selection. With a
-contiguous selection the run time t of every job becomes t (1 - s). The threshold is the smallest s
-from which on the mean total time, wait plus run, is below that of the non-contiguous selection.
+EHU-KAT-IK-09-08, section 4, figures 2 to 5. A run is one trace under one policy and one selection.
+With a contiguous selection the run time t of every job becomes t (1 - s). The threshold is the
+smallest s from which on the mean total time, wait plus run, is below that of the non-contiguous
+selection.
 """
 
 from __future__ import annotations
@@ -11,32 +12,107 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 import simulator as sim
 from reshape.errors import ReshapeError
+from scheduler import pictures as drawing
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
 from scheduler.model.networks.boxes import box
 from scheduler.text.tables import Table, render
 from simulator.studies.claims import Claim, as_records, as_table, by_range, exactly
-from simulator.studies.loc.curves import (
-    FIRST_FIT,
-    TOTAL,
-    WAIT,
-    Curve,
-    Curves,
-    curves_of,
-    label_of,
-    network_of,
-)
 from simulator.studies.results import titled
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, machine_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FIRST_FIT = "first-fit"
+#: Names of the policies in reports, in the order of the reports.
+NAMES = {"fcfs": "FCFS", "easy": "EASY", "easy-place": "EASY by place"}
+TOTAL, WAIT = "mean_total_min", "mean_wait_min"
+
+
+class Curve(NamedTuple):
+    """Results of one trace and policy.
+
+    Parameters
+    ----------
+    flat : results of the non-contiguous selection.
+    points : speed-up -> results of the contiguous selection, ascending.
+    """
+
+    flat: Mapping[str, float]
+    points: dict[float, Mapping[str, float]]
+
+    def threshold(self) -> float | None:
+        """Smallest speed-up from which on the total time is not above that of `flat`.
+
+        None if there is no such speed-up. Between two points the total is interpolated linearly.
+        """
+        even = self.flat[TOTAL]
+        smallest: float | None = None
+        before: tuple[float, float] | None = None
+        for speedup, point in self.points.items():
+            total = point[TOTAL]
+            if total > even:
+                smallest = None
+            elif smallest is None:
+                smallest = speedup
+                if before is not None:
+                    share = (before[1] - even) / (before[1] - total)
+                    smallest = before[0] + share * (speedup - before[0])
+            before = speedup, total
+        return smallest
+
+    def cost(self) -> float | None:
+        """Waiting time without speed-up, relative to that of the non-contiguous selection."""
+        point = self.points.get(0)
+        return None if point is None or not self.flat[WAIT] else point[WAIT] / self.flat[WAIT]
+
+
+Key: TypeAlias = tuple[str, str]  #: label of trace and network, policy
+Curves: TypeAlias = dict[Key, Curve]
+
+
+def label_of(trace: str, network: str) -> str:
+    """Label of a trace on a network; the tree of the paper is not named."""
+    return trace if network == "tree" else f"{trace} {network}"
+
+
+def network_of(label: str) -> str:
+    """Network of a label."""
+    return label.partition(" ")[2] or "tree"
+
+
+def curves_of(rows: Sequence[Row]) -> Curves:
+    """Group runs by trace and policy; groups without a non-contiguous run are left out.
+
+    Without contiguity both kinds of EASY are the same, so they share one run.
+    """
+    flat: dict[Key, Mapping[str, float]] = {}
+    points: dict[Key, dict[float, Mapping[str, float]]] = {}
+    for row in rows:
+        label = label_of(row.parameters["label"], row.parameters["network"])
+        key = label, row.parameters["policy"]
+        if row.parameters["select"] == FIRST_FIT:
+            flat[key] = row.result
+        else:
+            points.setdefault(key, {})[row.parameters["speedup"]] = row.result
+    for label, policy in points:
+        if policy.startswith("easy") and (label, "easy") in flat:
+            flat.setdefault((label, policy), flat[label, "easy"])
+    labels, policies = list(dict.fromkeys(label for label, _ in flat)), list(NAMES)
+    order = sorted(flat, key=lambda key: (labels.index(key[0]), policies.index(key[1])))
+    return {key: Curve(flat[key], dict(sorted(points.get(key, {}).items()))) for key in order}
+
 
 #: All jobs count ("We consider all the jobs important"); jobs may run longer than estimated.
 RULES = {"overrun": "keep", "without_run": "keep"}
@@ -149,8 +225,6 @@ def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of costs, thresholds and times, and pictures of the figures."""
-    from simulator.studies.loc.pictures import pictures  # imported here: matplotlib is slow to load
-
     curves = curves_of(rows)
     claims = [*_judged(curves)]
     text = "\n\n".join(
@@ -248,3 +322,119 @@ def _table(curve: Curve) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.1f}"
+
+
+ANYWHERE, CONTIGUOUS = "#8a8f96", "#1f6fb2"
+BARS = {"fcfs": "#d98c2b", "easy": "#1f6fb2", "easy-place": "#7fb6d9"}
+
+
+def pictures(curves: Curves) -> dict[str, bytes]:
+    """Draw the figures for which there are runs, as PNG and SVG."""
+    figures = {"figure2": _costs_figure(curves)}
+    first = next(iter(curves), ("", ""))[0]
+    own = {policy: curve for (label, policy), curve in curves.items() if label == first}
+    others = [(key, c) for key, c in curves.items() if key[0] != first and len(c.points) > 1]
+    titled = [(f"{first}, {NAMES.get(p, p)}", curve) for p, curve in own.items()]
+    if any(len(curve.points) > 1 for curve in own.values()):
+        title = f"{first}: mean total time"
+        figures["figure3"] = _lines(titled, TOTAL, f"{title}, contiguous or not")
+        title = f"{first}: mean waiting time"
+        figures["figure4"] = _lines(titled, WAIT, f"{title}, contiguous or not")
+    if others:
+        titled = [(f"{label}, {NAMES.get(p, p)}", curve) for (label, p), curve in others]
+        title = "Mean total time, contiguous or not"
+        figures["figure5"] = _lines(titled, TOTAL, title, logarithmic=True)
+    return drawing.encode_all(figures)
+
+
+def _costs_figure(curves: Curves) -> Figure:
+    """Draw figure 2: waiting times at speed-up 0, relative to the non-contiguous selection."""
+    from matplotlib.ticker import FuncFormatter  # late: matplotlib is slow to load
+
+    figure = drawing.new_figure(4.2, "Waiting time with contiguous allocations, no speed-up")
+    axes = figure.subplots()
+    labels = list(dict.fromkeys(label for label, _ in curves))
+    policies = [p for p in NAMES if any(policy == p for _, policy in curves)]
+    width = 0.8 / max(1, len(policies))
+    for i, policy in enumerate(policies):
+        costs = [
+            (labels.index(label) + (i - (len(policies) - 1) / 2) * width, curve.cost())
+            for (label, of), curve in curves.items()
+            if of == policy
+        ]
+        bars = [(x, cost) for x, cost in costs if cost is not None]
+        drawn = axes.bar(
+            [x for x, _ in bars],
+            [cost - 1 for _, cost in bars],
+            width * 0.92,
+            bottom=1,
+            color=BARS[policy],
+            label=NAMES[policy],
+        )
+        axes.bar_label(drawn, [f"{cost:.3g}" for _, cost in bars], padding=2, fontsize=9)
+    axes.set_yscale("log")
+    axes.margins(y=0.12)
+    axes.axhline(1, color=drawing.INK, linewidth=0.8)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_ylabel("wait relative to non-contiguous")
+    axes.yaxis.set_major_formatter(FuncFormatter(_decimal))
+    if policies:
+        axes.legend(loc="best", frameon=False)
+    drawing.reduce_frame(axes)
+    return figure
+
+
+def _lines(
+    titled: Sequence[tuple[str, Curve]], column: str, title: str, *, logarithmic: bool = False
+) -> Figure:
+    """Draw figures 3 to 5: a time over the speed-up, one panel per trace and policy."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    figure = drawing.new_figure(4.6, title)
+    panels = figure.subplots(1, len(titled), squeeze=False)[0]
+    for axes, (name, curve) in zip(panels, titled, strict=True):
+        _draw_panel(axes, curve, column)
+        axes.set_title(name, fontsize=11, color=drawing.INK)
+        if logarithmic:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(_decimal))
+            low, high = axes.get_ylim()
+            if high < 20 * low:  # less than about a decade: label the minor ticks too
+                axes.yaxis.set_minor_formatter(FuncFormatter(_decimal))
+            else:
+                axes.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set_ylim(bottom=0)
+    panels[0].set_ylabel("minutes")
+    panels[0].legend(loc="best", frameon=False)
+    return figure
+
+
+def _draw_panel(axes: Axes, curve: Curve, column: str) -> None:
+    speedups = list(curve.points)
+    axes.plot(
+        speedups,
+        [curve.points[s][column] for s in speedups],
+        color=CONTIGUOUS,
+        marker="o",
+        markersize=4,
+        label="contiguous",
+    )
+    axes.axhline(curve.flat[column], color=ANYWHERE, linewidth=2, label="not contiguous")
+    threshold = curve.threshold()
+    if column == TOTAL and threshold is not None and threshold > 0:
+        axes.axvline(threshold, color=drawing.INK, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            f"pays from {threshold:.2f}",
+            (threshold, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, -12),
+            textcoords="offset points",
+            fontsize=9,
+        )
+    axes.set_xlabel("speed-up of contiguous jobs")
+    drawing.reduce_frame(axes)
+
+
+def _decimal(value: float, _: object) -> str:
+    return f"{value:g}"

@@ -1,1 +1,0 @@
-"""Study of KRES: balancing K resources."""

@@ -1,1 +1,0 @@
-"""Study of LOC: contiguous allocations."""

@@ -1,1 +1,0 @@
-"""Study of REDIR: scheduling with redirection."""

@@ -1,1 +1,0 @@
-"""Shared nodes: tables 6.1 to 6.4 of GUIM, and runs for those of chapter 7."""
