@@ -16,7 +16,6 @@ from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
 from simulator.commands.options import json_option
 from simulator.results import jobs_csv
-from simulator.results.held import least_processors
 from simulator.results.schedule import Schedule
 from simulator.traces.files import check_place, replace_all
 
@@ -87,7 +86,7 @@ def plot(
     else:
         source, target = directory / jobs_csv.NAME, out or directory
         schedule, known, about, nodes = _simulation(directory)
-    least = least_processors(schedule)
+    least = schedule.least_processors
     size = processors or known or least
     if processors is None and known is None:
         click.echo(
@@ -146,7 +145,7 @@ def _simulation(directory: Path) -> _Drawn:
 
 def _live_run(directory: Path) -> _Drawn:
     from scheduler.replay.journal_reader import reading
-    from simulator.live_runs.pictured import pictured_run
+    from simulator.live_runs import pictured_run
 
     name = f"live run of {directory}"
     with reading(directory) as journal:

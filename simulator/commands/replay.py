@@ -19,10 +19,10 @@ from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import Comparison, compare
 from scheduler.replay.journal_reader import Batch, reading
 from scheduler.text.formats import counted
+from simulator import live_runs
 from simulator.commands.options import json_option, scenario_of, set_fields
 from simulator.engine.costs import Costs
-from simulator.live_runs import recorded
-from simulator.results.metrics import Metrics
+from simulator.results.schedule import Metrics
 
 #: A replay of this many batches shows a progress bar.
 MANY = 20_000
@@ -153,19 +153,19 @@ def replay(
     comparison = compare(_shown(batches))
     result = _facts(comparison, damage)
     if simulates:
-        run = recorded.RecordedRun.of(batches)
+        run = live_runs.RecordedRun.of(batches)
         chosen = _chosen(run.core.scenario, policy, fields)
-        cost = recorded.costs(*map(_other, costs)) if costs else recorded.costs(run)
+        cost = live_runs.costs(*map(_other, costs)) if costs else live_runs.costs(run)
         simulated = {}
         if policy is not None or fields:
-            jobs = recorded.measured(run, speedup)
-            simulated["what_if"] = recorded.simulate(run, chosen, jobs, cost, runs)
+            jobs = live_runs.measured(run, speedup)
+            simulated["what_if"] = live_runs.simulate(run, chosen, jobs, cost, runs)
         if predict:
-            jobs = recorded.submitted(run, submissions, cost, speedup)
-            simulated["predicted"] = recorded.simulate(run, chosen, jobs, cost, runs)
-            result["as_measured"] = recorded.as_measured(run, submissions)
+            jobs = live_runs.submitted(run, submissions, cost, speedup)
+            simulated["predicted"] = live_runs.simulate(run, chosen, jobs, cost, runs)
+            result["as_measured"] = live_runs.as_measured(run, submissions)
         result |= {"scenario": chosen.name, "left_out": run.left_out, "runs": runs}
-        result |= _outcomes(run.metrics(), simulated) | {"costs": _costs(cost)}
+        result |= _outcomes(run.schedule.metrics(), simulated) | {"costs": _costs(cost)}
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(comparison, result))
     if damage:
         click.echo(f"reshape: the journal's end is missing: {damage}", err=True)
@@ -186,9 +186,9 @@ def _chosen(base: Scenario, policy: str | None, fields: tuple[str, ...]) -> Scen
     return scenario_of(base if policy is None else policy, set_fields(fields))
 
 
-def _other(journal: Path) -> recorded.RecordedRun:
+def _other(journal: Path) -> live_runs.RecordedRun:
     with reading(journal) as records:
-        return recorded.RecordedRun.of(records.batches())
+        return live_runs.RecordedRun.of(records.batches())
 
 
 def _facts(comparison: Comparison, damage: str) -> dict[str, Any]:
@@ -204,13 +204,13 @@ def _facts(comparison: Comparison, damage: str) -> dict[str, Any]:
     }
 
 
-def _outcomes(live: Metrics, simulated: dict[str, recorded.SimulationMeans]) -> dict[str, Any]:
+def _outcomes(live: Metrics, simulated: dict[str, live_runs.SimulationMeans]) -> dict[str, Any]:
     """Metrics of the live run and means of the simulated ones, as plain data."""
     means = {"live": live} | {name: its.metrics for name, its in simulated.items()}
     facts: dict[str, Any] = {name: _named(metrics) for name, metrics in means.items()}
     facts["spread_pct"] = {name: its.spread_pct for name, its in simulated.items()}
     if "predicted" in simulated:
-        facts["error_pct"] = recorded.error_pct(live, simulated["predicted"].metrics)
+        facts["error_pct"] = live_runs.error_pct(live, simulated["predicted"].metrics)
     return facts
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from scheduler.model.networks.network import Network
 from scheduler.model.procset import ProcSet
-from simulator.results.dispersal import compact_distance, mean_distance, network_distance
+from simulator.results.placement import compact_distance, mean_distance, network_distance
 
 
 class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

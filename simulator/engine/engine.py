@@ -24,8 +24,7 @@ from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_nodes import SharingJobs
 from simulator.engine.shared_programs import SharedIterations
 from simulator.engine.sharing import Sharing
-from simulator.results.metrics import Sizes
-from simulator.results.schedule import Schedule
+from simulator.results.schedule import Schedule, Sizes
 from simulator.traces.trace_jobs import TraceJobs
 
 #: Relative rounding error of a sum of processor-seconds, at most.

@@ -34,7 +34,7 @@ from simulator.engine.costs import Contiguity, Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_programs import IterationEnd, SharedIterations
-from simulator.results.metrics import Sizes
+from simulator.results.schedule import Sizes
 
 #: As in `scheduler.model.job`.
 JOB_STARTED: Final = JobStarted

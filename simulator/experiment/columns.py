@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, nearest
 from simulator.traces.normalise import BOUNDS
-from simulator.traces.plain_lines import LARGEST, Column, whole
-from simulator.traces.swf import Oddities, Trace
+from simulator.traces.swf import LARGEST, Column, Oddities, Trace, whole
 
 #: Name of a column -> column of a trace, and the least value.
 NAMES: dict[str, tuple[str, float]] = {

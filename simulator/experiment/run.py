@@ -19,10 +19,7 @@ from scheduler.text.formats import json_text
 from simulator.experiment import parquet, tables
 from simulator.experiment.tables import Columns, Named
 from simulator.results import jobs_csv, notes, paraver
-from simulator.results.held import least_processors
-from simulator.results.metrics import OF_RESIZABLE
-from simulator.results.schedule import Schedule
-from simulator.results.window import Window
+from simulator.results.schedule import OF_RESIZABLE, Schedule, Window
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.swf import Trace
@@ -62,7 +59,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     site : name of the machine in statistics, or the options of the pool; "": the name of the
         workload.
     counted : whether processors were only counted.
-    window : submissions that count in the metrics.
+    window : submissions that count in the metrics; None: all.
     quoted : forecasts at submission on one machine.
     remarks : sentences about a size of the machine that nothing named, and what had no effect.
     """
@@ -82,13 +79,13 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     price: float | None = None
     site: str = ""
     counted: bool = False
-    window: Window = Window()
+    window: Window | None = None
     quoted: Sequence[QuotedStart] = ()
     remarks: Sequence[str] = ()
 
     @cached_property
     def metrics(self) -> Named[Any]:
-        """Numbers of the run by name; see `simulator.results.metrics.Metrics`.
+        """Numbers of the run by name; see `simulator.results.schedule.Metrics`.
 
         With a warm-up or a cool-down they count the jobs of the window, `left_out` is the number of
         the others, and there is nothing of fragmentation, dispersal and penalties.
@@ -98,15 +95,13 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         values: dict[str, Any] = {"processors": self.processors}
         if self.centres is not None:
             return Named(values | self.centres.numbers() | {"moved": self.centres.moved})
-        if self.window == Window():
-            numbers = msgspec.structs.asdict(schedule.metrics(self.tau_s))
-        else:
-            metrics, left_out = self.window.metrics(schedule, self.tau_s)
-            numbers = {"left_out": left_out} | msgspec.structs.asdict(metrics)
-        values |= numbers
+        if self.window is not None:
+            inside = self.window.inside(schedule.jobs.submitted)
+            values["left_out"] = int((~inside).sum())
+        values |= msgspec.structs.asdict(schedule.metrics(self.tau_s, self.window))
         if self.is_trace and self.pool is None:
             values = {name: value for name, value in values.items() if name not in OF_RESIZABLE}
-        if self.window != Window():
+        if self.window is not None:
             return Named(values)
         for part in (schedule.fragmentation, schedule.penalties):
             if part is not None:
@@ -297,7 +292,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     def _scene(self) -> Scene:
         from simulator.results.pictures import Scene
 
-        size = max(self.processors, least_processors(self.schedule))
+        size = max(self.processors, self.schedule.least_processors)
         policy = self.head.get("policy", self.head.get("assign", ""))
         return Scene(self.schedule, size, f"{self.name}, {policy}, {size} processors")
 

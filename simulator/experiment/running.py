@@ -14,7 +14,6 @@ from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION, Event
 from scheduler.model.machine import Machine
 from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Network
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import predicts
 from scheduler.virtual_clock.loop import Watch
@@ -27,11 +26,8 @@ from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
 from simulator.experiment.sources import Source, cleaned, machine_for, source_of, with_load
 from simulator.many_centres.rules import with_estimates
-from simulator.results.dispersal import Dispersal
-from simulator.results.fragmentation import ExternalLoss, fragmentation
-from simulator.results.penalties import penalties
-from simulator.results.schedule import Schedule
-from simulator.results.window import Window
+from simulator.results.placement import ExternalLoss
+from simulator.results.schedule import Schedule, Window
 from simulator.traces import swf
 from simulator.traces.feedback import COLUMNS as FEEDBACK
 from simulator.traces.feedback import Feedback
@@ -135,6 +131,7 @@ def _on_machine(
     advance = granted(engine.answers)
     del engine  # its lists have the size of the results
     measured = _measured(settings, schedule, source, core, loss)
+    window = Window(settings.warm_up_s, settings.cool_down_s)
     made = Simulation(
         settings.name,
         {"trace": settings.source, "policy": settings.title},
@@ -149,7 +146,7 @@ def _on_machine(
         price=settings.price,
         site=settings.site,
         counted=source.counted,
-        window=Window(settings.warm_up_s, settings.cool_down_s),
+        window=window if window != Window() else None,
         quoted=() if quotes is None else quotes.starts,
         remarks=[*filter(None, [guess]), *source.remarks],
     )
@@ -216,27 +213,14 @@ def _measured(
     settings: Settings, schedule: Schedule, source: Source, core: Core, loss: ExternalLoss | None
 ) -> dict[str, Any]:
     """What neighbours and the places of the jobs amount to, as fields of a schedule."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"shares_nodes": source.sharing is not None}
     network = source.machine.network
     if source.keeps_places and len(core.partitions) == 1:
         lost = 0.0 if loss is None else loss.lost
-        fields["fragmentation"] = fragmentation(schedule, lost, source.requested)
+        fields["fragmentation"] = schedule.fragmentation_of(lost, source.requested)
     if source.keeps_places and network and (settings.dispersal or isinstance(network, Mesh)):
-        fields["dispersal"] = _dispersal(schedule, network)
-    if source.sharing is not None:
-        fields["penalties"] = penalties(schedule)
+        fields["dispersal"] = schedule.dispersal_in(network)
     return fields
-
-
-def _dispersal(schedule: Schedule, network: Network) -> Dispersal:
-    """Dispersal of the jobs in a network."""
-    numbers = range(1, len(schedule.ended) + 1)
-    if schedule.places is None:
-        held = schedule.allocated or {}
-        return Dispersal.of(network, (held.get(number) for number in numbers))
-    ends = zip(numbers, schedule.ended.tolist(), strict=True)
-    over_time = ((schedule.places.get(number, ()), end) for number, end in ends)
-    return Dispersal.over_time(network, over_time)
 
 
 def _on_pool(settings: Settings, loaded: Trace | Workload, *, shows_progress: bool) -> Simulation:

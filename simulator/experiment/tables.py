@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from reshape.errors import nearest
 from scheduler.text.tables import Table as TextTable
 from scheduler.text.tables import render
-from simulator.results.held import held_places, held_sizes
 from simulator.results.jobs_csv import job_names
-from simulator.results.metrics import bounded_slowdown
-from simulator.results.penalties import penalised_pct, penalised_s
-from simulator.results.schedule import Schedule
+from simulator.results.schedule import (
+    Schedule,
+)
 
 if TYPE_CHECKING:
     from simulator.many_centres.schedule import CentresSchedule
@@ -129,15 +128,15 @@ def job_columns(schedule: Schedule, tau_s: float) -> Columns:
         wait_s=schedule.wait,
         run_s=schedule.run_s,
         turnaround_s=ended - jobs.submitted,
-        bounded_slowdown=bounded_slowdown(schedule.wait, schedule.run_s, tau_s),
+        bounded_slowdown=schedule.bounded_slowdown(tau_s),
         state=np.where(schedule.ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
         nominal_run_s=jobs.run,
     )
     if jobs.partitions:
         columns["partition"] = np.array(jobs.partitions)[jobs.partition]
-    if schedule.penalties is not None:
-        columns["penalised_s"] = penalised_s(schedule)
-        columns["penalised_pct"] = penalised_pct(schedule)
+    if schedule.shares_nodes:
+        columns["penalised_s"] = schedule.penalised_s
+        columns["penalised_pct"] = schedule.penalised_pct
     return columns
 
 
@@ -151,10 +150,10 @@ def allocation_columns(schedule: Schedule) -> Columns:
     if schedule.allocated is not None:
         rows = [
             (names[job], begin, end, len(held), str(held))
-            for job, begin, end, held in held_places(schedule, joining=True)
+            for job, begin, end, held in schedule.place_spans(joining=True)
         ]
         return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), rows)
-    held = held_sizes(schedule)
+    held = schedule.size_spans()
     return Columns(
         job=np.array(names)[held.job],
         begin_s=held.begin,

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from simulator.many_centres.centres import Quoted
 from simulator.many_centres.centres_file import CentreDescription
-from simulator.results.held import held_sizes
-from simulator.results.metrics import bounded_slowdown, utilization
 from simulator.results.schedule import Schedule
+from simulator.results.series import in_use
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -61,7 +60,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     @property
     def bounded_slowdown(self) -> Floats:
         """(wait + run time) / max(run time, 60 s), at least 1, (n,) float64."""
-        return bounded_slowdown(self.schedule.wait, self.schedule.run_s, TAU_S)
+        return self.schedule.bounded_slowdown(TAU_S)
 
     @property
     def cost(self) -> Floats:
@@ -69,16 +68,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         prices = np.array([*(centre.price for centre in self.centres), np.nan])[self.ran_at]
         if self.schedule.sizes is None:
             return prices * self.schedule.jobs.processors * self.schedule.run_s / 3600.0
-        return prices * self.held_s / 3600.0
-
-    @property
-    def held_s(self) -> Floats:
-        """Processor-seconds that each job held, (n,) float64."""
-        held = held_sizes(self.schedule)
-        spans = (held.end - held.begin) * held.processors
-        held_s: Floats = np.zeros(len(self.schedule.jobs))
-        np.add.at(held_s, held.job, spans)
-        return held_s
+        return prices * self.schedule.job_held_s / 3600.0
 
     def numbers(self, jobs: Bools | None = None) -> dict[str, Any]:
         """Compute the numbers of GUIM 8.5.2 and 8.6.7.
@@ -149,28 +139,16 @@ class CentresSchedule(msgspec.Struct, frozen=True):
 
     def _use(self) -> dict[str, float | None]:
         """95th percentile over time of the processors in use, and the utilization."""
-        ran = self.ran
-        started, ended = self.schedule.started[ran], self.schedule.ended[ran]
-        if not len(started) or ended.max() <= started.min():
+        used = in_use(self.schedule)
+        if len(used.times) < 2:
             return {"p95_processors": None, "utilization_pct": None}
-        times, changes = self._changes()
-        order = np.argsort(times, kind="stable")
-        used, lengths = np.cumsum(changes[order])[:-1], np.diff(times[order])
-        ascending = np.argsort(used, kind="stable")
-        passed = np.cumsum(lengths[ascending])
-        p95 = used[ascending][np.searchsorted(passed, 0.95 * passed[-1])]
-        makespan = float(ended.max() - self.schedule.jobs.submitted[ran].min())
-        held_s = float(self.held_s[ran].sum())
-        return {
-            "p95_processors": float(p95),
-            "utilization_pct": 100.0 * utilization(held_s, self.schedule.processors, makespan),
-        }
-
-    def _changes(self) -> tuple[Floats, NDArray[np.int64]]:
-        """Times at which processors in use change, (m,) float64, and by how many, (m,) int64."""
-        held = held_sizes(self.schedule)
-        times = np.concatenate([held.begin, held.end])
-        return times, np.concatenate([held.processors, -held.processors])
+        ascending = np.argsort(used.values[:-1], kind="stable")
+        passed = np.cumsum(np.diff(used.times)[ascending])
+        p95 = used.values[ascending][np.searchsorted(passed, 0.95 * passed[-1])]
+        makespan = self.schedule.metrics(TAU_S).makespan_s
+        held_s = float(self.schedule.job_held_s[self.ran].sum())
+        utilization = held_s / (self.schedule.processors * makespan)
+        return {"p95_processors": float(p95), "utilization_pct": 100.0 * utilization}
 
     def jobs_csv(self) -> bytes:
         """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""

@@ -5,7 +5,7 @@ For workloads of resizable jobs and of redirected ones a column ``sizes`` follow
 has none. A group that joins counts from the end of the resize on. If the places of resizable jobs
 were kept, a column ``places`` comes next, in the same form: ``0:0-3 62.5:0-3,12-15``;
 ``allocated_resources`` are the processors at the start then. If the dispersal of the jobs was
-measured, the columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`), and
+measured, the columns ``mean_distance`` and ``extent`` follow (`simulator.results.placement`), and
 for a machine with partitions a column ``partition``. The last column is always
 ``first_prediction_s``, the run time that the scheduler expected when the job was submitted.
 """
@@ -24,10 +24,8 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.model.procset import ProcSet
-from simulator.results.held import least_processors
-from simulator.results.metrics import Sizes
-from simulator.results.schedule import Places, Schedule
-from simulator.traces.plain_lines import LARGEST
+from simulator.results.schedule import Places, Schedule, Sizes
+from simulator.traces.swf import LARGEST
 from simulator.traces.trace_jobs import TraceJobs
 
 T = TypeVar("T")
@@ -190,7 +188,7 @@ def read(path: Path) -> tuple[Schedule, str]:
         sizes=sizes,
         places=places,
     )
-    schedule = msgspec.structs.replace(schedule, processors=least_processors(schedule))
+    schedule = msgspec.structs.replace(schedule, processors=schedule.least_processors)
     return schedule, first["workload_name"]
 
 

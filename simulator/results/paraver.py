@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from simulator.results import series
-from simulator.results.held import held_places
 from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import Schedule
 
@@ -82,7 +81,7 @@ Block = tuple[int, int, str]  # time, rank at that time, lines
 
 def _machine(schedule: Schedule, origin: float) -> list[Block]:
     """A state and events for each processor of each job, and each span between two resizes."""
-    spans = held_places(schedule)
+    spans = schedule.place_spans()
     begins = _ns(np.array([begin for _, begin, _, _ in spans]), origin).tolist()
     ends = _ns(np.array([end for _, _, end, _ in spans]), origin).tolist()
     waits = schedule.wait.tolist()

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from scheduler import pictures as drawing
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import group_by_host
-from simulator.results import raster, series
-from simulator.results.held import held_places, held_sizes
+from simulator.results import series
 from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import Schedule
 from simulator.results.series import Series
@@ -90,7 +89,7 @@ class Scene(NamedTuple):
 
     def norm(self) -> LogNorm:
         """Scale of the sizes of jobs."""
-        return LogNorm(1, max(2, int(held_sizes(self.schedule).processors.max())))
+        return LogNorm(1, max(2, int(self.schedule.size_spans().processors.max())))
 
 
 def gantt(scene: Scene) -> Figure:
@@ -158,7 +157,7 @@ PICTURES: dict[str, Callable[[Scene], Figure]] = {"gantt": gantt, "load": load, 
 
 def _boxes(scene: Scene) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
     """Rectangles as left, low, right, high in units of the axes, and the job and size of each."""
-    spans = held_places(scene.schedule)
+    spans = scene.schedule.place_spans()
     intervals = [held.intervals for _, _, _, held in spans]
     of = np.repeat(np.arange(len(intervals)), [len(parts) for parts in intervals])
     ranges = np.array([pair for parts in intervals for pair in parts], dtype=np.float64)
@@ -205,7 +204,7 @@ def _image(axes: Axes, scene: Scene, boxes: Floats, colours: Floats) -> None:
     pixels = np.clip(pixels, 0, (columns, rows, columns, rows))
     ground = matplotlib.colors.to_rgb(drawing.GROUND)
     axes.imshow(
-        raster.blend(pixels, colours, (rows, columns), ground),
+        blend(pixels, colours, (rows, columns), ground),
         extent=(0, width, -0.5, scene.processors - 0.5),
         origin="lower",
         aspect="auto",
@@ -215,7 +214,7 @@ def _image(axes: Axes, scene: Scene, boxes: Floats, colours: Floats) -> None:
 
 def _stacked(axes: Axes, scene: Scene) -> None:
     """Processors in use by jobs of up to 1, 4, 16, ... processors, above one another."""
-    sizes = held_sizes(scene.schedule).processors
+    sizes = scene.schedule.size_spans().processors
     classes = np.ceil(np.log2(np.maximum(sizes, 1)) / 2).astype(np.int64)
     floor, edges = np.zeros(SPANS), _edges(scene)
     for power in range(int(classes.max()) + 1):
@@ -250,3 +249,52 @@ def _area(axes: Axes, scene: Scene, drawn: Series, colour: str, *, peaks: bool =
     x = (edges - scene.origin) / scene.unit[1]
     axes.stairs(values, x, fill=True, color=colour, alpha=0.75)
     axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
+
+
+def blend(
+    boxes: Floats, colours: Floats, shape: tuple[int, int], ground: tuple[float, float, float]
+) -> Floats:
+    """Paint rectangles that do not overlap; a pixel is the mean of what covers it.
+
+    A rectangle is the sum of four quadrants, one from each corner, and a quadrant is a step along
+    either axis. So each rectangle adds a few numbers around its corners, and sums along both axes
+    turn them into areas: the cost is linear in rectangles plus pixels.
+
+    Parameters
+    ----------
+    boxes : (n, 4) left, low, right, high in pixels, within the image.
+    colours : (n, 3) red, green, blue from 0 to 1.
+    shape : rows, columns; row 0 is the lowest.
+    ground : colour of uncovered pixels.
+
+    Returns
+    -------
+    (rows, columns, 3) float64 from 0 to 1
+    """
+    rows, columns = shape
+    across = rows + 2, columns + 2
+    # What a rectangle adds to the ground: its colour, minus the ground it hides.
+    weights = colours - np.asarray(ground)
+    image = np.empty((rows, columns, 3))
+    corners = [
+        (side * level, *_split(boxes[:, x]), *_split(boxes[:, y]))
+        for x, side in ((0, 1.0), (2, -1.0))
+        for y, level in ((1, 1.0), (3, -1.0))
+    ]
+    for channel in range(3):
+        total = np.zeros(across[0] * across[1])
+        for sign, column, right, row, upper in corners:
+            for dx, share_x in ((0, 1 - right), (1, right)):
+                for dy, share_y in ((0, 1 - upper), (1, upper)):
+                    index = (row + dy) * across[1] + column + dx
+                    amount = sign * share_x * share_y * weights[:, channel]
+                    total += np.bincount(index, weights=amount, minlength=len(total))
+        areas = np.cumsum(np.cumsum(total.reshape(across), axis=0), axis=1)
+        image[:, :, channel] = areas[:rows, :columns] + ground[channel]
+    return np.clip(image, 0.0, 1.0)
+
+
+def _split(values: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Whole and broken part."""
+    whole = np.floor(values)
+    return whole.astype(np.int64), values - whole

@@ -1,40 +1,80 @@
-"""The schedule of a simulation: start, end and processors of every job, and its metrics."""
+"""The schedule of a run, live, simulated or replayed, and everything that is measured in it.
+
+A schedule has start, end and processors of every job. Each measure is computed here and nowhere
+else: waits, bounded slowdowns, held processors over time, utilisation, and what neighbours add.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from itertools import pairwise
+from math import nan
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from reshape.errors import ConfigError
+from scheduler.model.networks.network import Network
 from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
-from simulator.results.dispersal import Dispersal
-from simulator.results.metrics import Metrics, Sizes, metrics_of
+from simulator.results.placement import Dispersal, Fragmentation
 from simulator.traces.normalise import CleaningReport
-from simulator.traces.plain_lines import Column, whole
-from simulator.traces.swf import Trace
+from simulator.traces.swf import Column, Trace, whole
 from simulator.traces.trace_jobs import TraceJobs
 
 Floats: TypeAlias = NDArray[np.float64]
-#: Processors of a job over time: (time in seconds, processors from then on).
+Bools: TypeAlias = NDArray[np.bool_]
+#: Sizes of a job over time: (time in seconds, processors from then on); 0 between two runs.
+Sizes: TypeAlias = Sequence[tuple[float, int]]
+#: The same with the processors themselves.
 Places: TypeAlias = Sequence[tuple[float, ProcSet]]
+#: Metrics of jobs that can be resized; a run of rigid jobs does not report them.
+OF_RESIZABLE = ("mean_execution_s", "expansions", "contractions")
 
 
-class Fragmentation(msgspec.Struct, frozen=True):
-    """Processor-seconds lost to placement, as shares from 0 to 1 of those installed.
+class Metrics(msgspec.Struct, frozen=True):
+    """Numbers of a run. Means are over the jobs that ended, nan if none did; times in seconds.
 
-    nan for a makespan of 0; see `simulator.results.fragmentation`.
+    In JSON, a number that does not exist is null.
+
+    Parameters
+    ----------
+    jobs, unstarted, killed : jobs that ended; that could not start; that ended before their run was
+        over (cut at the request, or killed by the core).
+    mean_wait_s, max_wait_s : from submission to start, of a redirected job to its second start.
+    mean_turnaround_s : from submission to end; PRIO calls it completion time.
+    mean_bounded_slowdown, max_bounded_slowdown : max(1, (wait + run) / max(run, tau)).
+    tau : bound of the bounded slowdown, seconds.
+    utilization : processor-seconds that jobs held over those installed, first submission to last
+        end; nan for a makespan of 0.
+    makespan_s : from the first submission to the last end.
+    redirected, lost_processor_s : jobs that were redirected, and what their first runs held.
+    mean_execution_s : from start to end.
+    expansions, contractions : changes of size.
     """
 
-    external_fragmentation: float
-    internal_fragmentation: float
+    jobs: int
+    unstarted: int
+    killed: int
+    mean_wait_s: float
+    max_wait_s: float
+    mean_turnaround_s: float
+    mean_bounded_slowdown: float
+    tau: float
+    utilization: float
+    makespan_s: float
+    max_bounded_slowdown: float = nan
+    redirected: int = 0
+    lost_processor_s: float = 0.0
+    mean_execution_s: float = nan
+    expansions: int = 0
+    contractions: int = 0
 
 
 class Penalties(msgspec.Struct, frozen=True):
-    """Penalised run time of the jobs that ran to their ends; nan if there are none.
+    """Penalised run time of the jobs that ran to their ends (GUIM 4.2, 6.4); nan without any.
 
     Parameters
     ----------
@@ -45,6 +85,66 @@ class Penalties(msgspec.Struct, frozen=True):
     mean_penalised_s: float
     mean_penalised_pct: float
     p95_penalised_pct: float
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Submissions that count; warm-up and cool-down are what the metrics leave out.
+
+    A simulation begins on an empty machine and ends with a queue that only becomes shorter. Neither
+    is the state that a study is about. Jobs that are submitted before or after the window run, and
+    keep processors from the others, but count in no mean.
+
+    Parameters
+    ----------
+    warm_up_s : time from the first submission to the start of the window, s.
+    cool_down_s : time from its end to the last submission, s.
+    """
+
+    warm_up_s: float = 0.0
+    cool_down_s: float = 0.0
+
+    def limits(self, submitted: Floats) -> tuple[float, float]:
+        """Start and end of the window, s."""
+        return float(submitted.min()) + self.warm_up_s, float(submitted.max()) - self.cool_down_s
+
+    def inside(self, submitted: Floats) -> Bools:
+        """Whether each job counts, (n,) bool.
+
+        Raises
+        ------
+        ConfigError : the window is empty, or no job is submitted in it.
+        """
+        begin, end = self.limits(submitted)
+        inside = (submitted >= begin) & (submitted <= end)
+        if not (begin < end and inside.any()):
+            span = float(submitted.max()) - float(submitted.min())
+            raise ConfigError(
+                "warm-up and cool-down leave out all jobs, which are submitted within"
+                f" {span:g} s; make them shorter",
+                field="warm_up_s" if self.warm_up_s else "cool_down_s",
+            )
+        return inside
+
+
+class HeldSpans(NamedTuple):
+    """Spans of time in which a job held a number of processors; (m,) each.
+
+    Parameters
+    ----------
+    job : int64, index of the job.
+    begin, end : float64, seconds.
+    processors : int64.
+    """
+
+    job: NDArray[np.int64]
+    begin: Floats
+    end: Floats
+    processors: NDArray[np.int64]
+
+
+def bounded_slowdown(wait_s: Floats, run_s: Floats, tau_s: float) -> Floats:
+    """(wait + run time) / run time, at least 1; run times below `tau_s` count as `tau_s`."""
+    return np.maximum(1.0, (wait_s + run_s) / np.maximum(run_s, tau_s))
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -58,8 +158,6 @@ class Schedule(msgspec.Struct, frozen=True):
     killed : (n,) bool.
     allocated : processors with which each job started, by its place in `jobs` from 1, if they were
         kept.
-    places : processors of each job over time, by its place from 1, of a resizable workload, if they
-        were kept.
     redirected : (place in `jobs` from 1, start, end) of the runs that were ended to start again.
     sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload or
         one with redirected jobs.
@@ -69,21 +167,23 @@ class Schedule(msgspec.Struct, frozen=True):
     held_s : processor-seconds that jobs held; None: those of `processors`.
     fragmentation : if individual processors were allocated.
     dispersal : of the jobs in the network, if it was measured.
-    penalties : if nodes were shared.
+    shares_nodes : whether jobs shared nodes, so that neighbours may have prolonged them.
     computed : (n, 2) float64, seconds that each job computed without neighbours, and what they
         added; nan of jobs that were killed or could not run. For resizable workloads on shared
         nodes.
     first_estimates : (n,) float64, estimate of each job at its submission, seconds; nan where a job
         could not run. The request, unless the scenario predicts run times.
-    advance : advance reservations.
     report : on the cleaning of the trace, if it was cleaned for this run.
+    advance : advance reservations.
+    places : processors of each job over time, by its place from 1, of a resizable workload, if they
+        were kept.
     """
 
     jobs: TraceJobs
     processors: int
     started: Floats
     ended: Floats
-    killed: NDArray[np.bool_]
+    killed: Bools
     allocated: Mapping[int, ProcSet] | None = None
     redirected: Sequence[tuple[int, float, float]] = ()
     sizes: Mapping[int, Sizes] | None = None
@@ -92,15 +192,17 @@ class Schedule(msgspec.Struct, frozen=True):
     held_s: float | None = None
     fragmentation: Fragmentation | None = None
     dispersal: Dispersal | None = None
-    penalties: Penalties | None = None
+    shares_nodes: bool = False
     computed: Floats | None = None
     first_estimates: Floats | None = None
     report: CleaningReport | None = None
     advance: tuple[Reserve, ...] = ()
     places: Mapping[int, Places] | None = None
 
+    # Of each job.
+
     @property
-    def ran(self) -> NDArray[np.bool_]:
+    def ran(self) -> Bools:
         """Whether each job ran, (n,) bool."""
         return ~np.isnan(self.ended)
 
@@ -114,11 +216,92 @@ class Schedule(msgspec.Struct, frozen=True):
         """From the last start to the end, (n,) float64, seconds."""
         return self.ended - self.started
 
+    def bounded_slowdown(self, tau: float) -> Floats:
+        """Bounded slowdown of each job, (n,) float64; run times below `tau` seconds count as it."""
+        return bounded_slowdown(self.wait, self.run_s, tau)
+
+    @property
+    def penalised_s(self) -> Floats:
+        """Penalised run time of each job that was not killed, (n,) float64, seconds; others nan."""
+        if self.computed is not None:
+            return self.computed[:, 1]
+        added = self.run_s - self.jobs.run
+        return np.where(self.killed, nan, np.maximum(added, 0.0))
+
+    @property
+    def penalised_pct(self) -> Floats:
+        """Percentage of the final run time that is penalised (GUIM 3.2, variable 7), (n,) float64.
+
+        The final run time is the nominal plus the penalised one, for a resizable job on the sizes
+        that it had and without the pauses of resizes. A killed job has no final run time: its value
+        is nan, so that means and percentiles leave it out.
+        """
+        added = self.penalised_s
+        nominal = self.jobs.run if self.computed is None else self.computed[:, 0]
+        return 100 * added / np.maximum(nominal + added, np.finfo(float).tiny)
+
+    # What jobs held, and when.
+
+    def size_spans(self) -> HeldSpans:
+        """How many processors each job held, in the order of the jobs.
+
+        These spans add up to the utilization. Of a schedule that was read from a jobs.csv they lack
+        the groups that join.
+        """
+        sizes = self.sizes if self.held is None else self.held
+        if sizes is None:
+            ran = np.flatnonzero(self.ran)
+            return HeldSpans(ran, self.started[ran], self.ended[ran], self.jobs.processors[ran])
+        spans = [
+            (job, begin, then, size)
+            for job, end in enumerate(self.ended.tolist())
+            for (begin, size), (then, _) in pairwise([*sizes.get(job + 1, ()), (end, 0)])
+            if size  # it is 0 between two runs of a redirected job
+        ]
+        table = np.array(spans, np.float64).reshape(-1, 4).T
+        return HeldSpans(table[0].astype(np.int64), table[1], table[2], table[3].astype(np.int64))
+
+    def place_spans(self, *, joining: bool = False) -> list[tuple[int, float, float, ProcSet]]:
+        """Job (its index), begin and end (s) of each span of time in which it held the processors.
+
+        Individual processors must have been allocated.
+
+        Parameters
+        ----------
+        joining : with those of groups that join, if they are known; else those on which it
+            computes.
+        """
+        assert self.allocated is not None
+        ran, ended = np.flatnonzero(self.ran).tolist(), self.ended.tolist()
+        places = self.held_places if joining and self.held_places else self.places
+        if places is None:
+            started = self.started.tolist()
+            return [(job, started[job], ended[job], self.allocated[job + 1]) for job in ran]
+        return [
+            (job, begin, then, held)
+            for job in ran
+            for (begin, held), (then, _) in pairwise([*places[job + 1], (ended[job], None)])
+            if held
+        ]
+
+    @property
+    def least_processors(self) -> int:
+        """Least number of processors of a machine that ran these jobs.
+
+        Without allocations it is the size of the largest job, a lower bound.
+        """
+        if self.allocated is None:
+            return int(self.size_spans().processors.max())
+        return 1 + max(held.intervals[-1][1] for *_, held in self.place_spans())
+
     @property
     def lost_processor_s(self) -> float:
         """Processor-seconds of the runs that were ended to start again."""
+        return self._lost_s(self.redirected)
+
+    def _lost_s(self, runs: Sequence[tuple[int, float, float]]) -> float:
         sizes = self.jobs.processors
-        return sum(int(sizes[job - 1]) * (end - start) for job, start, end in self.redirected)
+        return sum(int(sizes[job - 1]) * (end - start) for job, start, end in runs)
 
     @property
     def all_held_s(self) -> float:
@@ -129,27 +312,118 @@ class Schedule(msgspec.Struct, frozen=True):
         held_s = (self.ended[ran] - self.started[ran]) * self.jobs.processors[ran]
         return float(held_s.sum()) + self.lost_processor_s
 
-    def metrics(self, tau: float = 60.0) -> Metrics:
-        """Compute the metrics of the schedule.
+    @property
+    def job_held_s(self) -> Floats:
+        """Processor-seconds that each job held, (n,) float64."""
+        held, held_s = self.size_spans(), np.zeros(len(self.jobs))
+        np.add.at(held_s, held.job, (held.end - held.begin) * held.processors)
+        return held_s
+
+    def _held_between(self, begin: float, end: float) -> float:
+        """Processor-seconds that jobs hold in a span of time."""
+        held = self.size_spans()
+        inside = np.minimum(held.end, end) - np.maximum(held.begin, begin)
+        return float((np.maximum(inside, 0.0) * held.processors).sum())
+
+    # Of all jobs together.
+
+    def metrics(self, tau: float = 60.0, window: Window | None = None) -> Metrics:
+        """Compute the metrics of the schedule, or of the jobs that are submitted in a window.
+
+        The utilisation of a window is that from its start to its end: of the processor-seconds
+        installed, those that jobs held, whenever these were submitted.
 
         Parameters
         ----------
         tau : run times below this bound count as the bound in the bounded slowdown, seconds.
+
+        Raises
+        ------
+        ConfigError : see `Window.inside`.
+        """
+        submitted, used = self.jobs.submitted, nan
+        inside = np.ones(len(submitted), np.bool_)
+        if window is not None:
+            inside = window.inside(submitted)
+            begin, end = window.limits(submitted)
+            used = self._held_between(begin, end) / (self.processors * (end - begin))
+        counted, unstarted = inside & self.ran, int((inside & ~self.ran).sum())
+        if not counted.any():
+            return Metrics(0, unstarted, 0, nan, nan, nan, nan, tau, used, 0.0)
+        wait, run, ended = self.wait[counted], self.run_s[counted], self.ended[counted]
+        turnaround, slowdown = wait + run, self.bounded_slowdown(tau)[counted]
+        makespan = float(ended.max() - submitted[counted].min())
+        if window is None and makespan:
+            used = self.all_held_s / (self.processors * makespan)
+        redirected = [first for first in self.redirected if inside[first[0] - 1]]
+        steps = self._steps(inside)
+        return Metrics(
+            jobs=len(ended),
+            unstarted=unstarted,
+            killed=int(self.killed[counted].sum()),
+            mean_wait_s=float(wait.mean()),
+            max_wait_s=float(wait.max()),
+            mean_turnaround_s=float(turnaround.mean()),
+            mean_bounded_slowdown=float(slowdown.mean()),
+            tau=tau,
+            utilization=used,
+            makespan_s=makespan,
+            max_bounded_slowdown=float(slowdown.max()),
+            redirected=len(redirected),
+            lost_processor_s=self._lost_s(redirected),
+            # Added one by one in the order of the ends; `mean` adds by pairs.
+            mean_execution_s=float(np.cumsum(run[np.argsort(ended, kind="stable")])[-1]) / len(run),
+            expansions=sum(step > 0 for step in steps),
+            contractions=sum(step < 0 for step in steps),
+        )
+
+    def _steps(self, jobs: Bools) -> list[int]:
+        """Changes of size of some jobs, in processors; a redirection (size 0 between) is none."""
+        return [
+            new - old
+            for job, sizes in (self.sizes or {}).items()
+            if jobs[job - 1]
+            for (_, old), (_, new) in pairwise(sizes)
+            if old and new
+        ]
+
+    @property
+    def penalties(self) -> Penalties | None:
+        """Means over the jobs that ran to their ends; None if no nodes were shared."""
+        if not self.shares_nodes:
+            return None
+        added, share = self.penalised_s, self.penalised_pct
+        over = ~np.isnan(added)
+        if not over.any():
+            return Penalties(nan, nan, nan)
+        p95 = float(np.percentile(share[over], 95))
+        return Penalties(float(added[over].mean()), float(share[over].mean()), p95)
+
+    def fragmentation_of(self, lost_s: float, requested: NDArray[np.int64]) -> Fragmentation:
+        """Compute the fragmentation.
+
+        Parameters
+        ----------
+        lost_s : processor-seconds counted by `ExternalLoss`.
+        requested : (n,) int64, processors that the jobs requested.
         """
         ran = self.ran
-        return metrics_of(
-            self.jobs.submitted[ran],
-            self.started[ran],
-            self.ended[ran],
-            processors=self.processors,
-            held_s=self.all_held_s,
-            tau=tau,
-            unstarted=int((~ran).sum()),
-            killed=int(self.killed[ran].sum()),
-            redirected=len(self.redirected),
-            lost_processor_s=self.lost_processor_s,
-            sizes=(self.sizes or {}).values(),
-        )
+        if not ran.any():
+            return Fragmentation(nan, nan)
+        beyond = float((self.run_s[ran] * (self.jobs.processors - requested)[ran]).sum())
+        makespan = float(self.ended[ran].max() - self.jobs.submitted[ran].min())
+        all_s = self.processors * makespan
+        return Fragmentation(lost_s / all_s, beyond / all_s) if all_s else Fragmentation(nan, nan)
+
+    def dispersal_in(self, network: Network) -> Dispersal:
+        """Measure how far apart the processors of each job are in a network."""
+        numbers = range(1, len(self.ended) + 1)
+        if self.places is None:
+            held = self.allocated or {}
+            return Dispersal.of(network, (held.get(number) for number in numbers))
+        ends = zip(numbers, self.ended.tolist(), strict=True)
+        over_time = ((self.places.get(number, ()), end) for number, end in ends)
+        return Dispersal.over_time(network, over_time)
 
     def trace(self, original: Trace) -> Trace:
         """The trace with the waits of this schedule, its run times and processors.

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.pictures import steps
-from simulator.results.held import held_sizes
 from simulator.results.schedule import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -51,8 +50,8 @@ class Series(NamedTuple):
 
 
 def in_use(schedule: Schedule, chosen: NDArray[np.bool_] | None = None) -> Series:
-    """Processors held by jobs, or in some of the spans of `held_sizes`."""
-    held = held_sizes(schedule)
+    """Processors held by jobs, or in some of the spans of `Schedule.size_spans`."""
+    held = schedule.size_spans()
     spans = held.begin, held.end, held.processors.astype(np.float64)
     return _sum(*(spans if chosen is None else (column[chosen] for column in spans)))
 

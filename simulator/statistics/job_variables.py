@@ -8,9 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.metrics import bounded_slowdown
-from simulator.results.penalties import penalised_pct, penalised_s
-from simulator.results.schedule import Schedule
+from simulator.results.schedule import Schedule, bounded_slowdown
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -87,18 +85,16 @@ class JobValues:
     @property
     def penalised_s(self) -> Floats:
         """What neighbours on shared nodes added to the run time, s; nan of jobs killed there."""
-        return self._of_neighbours(penalised_s)
+        return self._of_neighbours(self.schedule.penalised_s)
 
     @property
     def penalised_pct(self) -> Floats:
         """Percentage of the final run time that neighbours added; nan of jobs killed there."""
-        return self._of_neighbours(penalised_pct)
+        return self._of_neighbours(self.schedule.penalised_pct)
 
-    def _of_neighbours(self, values: Callable[[Schedule], Floats]) -> Floats:
+    def _of_neighbours(self, values: Floats) -> Floats:
         """Values of the jobs that ran; 0 if no nodes were shared."""
-        if self.schedule.penalties is None:
-            return np.zeros(len(self))
-        return values(self.schedule)[self.ran]
+        return values[self.ran] if self.schedule.shares_nodes else np.zeros(len(self))
 
     @property
     def backfilled(self) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from simulator.traces.plain_lines import LARGEST
+from simulator.traces.swf import LARGEST
 
 #: Column -> numbers, nan where there is none, or texts.
 Columns: TypeAlias = dict[str, NDArray[Any]]

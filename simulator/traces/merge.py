@@ -16,8 +16,7 @@ import numpy as np
 
 from scheduler.text.formats import counted
 from simulator.traces.normalise import machine_size
-from simulator.traces.plain_lines import Column
-from simulator.traces.swf import FIELDS, Oddities, Trace
+from simulator.traces.swf import FIELDS, Column, Oddities, Trace
 
 DAY_S = 86400.0
 #: Columns whose numbers belong to one trace.

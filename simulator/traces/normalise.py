@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.text.formats import counted, grouped
 from simulator.traces.partitions import TracePartitions
-from simulator.traces.plain_lines import LARGEST
-from simulator.traces.swf import RESOURCE, SHARED, Trace
+from simulator.traces.swf import LARGEST, RESOURCE, SHARED, Trace
 from simulator.traces.trace_jobs import Bools, Floats, Ints, TraceJobs
 
 #: Columns of a trace that `normalise` looks at.

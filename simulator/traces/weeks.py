@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.text.formats import counted
-from simulator.traces.plain_lines import Column
-from simulator.traces.swf import Trace
+from simulator.traces.swf import Column, Trace
 
 WEEK_S = 168 * 3600.0
 

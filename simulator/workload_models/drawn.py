@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.traces.plain_lines import Column
-from simulator.traces.swf import RESOURCE, Oddities, Trace
+from simulator.traces.swf import RESOURCE, Column, Oddities, Trace
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]

@@ -38,7 +38,7 @@ from scheduler.state.derived_jobs.arrays import task_spec
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import ProgramPhase, SimJob
-from simulator.traces.plain_lines import LARGEST
+from simulator.traces.swf import LARGEST
 from simulator.workload_models.prio import PrioWorkload
 from simulator.workload_models.workload import Workload
 

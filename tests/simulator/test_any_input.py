@@ -26,7 +26,6 @@ from simulator.experiment.jobs import processors_of
 from simulator.many_centres.centres_file import described_centres
 from simulator.pools.waits import read_waits
 from simulator.results import jobs_csv
-from simulator.results.held import least_processors
 from simulator.results.pictures import PICTURES, Scene
 from simulator.statistics.collectors import JOBS_FILE, SAMPLES_FILE
 from simulator.statistics.pictures import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples
@@ -265,7 +264,7 @@ def test_comparisons(results: Path, data: st.DataObject) -> None:
 def draw(path: Path) -> None:
     """All pictures of a table of jobs, without the files, which take seconds each."""
     schedule, name = jobs_csv.read(path)
-    scene = Scene(schedule, max(8, least_processors(schedule)), name, {})
+    scene = Scene(schedule, max(8, schedule.least_processors), name, {})
     for picture in PICTURES.values():
         picture(scene)
 

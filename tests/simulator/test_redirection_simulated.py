@@ -23,7 +23,6 @@ from scheduler.policies.scenarios import scenario
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
-from simulator.results.held import held_places, held_sizes
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
@@ -102,7 +101,7 @@ def test_results_have_the_first_runs_of_redirected_jobs(
     assert schedule.sizes is not None
     changes = [size for sizes in schedule.sizes.values() for _, size in sizes]
     assert changes.count(0) == facts["redirected"] > 0
-    held = held_sizes(schedule)
+    held = schedule.size_spans()
     assert held.processors.min() > 0, "between two runs a job holds none"
     work = float(((held.end - held.begin) * held.processors).sum())
     assert work == pytest.approx(facts["utilization"] * 80 * facts["makespan_s"])
@@ -112,7 +111,7 @@ def test_results_have_the_first_runs_of_redirected_jobs(
         for number, places in schedule.places.items():
             assert [(at, len(each)) for at, each in places] == [*schedule.sizes[number]]
         invoke("plot", tmp_path, "--format", "png")
-        spans = held_places(schedule)
+        spans = schedule.place_spans()
         assert sum((end - begin) * len(each) for _, begin, end, each in spans) == (
             pytest.approx(work)
         )

@@ -26,8 +26,7 @@ from scheduler.policies.scenarios import scenario
 from simulator import Experiment, Jobs
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv, series
-from simulator.results.held import held_sizes, least_processors
-from simulator.results.window import Window
+from simulator.results.schedule import Window
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
@@ -96,7 +95,7 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     assert changes == facts["expansions"] + facts["contractions"] > 0
     starts = [sizes[0][0] for sizes in schedule.sizes.values()]
     assert starts == schedule.started.tolist()
-    held = held_sizes(schedule)
+    held = schedule.size_spans()
     work = float(((held.end - held.begin) * held.processors).sum())
     assert work == pytest.approx(facts["utilization"] * 400 * facts["makespan_s"], rel=1e-6)
     span = np.array([schedule.jobs.submitted.min(), schedule.ended.max()])
@@ -104,7 +103,7 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     assert mean * np.diff(span) == pytest.approx(work)
     assert peak <= 400
     largest = schedule.jobs.processors.max()
-    assert least_processors(schedule) > largest, "some grew beyond what any asked for"
+    assert schedule.least_processors > largest, "some grew beyond what any asked for"
     done = CliRunner().invoke(main, ["plot", str(out), "--format", "png"])
     assert done.exit_code == 0, done.output
     text = (out / "jobs.csv").read_text()
@@ -583,7 +582,7 @@ def test_allocations_add_up_to_the_utilization(more: dict[str, Any]) -> None:
         assert in_use.min() >= 0
         assert in_use.max() <= schedule.processors
     if result.scenario is not None and result.pool is None:
-        window = Window(0.0, 1e-9).metrics(schedule, 60.0)[0].utilization
+        window = schedule.metrics(60.0, Window(0.0, 1e-9)).utilization
         within = np.minimum(held["end_s"], schedule.jobs.submitted.max()) - held["begin_s"]
         span_s = float(np.ptp(schedule.jobs.submitted))
         of_span = float((np.maximum(within, 0) * held["processors"]).sum())

@@ -25,8 +25,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv
-from simulator.results.dispersal import Dispersal, mean_distance
-from simulator.results.held import held_places
+from simulator.results.placement import Dispersal, mean_distance
 from simulator.workload_models.workload import Workload
 
 TREE = "nodes: 64\nnetwork: {topology: tree, k: 2, levels: 6}\n"
@@ -104,7 +103,7 @@ def test_no_processor_belongs_to_two_jobs_at_a_time(
     assert schedule.places is not None
     assert schedule.allocated is not None
     by_processor: dict[int, list[tuple[float, float]]] = {}
-    for _, begin, end, held in held_places(schedule):
+    for _, begin, end, held in schedule.place_spans():
         for processor in held:
             by_processor.setdefault(processor, []).append((begin, end))
     for spans in by_processor.values():

@@ -21,7 +21,7 @@ from scheduler.client.tables import job_text
 from scheduler.model.events import ResizePoint
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
-from simulator.live_runs import recorded
+from simulator import live_runs
 
 HERE = SUPPORT
 FAULTY = ["python", str(HERE / "faulty.py")]
@@ -141,7 +141,7 @@ def test_a_program_requests_sizes(served, scripted):
     assert "is to contract to 2, groups 2 leave: from 4 to 2: its program requests 2" in texts
     assert "identical" in invoke("replay", served.directory).stdout
     with reading(served.directory) as records:
-        (measured,) = recorded.measured(recorded.RecordedRun.of(records.batches()))
+        (measured,) = live_runs.measured(live_runs.RecordedRun.of(records.batches()))
     assert [(phase.minimum, phase.maximum) for phase in measured.phases] == [(4, 0), (0, 2)]
 
 

@@ -19,7 +19,6 @@ from scheduler.policies.scenarios import scenario
 from simulator.commands.simulate import simulate
 from simulator.commands.workload import workload
 from simulator.engine.sharing import Sharing
-from simulator.results.penalties import penalised_s
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
@@ -52,7 +51,7 @@ def test_run_times_and_kills(tmp_path: Path) -> None:
     # (2 x 50 + 2 x 25) / 100 - 1 = 0.5 for 100 s; job 3 alone has a penalty of 1.
     assert schedule.ended.tolist() == [150, 350, 190]
     assert schedule.killed.tolist() == [False, False, True]
-    assert penalised_s(schedule)[:2].tolist() == [50, 50]
+    assert schedule.penalised_s[:2].tolist() == [50, 50]
     assert schedule.penalties is not None
     assert schedule.penalties.mean_penalised_pct == pytest.approx((100 / 3 + 100 / 7) / 2)
 

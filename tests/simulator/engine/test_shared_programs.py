@@ -30,7 +30,6 @@ from simulator.commands.simulate import simulate
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.engine.sharing import Sharing
-from simulator.results.penalties import penalised_s
 from simulator.results.schedule import Schedule
 from simulator.workload_models.workload import Workload
 
@@ -238,13 +237,13 @@ def test_penalised_times_of_resizable_jobs() -> None:
     machine = platform.flat(8)
     workload = Workload(8, [resizable(), rigid(2, 100.0)])
     schedule = run(workload, machine, scenario("max-b-pr"), sharing=SHARING)
-    assert penalised_s(schedule).tolist() == pytest.approx([55, 55])
+    assert schedule.penalised_s.tolist() == pytest.approx([55, 55])
     assert schedule.penalties is not None
     assert schedule.penalties.mean_penalised_pct == pytest.approx((50 + 100 * 55 / 155) / 2)
     late = SimJob(0.0, JobSpec(4, 150.0, shared={"bandwidth": 50}), 100.0)
     kills = Sharing(4, {"bandwidth": 100}, windows="changes")
     killed = run(Workload(4, [late]), platform.flat(4), scenario("easy"), sharing=kills)
-    assert np.isnan(penalised_s(killed)).all()
+    assert np.isnan(killed.penalised_s).all()
 
 
 def test_sharing_and_the_gain_of_contiguity_exclude_each_other() -> None:

@@ -17,8 +17,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
-from simulator.results.metrics import Metrics
-from simulator.results.schedule import Schedule
+from simulator.results.schedule import Metrics, Schedule
 from simulator.workload_models.prio import PrioWorkload
 
 COST = ResizeCost(start_s=0.4, join_s=0.05)

@@ -58,7 +58,7 @@ def test_costs_and_processors_in_use_follow_the_sizes() -> None:
     sizes = found.schedule.sizes[1]
     ends = [*(at for at, _ in sizes[1:]), found.schedule.ended[0]]
     held_s = sum(size * (end - at) for (at, size), end in zip(sizes, ends, strict=True))
-    assert found.held_s.tolist() == pytest.approx([held_s])
+    assert found.schedule.job_held_s.tolist() == pytest.approx([held_s])
     assert found.cost.tolist() == pytest.approx([2.0 * held_s])
     numbers = found.numbers()
     assert numbers["p95_processors"] == 8
@@ -99,4 +99,6 @@ def test_every_job_does_its_work_once_and_no_centre_has_too_few_processors(
         assert (used <= centre.processors).all()
     work = found.schedule.jobs.run * found.schedule.jobs.processors
     factors = np.array([centre.cpu_factor for centre in found.centres])[found.ran_at]
-    assert (found.held_s >= work * factors * (1 - 1e-9)).all(), "speedup is linear at most"
+    assert (found.schedule.job_held_s >= work * factors * (1 - 1e-9)).all(), (
+        "speedup is linear at most"
+    )

@@ -19,7 +19,7 @@ from scheduler.model.networks.mesh import Mesh
 from scheduler.model.networks.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from simulator.engine.costs import Contiguity
-from simulator.results.dispersal import (
+from simulator.results.placement import (
     compact_distance,
     extent,
     mean_distance,

@@ -8,7 +8,6 @@ import numpy as np
 
 from scheduler.model.procset import ProcSet
 from simulator.results import jobs_csv, series
-from simulator.results.held import held_places, held_sizes, least_processors
 from simulator.results.schedule import Schedule
 from simulator.traces.trace_jobs import TraceJobs
 
@@ -36,7 +35,7 @@ def test_a_file_of_batsim(tmp_path: Path) -> None:
     assert jobs.run.tolist() == [50, 40, 50.25]
     assert jobs.users.tolist() == [-1] * 3
     assert schedule.killed.tolist() == [False, True, False]
-    assert [str(held) for *_, held in held_places(schedule)] == ["0-3", "4-5", "0-7"]
+    assert [str(held) for *_, held in schedule.place_spans()] == ["0-3", "4-5", "0-7"]
 
 
 def test_processors_that_were_only_counted(tmp_path: Path) -> None:
@@ -44,7 +43,7 @@ def test_processors_that_were_only_counted(tmp_path: Path) -> None:
     schedule, _ = jobs_csv.read(written(tmp_path / "jobs.csv", "".join(lines)))
     assert schedule.allocated is None
     assert schedule.processors == 8, "at least"
-    assert held_sizes(schedule).processors.tolist() == [4, 2, 8]
+    assert schedule.size_spans().processors.tolist() == [4, 2, 8]
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -66,9 +65,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert jobs_csv.job_names(found) == ["7", "8", "7#4"]
     assert found.killed.tolist() == [False, False, True]
     assert found.metrics(10).mean_bounded_slowdown == schedule.metrics(10).mean_bounded_slowdown
-    assert [span[1:] for span in held_places(found)] == [s[1:] for s in held_places(schedule)]
-    assert [job for job, *_ in held_places(schedule)] == [0, 2, 3]
-    assert least_processors(schedule) == found.processors == 6
+    assert [span[1:] for span in found.place_spans()] == [s[1:] for s in schedule.place_spans()]
+    assert [job for job, *_ in schedule.place_spans()] == [0, 2, 3]
+    assert schedule.least_processors == found.processors == 6
     for counted in (series.in_use, series.waiting, series.demand):
         ours, theirs = counted(schedule), counted(found)
         assert ours.times.tolist() == theirs.times.tolist()

@@ -21,7 +21,8 @@ from paths import SYNTHETIC_TRACE
 from reshape.__main__ import main
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import steps
-from simulator.results import jobs_csv, pictures, raster, series
+from simulator.results import jobs_csv, pictures, series
+from simulator.results.pictures import blend
 from simulator.results.schedule import Schedule
 from simulator.traces.trace_jobs import TraceJobs
 
@@ -71,7 +72,7 @@ def test_an_image_is_as_dark_as_it_is_covered(drawn: list[tuple]) -> None:
                 wide = max(0.0, min(right, column + 1) - max(left, column))
                 tall = max(0.0, min(high, row + 1) - max(low, row))
                 expected[row, column] += wide * tall * (colour - ground)
-    painted = raster.blend(boxes, colours, (4, 4), ground)
+    painted = blend(boxes, colours, (4, 4), ground)
     assert painted == pytest.approx(np.clip(expected, 0, 1), abs=1e-9)
 
 

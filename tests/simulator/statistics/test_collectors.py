@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
-from simulator.results.penalties import penalties
-from simulator.results.schedule import Penalties, Schedule
+from simulator.results.schedule import Schedule
 from simulator.statistics.collectors import (
     collected,
     estimate,
@@ -75,14 +74,15 @@ def test_variables_of_jobs_by_hand() -> None:
 
 
 def test_penalised_run_times() -> None:
-    schedule = schedule_of(SMALL, killed=(4,), penalties=Penalties(0, 0, 0))
+    schedule = schedule_of(SMALL, killed=(4,), shares_nodes=True)
     schedule.jobs.run[:] = [8, 20, 6, 0, 1]
     jobs = JobValues(schedule)
     assert jobs["penalised_s"].tolist() == pytest.approx([2, 0, 0, NAN], nan_ok=True)
     assert jobs["penalised_pct"].tolist() == pytest.approx([20, 0, 0, NAN], nan_ok=True)
     mean = collected(jobs, ["penalised_pct=mean"])["penalised_pct=mean"]
     assert mean == pytest.approx(20 / 3), "the killed job has no share"
-    assert penalties(schedule).mean_penalised_pct == mean
+    assert schedule.penalties is not None
+    assert schedule.penalties.mean_penalised_pct == mean
 
 
 def test_samples_by_hand() -> None:

@@ -1,9 +1,15 @@
-"""Dispersal: how far the processors of a job are apart in the network.
+"""What the places of jobs cost: dispersal, and processors that are idle because of their place.
 
-The distance of two processors is the number of links between their nodes: in a mesh or torus the
-sum of the distances along its dimensions, in a tree twice the level of the lowest switch above.
-Mean pairwise distance: J. Mache and V. Lo, "Dispersal metrics for non-contiguous processor
-allocation" (1996).
+*Dispersal* is how far the processors of a job are apart in the network. The distance of two
+processors is the number of links between their nodes: in a mesh or torus the sum of the distances
+along its dimensions, in a tree twice the level of the lowest switch above. Mean pairwise distance:
+J. Mache and V. Lo, "Dispersal metrics for non-contiguous processor allocation" (1996).
+
+*Fragmentation*: LOC (Pascual and Miguel-Alonso), section 1, names two kinds after Lo et al. and
+gives no formula; the formulas are ours. Both are shares of all processor-seconds from the first
+submission to the last end. External: while the head of the queue requests no more processors than
+are free, so that it waits only for their places, the processors that it requests are lost.
+Internal: processors that a job holds beyond those it requested because it gets whole nodes.
 """
 
 from __future__ import annotations
@@ -16,12 +22,50 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model.events import Event
 from scheduler.model.networks.mesh import Mesh
 from scheduler.model.networks.network import Network, Tree
+from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
+from scheduler.partition.partition import Partition
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+
+
+class Fragmentation(msgspec.Struct, frozen=True):
+    """Processor-seconds lost to placement, as shares from 0 to 1 of those installed.
+
+    nan for a makespan of 0.
+    """
+
+    external_fragmentation: float
+    internal_fragmentation: float
+
+
+class ExternalLoss:
+    """Counts the external fragmentation; a watch of the event loop.
+
+    Attributes
+    ----------
+    lost : processor-seconds so far.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._since, self._wanted = 0.0, 0
+        self.lost = 0.0
+
+    def __call__(self, now: float, events: Sequence[Event], orders: Sequence[Order]) -> None:
+        """Note what the head of the queue requests and does not get."""
+        if self._wanted:
+            self.lost += self._wanted * (now - self._since)
+        partition = self._partition
+        self._since, self._wanted = now, 0
+        if partition.state.placing and partition.queue.jobs:
+            head = partition.state.head
+            if head is not None and head.spec.processors <= partition.machine.free_count:
+                self._wanted = head.spec.processors
 
 
 class Dispersal(msgspec.Struct, frozen=True):

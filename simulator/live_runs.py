@@ -1,4 +1,4 @@
-"""A live run, read from its journal and made into a workload for the simulator.
+"""Live runs, read from their journals: as schedules, and as workloads for the simulator.
 
 Jobs come from *measurements* (iteration times by size, for what-if runs) or from their
 *submissions* (for a prediction without knowledge of the run). Both need the times of starts, joins,
@@ -10,12 +10,13 @@ simulated several times with costs drawn from the measurements, and the mean cou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, nan
+from math import ceil, inf, nan
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from reshape.speedup import Formula, Prio, Tabulated
@@ -33,15 +34,18 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Contract, Expand, Resize
+from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Dependency
 from scheduler.policies.scenario import Scenario
 from scheduler.protocol.messages import Submission
+from scheduler.replay.allocations import allocation
 from scheduler.replay.compare import initial_core, replay
-from scheduler.replay.journal_reader import Batch
+from scheduler.replay.journal_reader import Batch, JournalReader
 from simulator.engine.costs import Costs, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import ProgramPhase, SimJob
-from simulator.results.metrics import Metrics, metrics_of
+from simulator.results.schedule import Floats, Metrics, Places, Schedule
+from simulator.traces.trace_jobs import TraceJobs
 
 #: Model for sizes on which a job never ran.
 UNKNOWN: Formula = Prio()
@@ -162,19 +166,16 @@ class RecordedRun(msgspec.Struct):
         there = {job.id for job in self.jobs}
         return sorted({job.id for job in self._own_jobs} - there)
 
-    def metrics(self, tau: float = 60.0) -> Metrics:
-        """Metrics of the jobs that started and ended; see `Schedule.metrics`."""
-        jobs = self.jobs
-        return metrics_of(
-            np.array([job.submitted_at for job in jobs]),
-            np.array([job.started_at for job in jobs], float),
-            np.array([job.ended_at for job in jobs], float),
-            processors=self.core.machine.installed,
-            held_s=sum(self.held_s[job.id] for job in jobs),
-            tau=tau,
-            unstarted=len(self.left_out),
-            killed=sum(job.state is JobState.TIMEOUT for job in jobs),
-            sizes=[job.sizes for job in jobs],
+    @property
+    def schedule(self) -> Schedule:
+        """The run as it was; jobs that are left out have no start."""
+        jobs, run = self._own_jobs, {job.id for job in self.jobs}
+        times = [(job.started_at, job.ended_at) if job.id in run else (nan, nan) for job in jobs]
+        started, ended = np.array(times, float).reshape(-1, 2).T
+        return replace(
+            _schedule(jobs, started, ended, self.core.machine.installed),
+            held_s=sum(self.held_s[job.id] for job in jobs if job.id in run),
+            sizes={n: job.sizes for n, job in enumerate(jobs, 1) if job.id in run},
         )
 
 
@@ -260,7 +261,7 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
     iterations = run.last[job.id].iteration + _remainder(run, job)[0]
     return SimJob(
         job.submitted_at,
-        msgspec.structs.replace(_as_simulated(run, job.spec), topology=job.topology),
+        replace(_as_simulated(run, job.spec), topology=job.topology),
         iterations * model.time(job.spec.processors),
         iterations,
         model,
@@ -282,14 +283,14 @@ def _as_simulated(run: RecordedRun, spec: JobSpec) -> JobSpec:
         in_order = sorted(run.jobs, key=lambda job: job.submitted_at)
         numbers = {job.id: number for number, job in enumerate(in_order, 1)}
         terms = tuple(
-            msgspec.structs.replace(term, job=numbers[term.job])
+            replace(term, job=numbers[term.job])
             if term.job in numbers
-            else msgspec.structs.replace(term, met=None if term.kind == "singleton" else True)
+            else replace(term, met=None if term.kind == "singleton" else True)
             for term in dependency.terms
         )
         dependency = Dependency(terms, dependency.any_of)
-    conditions = msgspec.structs.replace(conditions, hold="", dependency=dependency)
-    return msgspec.structs.replace(spec, conditions=conditions)
+    conditions = replace(conditions, hold="", dependency=dependency)
+    return replace(spec, conditions=conditions)
 
 
 def _remainder(run: RecordedRun, job: Job) -> tuple[int, float]:
@@ -437,3 +438,64 @@ def error_pct(live: Metrics, simulated: Metrics) -> float:
 def _mean(values: list[Any]) -> Any:
     """Mean of numbers; the number itself where they are the same."""
     return values[0] if len(set(values)) == 1 else fmean(values)
+
+
+def pictured_run(journal: JournalReader, name: str) -> tuple[Schedule, Mapping[str, ProcSet]]:
+    """Read the jobs of a journal, which may be that of a running service.
+
+    Parameters
+    ----------
+    name : of the run, for the error.
+
+    Returns
+    -------
+    schedule : of the jobs that have started; times in seconds from the first submission on. Those
+        that have not ended last until the latest event.
+    nodes : processors of each node that the machine has had.
+
+    Raises
+    ------
+    ReshapeError : no job has started, or the journal cannot be read.
+    """
+    with journal.one_moment():
+        jobs = journal.recorded_jobs()
+        held = {
+            job.id: allocation(journal.events_of(job.id), journal.orders_of(job.id)) for job in jobs
+        }
+        recorded, latest = journal.core_record(), journal.latest_event_at()
+    origin = min((job.submitted_at for job in jobs), default=inf)
+    ran = [job for job in jobs if held[job.id]]
+    if not ran:
+        raise ReshapeError(f"{name}: no job has started, so there is nothing to draw")
+    places: dict[int, Places] = {
+        number: tuple((at - origin, ProcSet.parse(text)) for at, text in held[job.id])
+        for number, job in enumerate(ran, 1)
+    }
+    nodes: dict[str, ProcSet] = {}
+    for node in (node for part in recorded.partitions for node in part.nodes) if recorded else ():
+        nodes[node.name] = nodes.get(node.name, ProcSet()) | node.processors
+    started = np.array([kept[0][0] for kept in places.values()])
+    ended = np.array([latest if job.ended_at is None else job.ended_at for job in ran]) - origin
+    used = (held for kept in places.values() for _, held in kept)
+    processors = ProcSet.union([*nodes.values(), *used]).intervals[-1][1] + 1
+    schedule = replace(
+        _schedule(ran, started, ended, processors, origin),
+        allocated={number: kept[0][1] for number, kept in places.items()},
+        sizes={number: [(at, len(held)) for at, held in kept] for number, kept in places.items()},
+        places=places,
+    )
+    return schedule, nodes
+
+
+def _schedule(
+    jobs: Sequence[Job], started: Floats, ended: Floats, processors: int, origin: float = 0.0
+) -> Schedule:
+    """Schedule of live jobs; their submissions count from an origin, s."""
+    columns = TraceJobs.of(
+        np.array([job.id for job in jobs]),
+        np.array([job.submitted_at - origin for job in jobs]),
+        ended - started,
+        np.array([job.spec.processors for job in jobs]),
+    )
+    killed = np.array([job.state is JobState.TIMEOUT for job in jobs], np.bool_)
+    return Schedule(columns, processors, started, ended, killed)

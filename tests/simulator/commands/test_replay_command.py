@@ -33,7 +33,7 @@ from scheduler.service.record.journal import Journal
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
-from simulator.live_runs.recorded import RecordedRun
+from simulator.live_runs import RecordedRun
 
 PROCESSORS = 16
 STEP = Topology("arbitrary", step=2)
@@ -256,7 +256,7 @@ def test_what_is_left_out_does_not_count_as_use(journal: Path) -> None:
         db.execute("DELETE FROM orders WHERE batch > ?", second)
     with reading(journal) as records:
         run = RecordedRun.of(records.batches())
-    metrics = run.metrics()
+    metrics = run.schedule.metrics()
     assert (metrics.jobs, metrics.unstarted) == (2, 7)
     held = [
         (until - since) * size

@@ -10,8 +10,7 @@ from desk import Desk
 
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
-from simulator.live_runs.pictured import pictured_run
-from simulator.results.held import least_processors
+from simulator.live_runs import pictured_run
 from simulator.results.jobs_csv import job_names
 
 
@@ -53,7 +52,7 @@ def test_a_live_run_is_the_jobs_that_started(directory: Path) -> None:
     assert (jobs.submitted <= schedule.started).all()
     assert (schedule.started <= schedule.ended).all()
     assert not schedule.killed.any()
-    assert (schedule.processors, least_processors(schedule)) == (4, 3)
+    assert (schedule.processors, schedule.least_processors) == (4, 3)
     assert {name: str(held) for name, held in nodes.items()} == {"local": "0-3"}
 
 

@@ -1,1 +1,0 @@
-"""Simulations of recorded live runs."""
