@@ -2,12 +2,18 @@
 
 After a resize they would not raise an error: a communicator would be one of a part of the job, or
 wait for processes that have left. Therefore the methods of mpi4py that make them are wrapped, each
-result is remembered with the line that made it, and a resize makes its handle a null handle. So its
+result is recorded with the line that made it, and a resize makes its handle a null handle. So its
 use raises an error, to which `explain` adds both lines. That it exists is no error. A communicator
-can still be freed.
+can still be freed. `reshape.data.each_size` frees by the same record what its functions have made.
 
 What C code keeps is not reached, nor are requests, copies of a handle such as
 ``MPI.Intracomm(comm)``, and what was made before this package was imported.
+
+To split a communicator of one process takes 1 us, so a call only appends to a list, and `_settle`
+works through the list. The list refers to the objects themselves, since mpi4py makes the handle of
+one that is freed a null handle; a weak reference would not tell whether an object that is gone was
+freed. A wrapper has the parameters of its method, because ``*args, **kwargs`` would cost as much
+again as the record.
 """
 
 from __future__ import annotations
@@ -15,15 +21,18 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from linecache import getline
+from pathlib import Path
+from threading import Lock
 from types import CodeType, FrameType, TracebackType
-from typing import Any
-from weakref import ReferenceType, ref
+from typing import Any, TypeAlias
 
 from mpi4py import MPI
 
@@ -32,6 +41,8 @@ log = logging.getLogger(__name__)
 #: A warning is given when so many of them exist; MPICH allows about 2000 communicators a process.
 MANY = 1000
 SEVERAL = 20
+#: Methods that make a communicator with another program, which ends by Disconnect.
+_CONNECT = ("Accept", "Connect", "Join", "Spawn", "Spawn_multiple")
 _MAKERS: dict[type, tuple[str, ...]] = {
     MPI.Comm: (
         *("Clone", "Create", "Dup", "Dup_with_info", "Idup", "Idup_with_info", "Join", "Shrink"),
@@ -59,10 +70,20 @@ _ERRORS: dict[int, type] = {
     MPI.ERR_WIN: MPI.Win,
     MPI.ERR_FILE: MPI.File,
 }
-_OWN = ("reshape", "redistribution")  # packages whose results no resize ends
-_PASSED = ("mpi4py", *_OWN)
-_SELF = MPI._handleof(MPI.COMM_SELF)
+_PASSED = ("mpi4py", "reshape", "redistribution")  # packages that errors pass
+#: Folders of the packages whose results no resize ends.
+_OWN = tuple(str(Path(__file__).parents[1] / name) + os.sep for name in _PASSED[1:])
 _addressof, _handleof = MPI._addressof, MPI._handleof
+_MOST_NEW = 100  # calls until the list is worked through
+_MAKER = """
+def {name}({parameters}):
+    made = method({parameters})
+    frame = caller(1)
+    new.append((made, {origin}, {name!r}, frame.f_code, frame.f_lasti))
+    if len(new) > {most}:
+        settle()
+    return made
+"""
 
 
 @dataclass(slots=True)
@@ -71,16 +92,20 @@ class _Made:
 
     Attributes
     ----------
-    known : refers to it.
-    code, instruction : where it was made; to find the line takes as long as the rest.
+    known : the object.
+    method : name of the method that has made it.
+    code, instruction : where that was called; to find the line takes longer than all the rest.
     is_of_self : whether it has its origin in MPI.COMM_SELF, which no resize changes.
+    owner : what frees it, if that is not the program.
     handle : its handle, if a resize has made that a null handle.
     """
 
-    known: ReferenceType[Any]
+    known: Any
+    method: str
     code: CodeType
     instruction: int
     is_of_self: bool
+    owner: object
     handle: bytes = b""
 
     @property
@@ -90,72 +115,114 @@ class _Made:
         return f"{self.code.co_filename}:{lines[self.instruction // 2]}"
 
 
+#: A call: its result, the communicator of its origin, name of the method, code and instruction.
+_Entry: TypeAlias = tuple[Any, Any, str, CodeType, int]
+_new: list[_Entry] = []
 _made: dict[int, _Made] = {}  # by handle
+_owners: list[object] = []  # of what is made now; at most one
 _warnings: list[str] = []  # those that were given, at most one
+_settling = Lock()
 
 
 def watch() -> None:
-    """Remember what the program makes from now on."""
-    if getattr(MPI.Comm.Split, "__wrapped__", None) is not None:
-        return
-    for wrapper, names in ((_maker, _MAKERS), (_ender, _ENDERS)):
-        for kind, methods in names.items():
-            table = gc.get_referents(vars(kind))[0]  # mpi4py's types refuse setattr
-            for method in methods:
-                given = table[method]
-                if isinstance(given, classmethod):
-                    table[method] = classmethod(wrapper(given.__func__))
-                else:
-                    table[method] = wrapper(given)
-            ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+    """Record what the program makes from now on."""
+    _wrap(_MAKERS, _maker)
+
+
+def _watch_ends() -> None:
+    """Notice from now on what the program frees, also by a copy of its handle."""
+    _wrap(_ENDERS, _ender)
+
+
+def _wrap(
+    methods: dict[type, tuple[str, ...]], wrapper: Callable[[Callable[..., Any]], Any]
+) -> None:
+    for kind, names in methods.items():
+        table = gc.get_referents(vars(kind))[0]  # mpi4py's types refuse setattr
+        for name in names:
+            given = table[name]
+            is_of_class = isinstance(given, classmethod)
+            method = given.__func__ if is_of_class else given
+            if not hasattr(method, "__wrapped__"):
+                made = wrapper(method)
+                made.__qualname__, made.__doc__ = method.__qualname__, method.__doc__
+                made.__wrapped__ = method
+                table[name] = classmethod(made) if is_of_class else made
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
 def _maker(method: Callable[..., Any]) -> Callable[..., Any]:
-    def make(self: Any, *args: Any, **kwargs: Any) -> Any:
-        made = method(self, *args, **kwargs)
-        _remember(made[0] if type(made) is tuple else made, self, sys._getframe(1))
-        return made
-
-    return _like(method, make)
+    code = method.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    text = _MAKER.format(
+        name=method.__name__,
+        parameters=", ".join(parameters),
+        origin="comm" if "comm" in parameters else parameters[0],
+        most=_MOST_NEW,
+    )
+    names: dict[str, Any] = {
+        "__name__": __name__,
+        "method": method,
+        "caller": sys._getframe,
+        "new": _new,
+        "settle": _settle,
+    }
+    exec(compile(text, __file__, "exec"), names)
+    make: Callable[..., Any] = names[method.__name__]
+    make.__defaults__ = method.__defaults__
+    return make
 
 
 def _ender(method: Callable[..., Any]) -> Callable[..., Any]:
     def end(self: Any) -> None:
-        if _made.pop(_handleof(self), None) is None and _made:
+        _settle()
+        if _made.pop(_handleof(self), None) is None:
             _restore(self)
         method(self)
 
-    return _like(method, end)
+    return end
 
 
-def _like(method: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    for name in ("__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, name, getattr(method, name))
-    wrapper.__wrapped__ = method  # type: ignore[attr-defined]
-    return wrapper
-
-
-def _remember(made: Any, parent: Any, frame: FrameType) -> None:
-    while str(frame.f_globals.get("__name__", "")).startswith(_PASSED):
-        if _package(frame) in _OWN:
-            return
-        if _package(frame) != "mpi4py":
-            break
-        if frame.f_back is None:
-            return
-        frame = frame.f_back
-    if not made:  # a null handle is false
-        return
-    origin = 0 if isinstance(parent, type) else _handleof(parent)
-    of_self = origin == _SELF or (origin in _made and _made[origin].is_of_self)
-    _made[_handleof(made)] = _Made(ref(made), frame.f_code, frame.f_lasti, of_self)
-    if len(_made) == MANY and not _warnings:
-        _warnings.append(f"{count()}; free what is not used any more: MPI has about 2000")
+def _settle() -> None:
+    """Work through the results of calls; drop what is freed."""
+    with _settling:
+        batch = _new[:]
+        del _new[: len(batch)]
+        for entry in [entry for entry in batch if entry[0]]:  # a null handle is false
+            _record(entry, batch)
+        for key in [key for key, each in _made.items() if not each.known and not each.handle]:
+            del _made[key]
+    if len(_made) >= MANY and not _warnings:
+        _warnings.append("")
+        _warnings[0] = f"{count()}; free what is not used any more: MPI has about 2000"
         log.warning(_warnings[0])
+
+
+def _record(entry: _Entry, batch: list[_Entry]) -> None:
+    result, origin, method, code, instruction = entry
+    if code.co_filename.startswith(_OWN):
+        return
+    known = result[0] if type(result) is tuple else result  # of Idup, with a request
+    key, owner = _handleof(known), _owners[0] if _owners else None
+    _made.pop(key, None)  # one that was freed by a copy of its handle
+    _made[key] = _Made(known, method, code, instruction, _is_self(origin, batch), owner)
+
+
+def _is_self(comm: Any, batch: list[_Entry]) -> bool:
+    """Whether a communicator is MPI.COMM_SELF or has its origin in that."""
+    return (
+        comm == MPI.COMM_SELF
+        or any(each.is_of_self for each in _made.values() if each.known is comm)
+        or any(_is_self(entry[1], batch) for entry in batch if entry[0] is comm and not comm)
+    )
+
+
+# ---------------------------------------------------------------- what is told of them
 
 
 def count() -> str:
     """Say how many of them exist, and where most were made; empty if there are none."""
+    _settle()
     places = Counter(made.place for made in list(_made.values()))
     if not places:
         return ""
@@ -168,7 +235,11 @@ def count() -> str:
 
 def text_of_many() -> str:
     """As `count`; empty if they are fewer than a program of one size needs at a time."""
-    return count() if len(_made) >= SEVERAL else ""
+    text = count()
+    return text if len(_made) >= SEVERAL else ""
+
+
+# ---------------------------------------------------------------- their end
 
 
 def retire_derived(before: int) -> None:
@@ -180,32 +251,64 @@ def retire_derived(before: int) -> None:
     ----------
     before : number of processes of the job so far.
     """
+    _watch_ends()
+    _settle()
     for made in list(_made.values()):
-        known = made.known()
-        if known is None or made.handle or made.is_of_self:
+        if made.handle or made.is_of_self or (before > 1 and _is_alone(made.known)):
             continue
-        if before > 1 and isinstance(known, MPI.Intracomm) and _is_alone(known):
-            continue
-        null = next(_NULLS[kind] for kind in _NULLS if isinstance(known, kind))
+        null = next(_NULLS[kind] for kind in _NULLS if isinstance(made.known, kind))
         size = MPI._sizeof(type(null))
-        made.handle = ctypes.string_at(_addressof(known), size)
-        ctypes.memmove(_addressof(known), _addressof(null), size)
+        made.handle = ctypes.string_at(_addressof(made.known), size)
+        ctypes.memmove(_addressof(made.known), _addressof(null), size)
 
 
-def _is_alone(comm: MPI.Intracomm) -> bool:
+def _is_alone(known: Any) -> bool:
+    """Whether a communicator, window or file belongs to this process alone."""
+    if isinstance(known, MPI.Intercomm):
+        return False
     try:
-        return comm.size == 1
+        group = known.Get_group()
     except MPI.Exception:  # freed by other means
         return False
+    size = group.size
+    group.Free()
+    return bool(size == 1)
 
 
 def _restore(ended: Any) -> None:
     """Give a communicator its handle back, so that it can be freed."""
     for key, made in list(_made.items()):
-        if made.handle and made.known() is ended and isinstance(ended, MPI.Comm):
+        if made.handle and made.known is ended and isinstance(ended, MPI.Comm):
             ctypes.memmove(_addressof(ended), made.handle, len(made.handle))
             del _made[key]
             return
+
+
+@contextmanager
+def owned_by(owner: object) -> Iterator[None]:
+    """Let `free` end the communicators that are made within the block."""
+    _watch_ends()
+    _settle()
+    _owners.append(owner)
+    try:
+        yield
+    finally:
+        _settle()
+        _owners.clear()
+
+
+def free(owner: object) -> None:
+    """Collective over each of them. Free the derived communicators of an owner, the last one first.
+
+    Communicators with other programs, as of Spawn and Accept, are not derived: they end by
+    Disconnect.
+    """
+    for made in reversed([each for each in _made.values() if each.owner is owner]):
+        if isinstance(made.known, MPI.Comm) and made.known and made.method not in _CONNECT:
+            made.known.Free()
+
+
+# ---------------------------------------------------------------- errors of their use
 
 
 def explain(error: BaseException) -> bool:
@@ -245,7 +348,7 @@ def _held(
         for name, value in list(variables.items()):
             if names is None or name in names:
                 ids |= {id(part) for part in _parts(value) if isinstance(part, kind)}
-    return [made for made in retired if id(made.known()) in ids]
+    return [made for made in retired if id(made.known) in ids]
 
 
 def _innermost(trace: TracebackType | None) -> tuple[FrameType | None, int]:
@@ -253,14 +356,10 @@ def _innermost(trace: TracebackType | None) -> tuple[FrameType | None, int]:
     found: FrameType | None = None
     line = 0
     while trace is not None:
-        if _package(trace.tb_frame) not in _PASSED:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in _PASSED:
             found, line = trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
     return found, line
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _parts(value: Any, depth: int = 2) -> list[Any]:

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import gc
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from mpi4py import MPI
 
+from reshape.derived import free, owned_by
 from reshape.errors import ReshapeError
 
 _Value = TypeVar("_Value")
@@ -35,16 +33,6 @@ _ONE_YIELD = (
     "{} of app.each_size {}: it needs one yield, with the code that opens above it and the code "
     "that closes below it"
 )
-
-#: Methods that derive communicators, and the types of mpi4py that define them. Communicators with
-#: other programs, as of Spawn and Accept, are not derived: they end by Disconnect.
-_DERIVE = {
-    MPI.Comm: "Dup Dup_with_info Clone Idup Idup_with_info Create Split Split_type",
-    MPI.Intracomm: "Create_group Create_from_group Create_cart Create_graph Create_dist_graph "
-    "Create_dist_graph_adjacent Create_intercomm",
-    MPI.Cartcomm: "Sub",
-    MPI.Intercomm: "Create_from_groups Merge",
-}
 
 
 class ClosingError(Exception):
@@ -74,7 +62,6 @@ class EachSize(Generic[_Value]):
             raise ReshapeError(_ONE_YIELD.format(self.name, "has no yield"))
         self._generator: Iterator[_Value] | None = None
         self._values: list[_Value] = []  # the present one, if it is open
-        self._derived = _Derived()
 
     def __call__(self) -> _Value:
         """Return the value at the present size; call it again in each iteration.
@@ -101,7 +88,7 @@ class EachSize(Generic[_Value]):
         """
         generator = self._function(comm)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(generator))
-        with self._derived.noted():
+        with owned_by(self):
             for value in generator:
                 self._generator, self._values = generator, [value]
                 return
@@ -118,10 +105,10 @@ class EachSize(Generic[_Value]):
         generator, self._generator = self._generator, None
         self._values.clear()
         try:
-            with self._derived.noted():
+            with owned_by(self):
                 for _ in generator:
                     raise ReshapeError(_ONE_YIELD.format(self.name, "has a second yield"))
-            self._derived.free()
+            free(self)
         except SystemExit as end:  # which would end this rank alone, perhaps as a success
             why = f"{self.name} of app.each_size exits with {end.code!r} while it closes"
             raise ClosingError from ReshapeError(why)
@@ -129,70 +116,3 @@ class EachSize(Generic[_Value]):
             error.add_note(f"raised by {self.name} of app.each_size while it closed")
             raise ClosingError from error
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(generator))
-
-
-class _Derived:
-    """Communicators that a function has derived and not freed.
-
-    The program may free a communicator by a copy of its handle, as ``MPI.Intracomm(comm)`` makes
-    one. MPI calls the delete function of an attribute when the communicator is freed by any handle.
-    """
-
-    _numbers = count()
-    _keyval = MPI.KEYVAL_INVALID
-
-    def __init__(self) -> None:
-        self._comms: dict[int, MPI.Comm] = {}  # in the order of their creation
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note the communicators that are derived within the block."""
-        replaced = []
-        for kind, names in _DERIVE.items():
-            methods = gc.get_referents(vars(kind))[0]  # mpi4py's types refuse setattr
-            for name in names.split():
-                replaced.append((kind, methods, name, methods[name]))
-                methods[name] = self._noting(methods[name])
-            ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
-        try:
-            yield
-        finally:
-            for kind, methods, name, method in replaced:
-                methods[name] = method
-                ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
-
-    def free(self) -> None:
-        """Collective over each of them. Free them, the last one first."""
-        for comm in reversed(list(self._comms.values())):
-            if comm != MPI.COMM_NULL:
-                comm.Free()
-        self._comms.clear()
-
-    def _noting(self, method: Any) -> Any:
-        """Return the method, which also notes its result."""
-        if isinstance(method, classmethod):
-            return classmethod(self._noting(method.__func__))
-
-        @functools.wraps(method)
-        def derive(*args: Any, **kwargs: Any) -> Any:
-            result = method(*args, **kwargs)
-            if isinstance(result, tuple):  # of Idup, with a request that is not complete
-                self._comms[next(self._numbers)] = result[0]
-            elif result != MPI.COMM_NULL:
-                self._note(result)
-            return result
-
-        return derive
-
-    def _note(self, comm: MPI.Comm) -> None:
-        if _Derived._keyval == MPI.KEYVAL_INVALID:
-            _Derived._keyval = MPI.Comm.Create_keyval(delete_fn=_forget)
-        number = next(self._numbers)
-        self._comms[number] = comm
-        comm.Set_attr(_Derived._keyval, (self._comms, number))
-
-
-def _forget(comm: MPI.Comm, keyval: int, noted: tuple[dict[int, MPI.Comm], int]) -> None:
-    """Drop a communicator that is being freed."""
-    comms, number = noted
-    comms.pop(number, None)

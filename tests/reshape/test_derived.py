@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from driver import Driver
+from mpi4py import MPI
+
+from reshape.derived import count, watch
 
 PROGRAM = """
 import numpy as np
@@ -88,6 +92,48 @@ def test_what_exists_and_is_freed_raises_nothing(tmp_path: Path) -> None:
         resize(driver)
         assert driver.contract(0).ok
         driver.finish()
+
+
+def test_what_has_its_origin_in_comm_self_remains(tmp_path: Path) -> None:
+    """Also in a job of one process, whose own communicators have one process, too."""
+    make = """first = MPI.COMM_SELF.Dup()
+        kept.own = first.Create_cart([1])
+        first.Free()
+        kept.file = MPI.File.Open(MPI.COMM_SELF, __file__)
+        kept.win = MPI.Win.Allocate(8, comm=MPI.COMM_SELF)
+        kept.of_job = app.comm.Dup()
+"""
+    use = """kept.win.Fence()
+            assert kept.file.Get_size() > 0
+            assert kept.own.allreduce(1) == 1
+            assert (kept.of_job == MPI.COMM_NULL) == (app.comm.size == 2)
+"""
+    path, *_ = program(tmp_path, make, use)
+    with Driver(tmp_path, [path]) as driver:
+        driver.start(1, "first")
+        driver.serve(lambda: driver.points > 2)
+        assert driver.expand(1).ok
+        driver.finish()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_those_that_exist_are_counted_and_freed_ones_are_not() -> None:
+    """What nothing refers to exists; the record of what is freed does not grow."""
+    watch()
+    comm = MPI.COMM_WORLD
+    assert count() == ""
+    kept = comm.Dup()
+    for _ in range(500):
+        comm.Split(0).Free()
+    for _ in range(3):
+        comm.Dup()
+    inner = sys._getframe().f_lineno - 1
+    assert count().startswith("4 communicators")
+    assert f"3 of them at {__file__}:{inner}" in count()
+    for _ in range(500):
+        comm.Split(0).Free()
+    kept.Free()
+    assert count().startswith("3 communicators")
 
 
 def test_a_communicator_of_one_process_of_several_remains(tmp_path: Path) -> None:
