@@ -220,8 +220,8 @@ class Application(Reports):
             ragged.vacate(_OVER.format(ragged.declaration.kind, ragged.name))
         job.spares.close()
         if job.trial is not None:
-            rank = -1 if job.comm == MPI.COMM_NULL else job.comm.rank
-            job.trial.end(rank, text_of_many())
+            for text in text_of_many():
+                job.trial.note(text)
         if job.comm != MPI.COMM_NULL:
             job.comm.Free()
         disconnect(job)

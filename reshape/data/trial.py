@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 #: Names the folder for the files below, and so makes a run one of `reshape try`.
 VARIABLE = "RESHAPE_TRY"
-#: Suffixes of the files of a process, whose names are its number: stacks, and its end.
-STACK, NOTE = ".stack", ".note"
 STACK_SIGNAL = signal.SIGUSR2
+#: Begin of a line for the report in the file of a process, which otherwise has its stacks.
+NOTE = "note: "
 _MOST_SHOWN = 80
 
 
@@ -41,15 +41,15 @@ class Trial:
 
     Parameters
     ----------
-    folder : for its files.
+    folder : for its file, whose name is the number of the process.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / str(os.getpid())
-        self._stacks = self._path.with_suffix(STACK).open("w")
+        self._file = (folder / str(os.getpid())).open("w", buffering=1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        faulthandler.enable(self._stacks)
-        faulthandler.register(STACK_SIGNAL, self._stacks)
+        faulthandler.enable(self._file)
+        signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # what an interpreter that ends returns to
+        faulthandler.register(STACK_SIGNAL, self._file)
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Trial | None:
@@ -63,15 +63,9 @@ class Trial:
         if segment.mapping is not None:
             mapped_files.forbid(segment.mapping)
 
-    def end(self, rank: int, text: str) -> None:
-        """Note that this process leaves the block of its program.
-
-        Parameters
-        ----------
-        rank : its rank in the job; -1: it has left the job in a resize.
-        text : a line for the report; empty if there is none.
-        """
-        self._path.with_suffix(NOTE).write_text(f"{rank}\n{text}")
+    def note(self, text: str) -> None:
+        """Write a line for the report."""
+        self._file.write(f"{NOTE}{text}\n")
 
 
 def check_state(comm: MPI.Intracomm, state: Mapping[str, Any]) -> None:

@@ -108,7 +108,7 @@ def _check_parts(submission: Submission) -> None:
     if error:  # "" stands for the output
         check_output_name(error, "error output")
     program, *_ = interpreter_of(submission.text) or argv
-    _check_program(program, Path(cwd), environment)
+    check_program(program, Path(cwd), environment)
 
 
 def _check_forms(submission: Submission) -> None:
@@ -225,7 +225,13 @@ def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return copy
 
 
-def _check_program(program: str, cwd: Path, environment: Mapping[str, str]) -> None:
+def check_program(program: str, cwd: Path, environment: Mapping[str, str]) -> None:
+    """Check that there is a program that can be executed.
+
+    Raises
+    ------
+    ReshapeError : there is none.
+    """
     if "/" in program:
         path = cwd / program
         if not path.is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import signal
@@ -15,10 +16,12 @@ import click
 import numpy as np
 
 from reshape.cli.options import FiniteRange, Seconds, WholeRange, example
+from reshape.errors import ReshapeError
+from scheduler.client.submission import check_program, job_environment
 from scheduler.trial.comparison import Differences, EqualityRules, TrialResults, compare
-from scheduler.trial.plan import Kill, PlanError, Step, parse, random_plan, written_plan
+from scheduler.trial.driver import MistakeError
+from scheduler.trial.plan import Kill, Step, parse, random_plan, written_plan
 from scheduler.trial.run import Program, TrialRun
-from scheduler.trial.watch import MistakeError
 
 RTOL = 1e-12
 _EQUAL, _MISTAKE = 0, 1
@@ -142,9 +145,10 @@ def try_program(
     rng = np.random.default_rng(seed)
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="reshape-try-") as scratch:
-        program = Program(argv, size, Path.cwd(), limit_s)
+        program = Program(argv, size, Path.cwd(), job_environment(os.environ), limit_s)
         runs = [TrialRun(program, Path(scratch) / name) for name in ("without", "with")]
         try:
+            check_program(argv[0], program.folder, program.environment)
             wanted = written_plan(rng, size, at) if at else []
             plain = _run(runs[0], (), "without resizes")
             steps = _checked(wanted, runs[0]) if at else []
@@ -156,7 +160,7 @@ def try_program(
         except MistakeError as mistake:
             click.echo(_plain_paths(str(mistake), scratch))
             ctx.exit(_MISTAKE)
-        except PlanError as error:
+        except ReshapeError as error:
             raise click.UsageError(str(error)) from None
         repeats = any(step.kill == "job" for step in runs[1].done)
         found = compare(plain, resized, EqualityRules(rtol, ignore, once=repeats))
@@ -191,14 +195,14 @@ def _allows(run: TrialRun) -> Callable[[int], bool]:
 
     Raises
     ------
-    PlanError : the size at the start is none of them.
+    ReshapeError : the size at the start is none of them.
     """
     topology, start = run.topology, run.program.size
     try:
         if topology is not None:
             topology.check_start(start)
     except ValueError as error:
-        raise PlanError(f"-n {start}: {error}") from None
+        raise ReshapeError(f"-n {start}: {error}") from None
     return lambda size: topology is None or topology.allows(size, start)
 
 
@@ -213,17 +217,17 @@ def _checked(steps: Sequence[Step], plain: TrialRun) -> Sequence[Step]:
 
     Raises
     ------
-    PlanError : it cannot.
+    ReshapeError : it cannot.
     """
     points, allows = _points(plain), _allows(plain)
     for step in steps:
         if step.at not in points:
-            raise PlanError(
+            raise ReshapeError(
                 f"--at {step.at}:{step.size}: the program has no resize point there; it has "
                 f"{len(points)}, after iteration {points[0]} to {points[-1]}"
             )
         if not allows(step.size):
-            raise PlanError(
+            raise ReshapeError(
                 f"--at {step.at}:{step.size}: the program declares the topology {plain.topology}, "
                 f"which does not allow {step.size} processes"
             )

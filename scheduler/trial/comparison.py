@@ -157,46 +157,15 @@ def _compare_files(
             _compare_arrays(found, f"file {name}{key}", array, arrays[1][key], rules.rtol)
         return
     try:
-        lines, others = (path.read_text().splitlines() for path in (plain, resized))
+        texts = [path.read_text().splitlines() for path in (plain, resized)]
     except UnicodeDecodeError:
-        found.mistakes.append(
-            f"file {name}: {_first_byte(plain.read_bytes(), resized.read_bytes())}"
-        )
+        found.mistakes.append(f"file {name}: other bytes")
         return
-    _compare_texts(found, name, lines, others, rules)
-
-
-def _first_byte(a: bytes, b: bytes) -> str:
-    if len(a) != len(b):
-        return f"{len(a)} bytes without resizes, {len(b)} with them"
-    first = next(k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
-    return f"differs from byte {first} of {len(a)} on"
-
-
-def _compare_texts(
-    found: Differences,
-    name: str,
-    plain: Sequence[str],
-    resized: Sequence[str],
-    rules: EqualityRules,
-) -> None:
-    plain, resized = ([x for x in lines if rules.keeps(x)] for lines in (plain, resized))
-    if len(plain) != len(resized):
-        counts = f"{len(plain)} lines without resizes, {len(resized)} with them"
-        found.mistakes.append(f"file {name}: {counts}")
-        return
-    largest = 0.0
-    for number, (a, b) in enumerate(zip(plain, resized, strict=True), start=1):
-        if a == b:
-            continue
-        distance = _distance(a, b) if _FLOAT.sub("", a) == _FLOAT.sub("", b) else np.inf
-        if distance > rules.rtol:
-            lines = f"{_short(a)!r} without resizes, {_short(b)!r} with them"
-            found.mistakes.append(f"file {name}: line {number}: {lines}")
-            return
-        largest = max(largest, distance)
-    if largest:
-        found.rounding.append(f"file {name}: numbers differ by {largest:.1e} at most")
+    numbered = [
+        [f"line {k}: {line}" for k, line in enumerate(filter(rules.keeps, lines), start=1)]
+        for lines in texts
+    ]
+    _compare_lines(found, f"file {name}", numbered[0], numbered[1], rules)
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -17,11 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-import psutil
 import zmq
 
 from reshape.errors import ReshapeError
-from reshape.files.positions import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
 from reshape.wire.identity import IDENTITY_VARIABLES, PATIENCE_VARIABLE
@@ -48,8 +46,8 @@ class LibraryMemory:
         mpi_memory.remove(mpi_memory.changed_between(self._began, time.time()))
 
 
-class DriverError(ReshapeError):
-    """The job did not do what the driver has waited for."""
+class MistakeError(ReshapeError):
+    """The job does not run as it should; the message may have several lines."""
 
 
 class Group:
@@ -66,10 +64,11 @@ class Group:
         """Everything that it has printed."""
         return self.out.read_text(errors="replace")
 
-    def processes(self) -> list[int]:
-        """Process numbers of its ranks: the children of mpiexec's proxies."""
-        found = psutil.Process(self.process.pid).children(recursive=True)
-        return [p.pid for p in found if "python" in p.name()]
+    def check_success(self) -> None:
+        """Raise a `MistakeError` if it has failed."""
+        status = self.process.returncode
+        if status != 0:
+            raise MistakeError(f"group {self.number} ended with {status}: {self.text}")
 
 
 class TrialDriver:
@@ -89,6 +88,9 @@ class TrialDriver:
     groups : every group by its number, those that have ended included.
     decide : answers the job at a resize point.
     on_idle : called again and again while the driver waits; it may raise an error.
+    limit_s : seconds until it gives up to wait for the job.
+    points : number of requests at resize points.
+    hellos, ports, reports, faults, facts : what the job has sent.
     """
 
     def __init__(
@@ -106,29 +108,25 @@ class TrialDriver:
             self.environment[PATIENCE_VARIABLE] = str(patience_s)
         self.shm = shm or Path("/dev/shm") / f"reshape-try-{os.getpid()}-{time.monotonic_ns()}"
         self.groups: dict[int, Group] = {}
-        self.welcome = m.Welcome()
         self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
         self.on_idle: Callable[[], None] = lambda: None
-        self.limit_s = PATIENCE_S  # until it gives up to wait for the job
-        self.points = 0  # requests at resize points
-        self.latest: m.AtResizePoint | None = None  # the latest of them
+        self.limit_s = PATIENCE_S
+        self.points = 0
         self.hellos: list[m.Hello] = []
         self.reports: list[m.ResizeReport] = []
         self.facts: dict[str, object] = {}
         self.faults: list[m.ProgramFault] = []
         self.ports: list[m.JoinPort] = []
-        self.answers_ports = True  # False: as a service that ends at this moment
-        self.confirms_reports = True
-        self.report_count = 0
         self._waiting: tuple[bytes, m.AtResizePoint] | None = None  # without an answer so far
         self._order: Callable[[m.AtResizePoint], m.Message] | None = None  # of a resize
         self._connects: dict[int, str] = {}  # ports that wait for groups of a job that restarts
         self._serial = 0
         self._endpoint = f"ipc://{folder}/socket"
         self._context = zmq.Context()
-        self._listen()
+        self.listen()
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Open the socket of the service."""
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(self._endpoint)
@@ -147,7 +145,7 @@ class TrialDriver:
             self.kill(group)
         for group in self.groups.values():
             group.memory.clean()
-        self._socket.close()
+        self.end_service()
         self._context.term()
         for folder in self.folders:
             for path in folder.iterdir():
@@ -242,12 +240,6 @@ class TrialDriver:
         return sorted(self.shm.parent.glob(f"{self.shm.name}*"))
 
     @property
-    def segments(self) -> list[str]:
-        """Names of the files in the shared memory of the job on all hosts."""
-        files = (path.name for folder in self.folders for path in folder.iterdir())
-        return sorted(name for name in files if name != POSITIONS_FILE)
-
-    @property
     def has_ended(self) -> bool:
         """Whether all groups have ended."""
         return all(group.process.poll() is not None for group in self.groups.values())
@@ -263,64 +255,57 @@ class TrialDriver:
         """Close the socket, as a service that ends."""
         self._socket.close()
 
-    def restart_service(self) -> None:
-        """Open a socket on the same endpoint, as a service that starts again."""
-        self._listen()
-
-    def serve(
-        self, until: Callable[[], bool], timeout: float | None = None, still: bool = False
-    ) -> None:
+    def serve(self, until: Callable[[], bool], still: bool = False) -> None:
         """Answer the job until a condition holds; let it wait at its resize point if `still`.
 
         Raises
         ------
-        DriverError : the condition does not hold in time.
+        MistakeError : the condition does not hold in time.
         """
-        limit_s = self.limit_s if timeout is None else timeout
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + self.limit_s
         while not until():
             if time.monotonic() > deadline:
-                raise DriverError(f"the condition did not hold within {limit_s} s")
+                raise MistakeError(f"the condition did not hold within {self.limit_s} s")
             if self._waiting is not None and not still:
                 (peer, point), self._waiting = self._waiting, None
                 answer = (self._order or self.decide)(point)
                 self._send(peer, answer or m.Proceed(), point.id)
             elif self._socket.poll(_POLL_MS):
                 peer, *frames = self._socket.recv_multipart()
-                self._on(peer, decode(frames))
+                message = decode(frames)
+                assert getattr(message, "token", TOKEN) == TOKEN
+                answer = self.on(peer, message)
+                if answer is not None:
+                    self._send(peer, answer, message.id)
             else:
                 self.on_idle()
 
-    def _on(self, peer: bytes, message: m.Message) -> None:
-        assert getattr(message, "token", TOKEN) == TOKEN
-        answer: m.Message | None = m.Done()
+    def on(self, peer: bytes, message: m.Message) -> m.Message | None:
+        """Take a message of the job; return the answer to it, if it has one now."""
         if isinstance(message, m.Hello):
             self.hellos.append(message)
-            answer = self.welcome
-        elif isinstance(message, m.AtResizePoint):
-            self.points, self.latest = self.points + 1, message
-            self._waiting, answer = (peer, message), None
-        elif isinstance(message, m.GroupReady):
+            return m.Welcome()
+        if isinstance(message, m.AtResizePoint):
+            self.points += 1
+            self._waiting = peer, message
+            return None
+        if isinstance(message, m.GroupReady):
             self.groups[message.group].peer = peer
             self._connect(message.group)
-            answer = None
-        elif isinstance(message, m.JoinPort):
+            return None
+        if isinstance(message, m.JoinPort):
             self.ports.append(message)
             if message.serial == 0:
                 self._connects[message.group] = message.port
                 self._connect(message.group)
-            answer = answer if self.answers_ports else None
         elif isinstance(message, m.ResizeReport):
-            self.report_count += 1
-            answer = answer if self.confirms_reports else None
             if message.serial not in [report.serial for report in self.reports]:
                 self.reports.append(message)
         elif isinstance(message, m.Facts):
             self.facts.update(message.facts)
         elif isinstance(message, m.ProgramFault):
             self.faults.append(message)
-        if answer is not None:
-            self._send(peer, answer, message.id)
+        return m.Done()
 
     def _connect(self, number: int) -> None:
         """Send a group of a job that restarts to its port, if both are ready."""
@@ -334,7 +319,7 @@ class TrialDriver:
     # ------------------------------------------------------------ requests of the caller
 
     def send_to(self, group: Group, message: m.Message) -> None:
-        """Send Connect or Abandon to a group that is ready."""
+        """Send an instruction to a group that is ready."""
         self._send(group.peer, message)
 
     def ready(self, size: int, **environment: str) -> Group:
@@ -342,12 +327,12 @@ class TrialDriver:
 
         Raises
         ------
-        DriverError : the group ends instead.
+        MistakeError : the group ends instead.
         """
         group = self.start(size, "join", None, None, **environment)
         self.serve(lambda: group.peer != b"" or group.process.poll() is not None, still=True)
         if not group.peer:
-            raise DriverError(f"the group ended with {group.process.returncode}: {group.text}")
+            raise MistakeError(f"the group ended with {group.process.returncode}: {group.text}")
         return group
 
     def order_join(self, group: Group) -> int:
@@ -359,9 +344,9 @@ class TrialDriver:
         self._order = None
         return serial
 
-    def await_report(self, serial: int, timeout: float | None = None) -> m.ResizeReport:
+    def await_report(self, serial: int) -> m.ResizeReport:
         """Answer the job until it reports this resize."""
-        self.serve(lambda: serial in [r.serial for r in self.reports], timeout)
+        self.serve(lambda: serial in [r.serial for r in self.reports])
         return next(r for r in self.reports if r.serial == serial)
 
     def join(self, group: Group) -> m.ResizeReport:
@@ -373,16 +358,12 @@ class TrialDriver:
             self.send_to(group, m.Abandon(why="the job does not accept"))
         return self.await_report(serial)
 
-    def expand(self, size: int, **environment: str) -> m.ResizeReport:
-        """Start a group and join it."""
-        return self.join(self.ready(size, **environment))
-
     def contract(self, *groups: int) -> m.ResizeReport:
         """Contract the job by groups, and wait until their processes have ended.
 
         Raises
         ------
-        DriverError : a process of them has failed.
+        MistakeError : a process of them has failed.
         """
         self._serial = serial = self._serial + 1
         self._order = lambda at: (
@@ -400,32 +381,13 @@ class TrialDriver:
 
         Raises
         ------
-        DriverError : it has failed.
+        MistakeError : it has failed.
         """
         self.serve(lambda: group.process.poll() is not None, still=True)
-        _check_success(group)
-
-    def finish(self, timeout: float | None = None) -> str:
-        """Answer the job until all groups have ended with success; return their output.
-
-        Raises
-        ------
-        DriverError : a group has failed.
-        """
-        self.serve(lambda: self.has_ended, timeout)
-        for group in self.groups.values():
-            _check_success(group)
-        return "".join(g.text for g in self.groups.values())
+        group.check_success()
 
 
 def _outer_environment() -> dict[str, str]:
     """Environment of this process, without what would make its programs those of another job."""
     inherited = clean_environment(os.environ)
     return {name: value for name, value in inherited.items() if name not in IDENTITY_VARIABLES}
-
-
-def _check_success(group: Group) -> None:
-    if group.process.returncode != 0:
-        raise DriverError(
-            f"group {group.number} ended with {group.process.returncode}: {group.text}"
-        )

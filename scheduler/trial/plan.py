@@ -20,10 +20,6 @@ Kill: TypeAlias = Literal["joining group", "job in the resize", "job"]
 _MOST_SETS = 1 << 10  # sets of groups that are examined
 
 
-class PlanError(ReshapeError):
-    """The resizes that a user has written are not possible."""
-
-
 class Step(NamedTuple):
     """One resize.
 
@@ -93,7 +89,7 @@ def written_plan(
 
     Raises
     ------
-    PlanError : there is no choice with which all of them are possible.
+    ReshapeError : there is no choice with which all of them are possible.
     """
     furthest: list[tuple[int, tuple[int, ...]]] = [(0, (start,))]
 
@@ -117,8 +113,8 @@ def written_plan(
     place, groups = furthest[0]
     at, size = wanted[place]
     if size == sum(groups):
-        raise PlanError(f"--at {at}:{size}: the job has {size} processes then: leave it out")
-    raise PlanError(
+        raise ReshapeError(f"--at {at}:{size}: the job has {size} processes then: leave it out")
+    raise ReshapeError(
         f"--at {at}:{size}: the groups of the job have {_text(groups, 'and')} processes then, and "
         f"leave whole: it can contract to {_text(sorted(_sizes(groups)), 'or') or 'no other size'}"
     )

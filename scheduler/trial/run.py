@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
@@ -18,9 +17,9 @@ from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from scheduler.protocol import messages as m
 from scheduler.trial.comparison import TrialResults
-from scheduler.trial.driver import DriverError, TrialDriver
+from scheduler.trial.driver import MistakeError, TrialDriver
 from scheduler.trial.plan import Step
-from scheduler.trial.watch import MistakeError, RunWatch
+from scheduler.trial.watch import RunWatch
 
 #: Bytes of a working directory that is copied for each run, at most.
 MOST_BYTES = 1 << 30
@@ -40,12 +39,14 @@ class Program(NamedTuple):
     command : the program and its arguments.
     size : number of processes at the start.
     folder : working directory, of which each run gets a copy.
+    environment : that of the processes.
     limit_s : a run in which nothing advances for so long hangs, seconds.
     """
 
     command: Sequence[str]
     size: int
     folder: Path
+    environment: Mapping[str, str]
     limit_s: float
 
 
@@ -93,7 +94,7 @@ class TrialRun:
             self.program.command,
             patience_s=_PATIENCE_S,
             cwd=self.folder,
-            environment=environment(os.environ) | {VARIABLE: str(self._stacks)},
+            environment={**self.program.environment, VARIABLE: str(self._stacks)},
         ) as driver:
             watch = RunWatch(driver, self._stacks, self.program.limit_s)
             driver.on_idle, driver.decide = watch.look, self._proceed
@@ -101,9 +102,9 @@ class TrialRun:
             self._job = [driver.start(self.program.size, "first")]
             try:
                 self._follow(driver, steps, tell)
-            except DriverError as error:
-                watch.look()
-                raise MistakeError(str(error)) from None
+            except MistakeError:
+                watch.look()  # it may know more of a group that has failed
+                raise
             watch.look()
             self.topology = next((hello.topology for hello in driver.hellos), None)
             self.notes = watch.notes()
@@ -171,12 +172,6 @@ class TrialRun:
         else:
             driver.kill_job([*self._job, joining])
             self._job = driver.restart(self._job)
-
-
-def environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Environment of the job: its `python` is the one of this process, as under a service."""
-    beside = str(Path(sys.executable).absolute().parent)
-    return {"PATH": os.pathsep.join([beside, inherited.get("PATH", "")])}
 
 
 def _is_at(driver: TrialDriver, iteration: int) -> bool:

@@ -11,26 +11,26 @@ import re
 import sysconfig
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from linecache import getline
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 import reshape
-from reshape.data.trial import NOTE, STACK, STACK_SIGNAL
-from reshape.errors import ReshapeError
+from reshape.data.trial import NOTE, STACK_SIGNAL
 from reshape.files.positions import place_text, read_positions
-from scheduler.trial.driver import Group, TrialDriver
+from scheduler.trial.driver import Group, MistakeError, TrialDriver
 
 _EVERY_S = 0.5
 _STACKS_S = 5.0  # for the ranks to write their stacks
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)')
 _FATAL = "Fatal Python error: "
 _MOST_LINES = 15  # of the output of a group that has failed
-
-
-class MistakeError(ReshapeError):
-    """The program does not run as it should; the message has several lines."""
+_STALE = (
+    "Under reshape try no process can access the memory that a resize has replaced: read `local`, "
+    "and make views of it, again in each iteration"
+)
 
 
 class StackFrame(NamedTuple):
@@ -105,7 +105,7 @@ class RunWatch:
     def _failure(self, group: Group) -> str:
         """Why a group has failed: its signal, the error that it has reported, or its output."""
         crashes = []
-        for pid, text in self._texts():
+        for pid, text in self._texts().items():
             if _FATAL in text:
                 what = text.partition(_FATAL)[2].partition("\n")[0]
                 crashes.append(f"{self._who(pid)}: {what}, at {_place(frames_of(text))}")
@@ -129,67 +129,42 @@ class RunWatch:
 
     def _hanging(self) -> str:
         """Where each rank is, with the calls of its stack that are in the program."""
-        # The signal would end one that has left its block, and with it the others.
-        before = {pid: len(text) for pid, text in self._texts() if pid not in self._ends()}
+        before = {pid: len(text) for pid, text in self._texts().items() if psutil.pid_exists(pid)}
         for pid in before:
-            with suppress(ProcessLookupError):
-                os.kill(pid, STACK_SIGNAL)
+            os.kill(pid, STACK_SIGNAL)
         end = time.monotonic() + _STACKS_S
-        while time.monotonic() < end:
-            texts = dict(self._texts())
-            if all(len(texts[pid]) > length for pid, length in before.items() if _runs(pid)):
+        while any(len(self._texts()[pid]) == length for pid, length in before.items()):
+            if time.monotonic() > end:  # one that ends writes none
                 break
             time.sleep(_EVERY_S / 10)
-        lines = [f"nothing has advanced for {self._limit_s:.3g} s: the ranks are apart, or wait"]
         places = {p.pid: p for p in read_positions(self._driver.shm)}
         several = any(p.loop for p in places.values())
-        texts = dict(self._texts())
-        self._ranks |= {pid: rank for pid, (rank, _) in self._ends().items()}
-        found: list[tuple[str, str, int]] = []
-        for pid in texts:
-            at = places.get(pid)
-            if self._ends().get(pid, (-1, ""))[0] >= 0:
-                found.append((self._who(pid), "has left the block of the application", pid))
-            elif at is not None:
-                text = place_text(at.loop, at.iteration, at.at_point, several)
-                found.append((self._who(pid), f"is {text}", pid))
-            elif _runs(pid):
-                found.append((self._who(pid), "has not begun a loop", pid))
-        for who, where, pid in sorted(found):
-            lines.append(f"  {who} {where}")
-            stack = frames_of(texts[pid][before.get(pid, 0) :])
-            lines += [f"      {frame}" for frame in stack if frame.is_of_program]
-        return "\n".join(lines)
+        found = list[str]()
+        for pid, length in before.items():
+            at, where = places.get(pid), "has not begun a loop"
+            if at is not None:
+                where = f"is {place_text(at.loop, at.iteration, at.at_point, several)}"
+            stack = frames_of(self._texts()[pid][length:])
+            calls = [f"      {frame}" for frame in stack if frame.is_of_program]
+            found.append("\n".join([f"  {self._who(pid)} {where}", *calls]))
+        begin = f"nothing has advanced for {self._limit_s:.3g} s: the ranks are apart, or wait"
+        return "\n".join([begin, *sorted(found)])
 
     # ------------------------------------------------------------ helpers
 
-    def _texts(self) -> list[tuple[int, str]]:
-        return [
-            (int(path.stem), path.read_text(errors="replace"))
-            for path in sorted(self._stacks.glob(f"*{STACK}"))
-        ]
+    def _texts(self) -> dict[int, str]:
+        """What each process has written: stacks, and lines for the report."""
+        files = sorted(self._stacks.iterdir())
+        return {int(path.name): path.read_text(errors="replace") for path in files}
 
     def _who(self, pid: int) -> str:
         """Name a process by its rank, if it was seen in a loop."""
         return f"rank {self._ranks[pid]}" if pid in self._ranks else f"process {pid}"
 
-    def _ends(self) -> dict[int, tuple[int, str]]:
-        """Rank and note of each process that has left its block."""
-        ends = dict[int, tuple[int, str]]()
-        for path in self._stacks.glob(f"*{NOTE}"):
-            rank, _, text = path.read_text().partition("\n")
-            ends[int(path.stem)] = int(rank or -1), text
-        return ends
-
     def notes(self) -> set[str]:
         """What processes have left for the report."""
-        return {text for _, text in self._ends().values() if text}
-
-
-_STALE = (
-    "Under reshape try no process can access the memory that a resize has replaced: read `local`, "
-    "and make views of it, again in each iteration"
-)
+        lines = (line for text in self._texts().values() for line in text.splitlines())
+        return {line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)}
 
 
 def frames_of(text: str) -> list[StackFrame]:
@@ -201,11 +176,3 @@ def frames_of(text: str) -> list[StackFrame]:
 def _place(frames: Iterable[StackFrame]) -> str:
     found = list(frames)
     return str(next((f for f in found if f.is_of_program), found[0] if found else "no line"))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
+from reshape.files.positions import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 from scheduler.trial.driver import JOB, PATIENCE_S, Group, LibraryMemory, TrialDriver
 
-__all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "LibraryMemory", "run"]
+__all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "LibraryMemory", "processes", "run"]
 
 TIMEOUT_S = PATIENCE_S
 
@@ -38,6 +41,12 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
+def processes(group: Group) -> list[int]:
+    """Process numbers of the ranks of a group: the children of mpiexec's proxies."""
+    found = psutil.Process(group.process.pid).children(recursive=True)
+    return [p.pid for p in found if "python" in p.name()]
+
+
 class Driver(TrialDriver):
     """A driver of a Python program, which prints the output of the groups if the test fails.
 
@@ -46,6 +55,13 @@ class Driver(TrialDriver):
     argv : the program, without the interpreter.
     patient : whether the job waits for answers at resize points as long as they take.
     environment : variables of all groups.
+
+    Attributes
+    ----------
+    welcome : the answer to a job that starts.
+    latest : the latest request at a resize point.
+    answers_ports, confirms_reports : False: as a service that ends at this moment.
+    report_count : number of reports that have arrived, repeated ones included.
     """
 
     def __init__(
@@ -59,6 +75,10 @@ class Driver(TrialDriver):
         command = [sys.executable, *map(str, argv)]
         patience_s = PATIENCE_S if patient else None
         super().__init__(folder, command, shm, patience_s, environment=environment)
+        self.welcome = m.Welcome()
+        self.latest: m.AtResizePoint | None = None
+        self.answers_ports = self.confirms_reports = True
+        self.report_count = 0
 
     def __enter__(self) -> Driver:
         return self
@@ -73,6 +93,37 @@ class Driver(TrialDriver):
         if error is not None:
             for group in self.groups.values():
                 print(f"--- group {group.number}, exit {group.process.returncode}\n{group.text}")
+
+    def on(self, peer: bytes, message: m.Message) -> m.Message | None:
+        """Take a message of the job, and answer it as the test wants."""
+        answer = super().on(peer, message)
+        if isinstance(message, m.Hello):
+            return self.welcome
+        if isinstance(message, m.AtResizePoint):
+            self.latest = message
+        elif isinstance(message, m.JoinPort):
+            return answer if self.answers_ports else None
+        elif isinstance(message, m.ResizeReport):
+            self.report_count += 1
+            return answer if self.confirms_reports else None
+        return answer
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the files in the shared memory of the job on all hosts."""
+        files = (path.name for folder in self.folders for path in folder.iterdir())
+        return sorted(name for name in files if name != POSITIONS_FILE)
+
+    def expand(self, size: int, **environment: str) -> m.ResizeReport:
+        """Start a group and join it."""
+        return self.join(self.ready(size, **environment))
+
+    def finish(self) -> str:
+        """Answer the job until all groups have ended with success; return their output."""
+        self.serve(lambda: self.has_ended)
+        for group in self.groups.values():
+            group.check_success()
+        return "".join(group.text for group in self.groups.values())
 
     def assemble(self, *groups: Group) -> None:
         """Let groups that start or join together connect to each other, the first one first."""

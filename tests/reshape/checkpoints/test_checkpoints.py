@@ -13,7 +13,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from application_scripts import check_wrong_use
-from driver import Driver, run
+from driver import Driver, processes, run
 from paths import SUPPORT
 
 import reshape
@@ -321,7 +321,7 @@ def test_checkpoints_of_a_job_that_resizes(tmp_path: Path) -> None:
         assert driver.contract(0).ok
         seen = driver.points
         driver.serve(lambda: driver.points > seen + 5)
-        os.kill(second.processes()[1], signal.SIGKILL)
+        os.kill(processes(second)[1], signal.SIGKILL)
         driver.serve(lambda: second.process.poll() is not None, still=True)
         path = driver.facts["checkpoint"]
         last = driver.facts["checkpoint_iteration"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driver import TIMEOUT_S, Driver, Group
+from driver import TIMEOUT_S, Driver, Group, processes
 from example_counts import repetitions
 from paths import SUPPORT
 from resizable import sparse
@@ -51,7 +51,7 @@ def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> N
     with job(tmp_path) as driver:
         original = driver.start(2, "first", **options)
         second, third = driver.ready(2, **options), driver.ready(2, **options)
-        leaving = original.processes() + second.processes()
+        leaving = processes(original) + processes(second)
         assert len(leaving) == 4
         for group in (second, third):
             report = driver.join(group)
@@ -143,13 +143,13 @@ def test_each_rank_notes_where_it_is(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         first = driver.start(2, "first")
         driver.serve(lambda: driver.latest is not None)
-        assert {pid for _, pid in places(2)} == set(first.processes())
+        assert {pid for _, pid in places(2)} == set(processes(first))
         second = driver.ready(1)
         assert {group for group, _ in places(2)} == {0}  # those that wait are not in the job
         assert driver.join(second).ok
         assert {group for group, _ in places(3)} == {0, 1}
         assert driver.contract(0).ok
-        assert places(1) == {(1, second.processes()[0])}
+        assert places(1) == {(1, processes(second)[0])}
         driver.finish()
 
 
@@ -262,7 +262,7 @@ def test_an_abandoned_group_ends_by_itself(tmp_path: Path) -> None:
 
 
 def cpu_seconds(group: Group) -> float:
-    times = [psutil.Process(pid).cpu_times() for pid in group.processes()]
+    times = [psutil.Process(pid).cpu_times() for pid in processes(group)]
     return sum(t.user + t.system for t in times)
 
 
@@ -369,7 +369,7 @@ def test_a_job_continues_without_its_service_and_reconnects(tmp_path: Path) -> N
         assert driver.latest is not None
         before = driver.latest.iteration
         time.sleep(4 * ANSWER_LIMIT_S)
-        driver.restart_service()
+        driver.listen()
         count = driver.points
         driver.serve(lambda: driver.points > count)
         assert driver.latest.iteration > before + 8  # of 70 to 100
@@ -384,7 +384,7 @@ def test_a_job_starts_without_its_service(tmp_path: Path) -> None:
         while "starts without its service" not in group.text:
             assert time.monotonic() < until
             time.sleep(0.02)
-        driver.restart_service()
+        driver.listen()
         driver.serve(lambda: driver.points > 0)
         assert sizes(driver.finish()) == [1]
 
@@ -408,11 +408,11 @@ def test_a_program_that_contradicts_its_submission_is_refused(tmp_path: Path, si
 
 
 def descriptors(group: Group) -> list[int]:
-    return [psutil.Process(pid).num_fds() for pid in group.processes()]
+    return [psutil.Process(pid).num_fds() for pid in processes(group)]
 
 
 def resident(group: Group) -> float:
-    return sum(psutil.Process(pid).memory_info().rss for pid in group.processes()) / 2**20
+    return sum(psutil.Process(pid).memory_info().rss for pid in processes(group)) / 2**20
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driver import Driver, Group
+from driver import Driver, Group, processes
 from paths import SUPPORT
 
 from reshape.files.restart_file import RESTART_FILE
@@ -35,7 +35,7 @@ def settle(driver: Driver) -> None:
     One that spends nothing in several looks is blocked, until the driver or a process answers.
     """
     alive = (group for group in driver.groups.values() if group.process.poll() is None)
-    ranks = [psutil.Process(pid) for group in alive for pid in group.processes()]
+    ranks = [psutil.Process(pid) for group in alive for pid in processes(group)]
     begins = last = [spent(rank) for rank in ranks]
     idle = [0] * len(ranks)
 

@@ -114,7 +114,7 @@ MISTAKES = {
     "apart": (
         "if step == 5 and app.comm.rank == 1:\n            break",
         "  rank 0 is in iteration 5\n      program.py:16 in <module>: app.comm.Barrier()\n"
-        "  rank 1 has left the block of the application\n",
+        "  rank 1 is behind the loop\n",
     ),
 }
 
@@ -156,6 +156,13 @@ def test_impossible_resizes_are_wrong_usage(temporary: Path, options: list[str],
     code, text = attempt(temporary, CORRECT, *options)
     assert code == 2
     assert why in text
+
+
+def test_a_program_that_does_not_exist_is_wrong_usage(temporary: Path) -> None:
+    options = ["-n", "1", "--max", "2", "--", "nosuch"]
+    code, text = attempt(temporary, CORRECT, *options)  # python program.py are its arguments
+    assert code == 2
+    assert "there is no program 'nosuch' on PATH" in text
 
 
 def test_sizes_are_those_of_the_topology(temporary: Path) -> None:

@@ -10,8 +10,9 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from scheduler.trial.plan import Kill, PlanError, Step, parse, random_plan, resized, written_plan
+from scheduler.trial.plan import Kill, Step, parse, random_plan, resized, written_plan
 
 RNG = np.random.default_rng(0)
 
@@ -114,7 +115,7 @@ def test_written_plan_finds_groups_for_later_contractions() -> None:
     ],
 )
 def test_impossible_plan_is_refused_with_the_reason(wanted: str, why: str) -> None:
-    with pytest.raises(PlanError, match=re.escape(why)):
+    with pytest.raises(ReshapeError, match=re.escape(why)):
         written_plan(RNG, 3, parse(wanted))
 
 
