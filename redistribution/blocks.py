@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from redistribution.layout import Axis, CutAxis, Layout, even_offsets, extents, set_field
+from redistribution.layout import (
+    Cut,
+    CutAxis,
+    Layout,
+    checked_axis,
+    checked_offsets,
+    even_offsets,
+    set_field,
+    set_grid,
+)
 
 
 @lru_cache(maxsize=1024)
@@ -50,41 +59,65 @@ def _grids(nprocs: int, ndim: int, divisors: Sequence[int]) -> Iterator[tuple[in
 
 @dataclass(frozen=True)
 class Blocks(Layout):
-    """Even contiguous parts on every axis over a process grid.
+    """Contiguous parts on every divided axis over a process grid, by default even ones.
 
     Parameters
     ----------
     shape : global extents.
-    grid : number of processes along each axis; processes are numbered row-major. Parts of an axis
-        differ by at most 1, larger ones first; a part is empty if the axis is shorter than its
-        dimension of the grid.
+    grid : number of processes along each dimension of the grid; processes are numbered row-major.
+    cut : the axis that each dimension of the grid divides, or None if the processes along it hold
+        copies; default: all axes in order.
+    offsets : for each axis the ascending cuts from 0 to its extent, one more than it has parts, or
+        None for even parts. These differ by at most 1, larger ones first; a part is empty if the
+        axis is shorter than its dimension of the grid.
 
     Raises
     ------
-    ValueError : lengths differ, an extent is negative, or a grid entry is < 1.
+    ValueError : lengths differ, an extent is negative, a grid entry is < 1, an entry of ``cut`` is
+        no axis or occurs twice, or offsets do not ascend from 0 to the extent of their axis.
 
     Examples
     --------
     >>> Blocks(shape=(10, 7), grid=(2, 2)).local_shape(1)
     (5, 3)
+
+    Five fields on a grid of points, a vector along the first axis of that grid, and a field with
+    one more point on this axis:
+
+    >>> Blocks((5, 10, 7), grid=(2, 2), cut=(1, 2)).local_shape(1)
+    (5, 5, 3)
+    >>> Blocks((10,), grid=(2, 2), cut=(0, None)).local_shape(1)
+    (5,)
+    >>> Blocks((11, 7), grid=(2, 2), offsets=((0, 5, 11), None)).local_shape(2)
+    (6, 4)
     """
 
     shape: tuple[int, ...]
     grid: tuple[int, ...]
+    cut: Cut = ()
+    offsets: tuple[tuple[int, ...] | None, ...] = ()
     nprocs: int = field(init=False, repr=False, compare=False)
-    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
+    axes: tuple[CutAxis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        set_field(self, "shape", extents("shape", self.shape, least=0))
-        set_field(self, "grid", extents("grid", self.grid, least=1))
-        if len(self.shape) != len(self.grid):
+        parts = set_grid(self)
+        given = self.offsets or (None,) * len(self.shape)
+        if len(given) != len(self.shape):
             raise ValueError(
-                f"shape and grid must have one entry for each axis, got shape {self.shape}, "
-                f"grid {self.grid}"
+                f"offsets must have one entry for each axis of shape {self.shape}, got {given}"
             )
-        set_field(self, "nprocs", math.prod(self.grid))
-        set_field(self, "axes", tuple(map(CutAxis, map(even_offsets, self.shape, self.grid))))
+        offsets = []
+        for axis, (own, extent, count) in enumerate(zip(given, self.shape, parts, strict=True)):
+            cuts = even_offsets(extent, count) if own is None else own
+            offsets.append(checked_offsets(cuts, axis, extent))
+            if len(offsets[-1]) != count + 1:
+                raise ValueError(
+                    f"offsets of axis {axis} must have {count + 1} entries for {count} parts, "
+                    f"got {offsets[-1]}"
+                )
+        set_field(self, "offsets", tuple(offsets))
+        set_field(self, "axes", tuple(map(CutAxis, offsets)))
 
     def neighbours(
         self, process: int, axis: int, periodic: bool = False
@@ -102,25 +135,26 @@ class Blocks(Layout):
         >>> Blocks((9, 9), grid=(3, 2)).neighbours(3, axis=0)
         (1, 5)
         """
-        if not -len(self.shape) <= axis < len(self.shape):
-            raise ValueError(f"axis must name one of the axes of shape {self.shape}, got {axis}")
-        axis %= len(self.shape)
-        coordinates = self.coordinates(process)
+        axis = checked_axis(axis, self.shape)
         if 0 in self.local_shape(process):
             return None, None
         parts = {
             ghost.position < 0: ghost.part for ghost in self.ghosts(process, axis, 1, periodic)
         }
         before, after = (
-            None if part is None else self.process_at(coordinates, axis, part)
+            None if part is None else self.process_at(process, axis, part)
             for part in (parts.get(True), parts.get(False))
         )
         return before, after
 
-    def process_at(self, coordinates: Sequence[int], axis: int, part: int) -> int:
-        """Process with these coordinates, but another one on one axis."""
-        moved = (*coordinates[:axis], part, *coordinates[axis + 1 :])
-        return int(np.ravel_multi_index(moved, self.grid))
+    def process_at(self, process: int, axis: int, part: int) -> int:
+        """Process with the place of ``process`` in the grid, but another coordinate on one axis."""
+        stride = self.nprocs
+        for extent, divided in zip(self.grid, self.cut, strict=True):
+            stride //= extent
+            if divided == axis:
+                process += (part - process // stride % extent) * stride
+        return process
 
     def ghosts(self, process: int, axis: int, width: int, periodic: bool) -> list[Ghosts]:
         """Points of other parts, or of the own one, within `width` of a part along an axis.
@@ -128,9 +162,7 @@ class Blocks(Layout):
         A part that is narrower than `width` is one of several that the points belong to. There are
         none beyond the edges of an axis that is not periodic, and none around an empty part.
         """
-        cut = self.axes[axis]
-        assert isinstance(cut, CutAxis)
-        return _ghosts(cut, self.coordinates(process)[axis], width, periodic)
+        return _ghosts(self.axes[axis], self.coordinates(process)[axis], width, periodic)
 
 
 class Ghosts(NamedTuple):

@@ -4,6 +4,10 @@ A layout places an n-d array of global ``shape`` on ``nprocs`` processes. Every 
 product: process p has a coordinate on each axis and owns the elements whose every index belongs to
 that coordinate on its axis. All computations are therefore made for one `Axis` at a time, and cost
 the sum, not the product, of the extents. Indices have 64 bits.
+
+Processes form a grid. Each dimension of the grid divides one axis of the array, or none: then the
+processes along it hold copies of the same elements. An axis that no dimension divides is whole on
+every process.
 """
 
 from __future__ import annotations
@@ -84,23 +88,30 @@ class CutAxis:
 
 Axis: TypeAlias = CyclicAxis | CutAxis
 
+#: For each dimension of a process grid, the axis that it divides; None if it divides none.
+Cut: TypeAlias = tuple[int | None, ...]
+
 
 class Layout:
     """Base class of all layouts: a global array on processes 0 .. nprocs - 1.
 
-    Subclasses are frozen, hashable and picklable. Processes are numbered row-major over the
-    coordinates of the axes. If there are more processes than coordinates, they hold several copies
-    of the array, one after another.
+    Subclasses are frozen, hashable and picklable.
 
     Attributes
     ----------
     shape : global extents.
     nprocs : number of processes.
+    grid : number of processes along each dimension of the process grid; processes are numbered
+        row-major.
+    cut : the axis that each dimension of the grid divides; None if the processes along it hold
+        copies.
     axes : the division of each axis.
     """
 
     shape: tuple[int, ...]
     nprocs: int
+    grid: tuple[int, ...]
+    cut: Cut
     axes: tuple[Axis, ...]
 
     @property
@@ -113,6 +124,24 @@ class Layout:
         """Number of copies of the array."""
         return self.nprocs // math.prod(self.parts)
 
+    @cached_property
+    def holders(self) -> tuple[tuple[int, ...], ...]:
+        """Processes of each copy, in row-major order of their coordinates."""
+        copied = [k for k, axis in enumerate(self.cut) if axis is None]
+        divided = sorted((axis, k) for k, axis in enumerate(self.cut) if axis is not None)
+        order = [*copied, *(k for _, k in divided)]
+        numbers = np.arange(self.nprocs).reshape(self.grid).transpose(order)
+        return tuple(map(tuple, numbers.reshape(self.copies, -1).tolist()))
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Copy of each process, and its position in `holders` there."""
+        placed = [(0, 0)] * self.nprocs
+        for copy, processes in enumerate(self.holders):
+            for part, process in enumerate(processes):
+                placed[process] = copy, part
+        return tuple(placed)
+
     def coordinates(self, process: int) -> tuple[int, ...]:
         """Coordinate of ``process`` on each axis.
 
@@ -122,11 +151,12 @@ class Layout:
         """
         if not 0 <= process < self.nprocs:
             raise ValueError(f"process must be in [0, {self.nprocs}), got {process}")
-        coordinates = []
-        for parts in reversed(self.parts):
-            process, coordinate = divmod(process, parts)
-            coordinates.append(coordinate)
-        return tuple(reversed(coordinates))
+        coordinates = [0] * len(self.shape)
+        for extent, axis in zip(reversed(self.grid), reversed(self.cut), strict=True):
+            process, coordinate = divmod(process, extent)
+            if axis is not None:
+                coordinates[axis] = coordinate
+        return tuple(coordinates)
 
     def local_shape(self, process: int) -> tuple[int, ...]:
         """Shape of the local array of ``process``; an extent may be 0.
@@ -153,17 +183,19 @@ class Layout:
 
 @dataclass(frozen=True)
 class BlockCyclic(Layout):
-    """Block-cyclic on every axis over a process grid (ScaLAPACK's layout in n dimensions).
+    """Block-cyclic on every divided axis over a process grid (ScaLAPACK's layout in n dimensions).
 
     Parameters
     ----------
     shape : global extents. The last block of an axis may be short.
-    block : block extents, one for each axis.
-    grid : number of processes along each axis; processes are numbered row-major.
+    block : block extents, one for each axis; that of an axis that is whole has no effect.
+    grid : number of processes along each dimension of the grid; processes are numbered row-major.
+    cut : the axis that each dimension of the grid divides, or None; default: all axes in order.
 
     Raises
     ------
-    ValueError : lengths differ, an extent is negative, a block or grid entry is < 1.
+    ValueError : lengths differ, an extent is negative, a block or grid entry is < 1, or an entry of
+        ``cut`` is no axis or occurs twice.
 
     Examples
     --------
@@ -174,21 +206,20 @@ class BlockCyclic(Layout):
     shape: tuple[int, ...]
     block: tuple[int, ...]
     grid: tuple[int, ...]
+    cut: Cut = ()
     nprocs: int = field(init=False, repr=False, compare=False)
     axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        set_field(self, "shape", extents("shape", self.shape, least=0))
+        parts = set_grid(self)
         set_field(self, "block", extents("block", self.block, least=1))
-        set_field(self, "grid", extents("grid", self.grid, least=1))
-        if not len(self.shape) == len(self.block) == len(self.grid):
+        if len(self.block) != len(self.shape):
             raise ValueError(
-                f"shape, block and grid must have one entry for each axis, got "
-                f"shape {self.shape}, block {self.block}, grid {self.grid}"
+                f"shape and block must have one entry for each axis, got shape {self.shape}, "
+                f"block {self.block}"
             )
-        set_field(self, "nprocs", math.prod(self.grid))
-        set_field(self, "axes", tuple(map(CyclicAxis, self.shape, self.block, self.grid)))
+        set_field(self, "axes", tuple(map(CyclicAxis, self.shape, self.block, parts)))
 
 
 @dataclass(frozen=True)
@@ -211,25 +242,19 @@ class Cuts(Layout):
     offsets: tuple[int, ...]
     axis: int = 0
     nprocs: int = field(init=False, repr=False, compare=False)
+    grid: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    cut: Cut = field(init=False, repr=False, compare=False)
     axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
         set_field(self, "shape", extents("shape", self.shape, least=0))
-        set_field(self, "offsets", tuple(index(offset) for offset in self.offsets))
-        set_field(self, "axis", _axis(self.axis, self.shape))
+        set_field(self, "axis", checked_axis(self.axis, self.shape))
         extent = self.shape[self.axis]
-        if len(self.offsets) < 2 or self.offsets[0] != 0 or self.offsets[-1] != extent:
-            raise ValueError(
-                f"offsets must begin with 0 and end with {extent}, the extent of axis "
-                f"{self.axis}, got {self.offsets}"
-            )
-        for p, (start, stop) in enumerate(pairwise(self.offsets)):
-            if start > stop:
-                raise ValueError(
-                    f"offsets must not descend, got {start} then {stop} for process {p}"
-                )
+        set_field(self, "offsets", checked_offsets(self.offsets, self.axis, extent))
         set_field(self, "nprocs", len(self.offsets) - 1)
+        set_field(self, "grid", (self.nprocs,))
+        set_field(self, "cut", (self.axis,))
         axes = [CutAxis((0, extent)) for extent in self.shape]
         axes[self.axis] = CutAxis(self.offsets)
         set_field(self, "axes", tuple(axes))
@@ -267,7 +292,7 @@ class Cuts(Layout):
         whole = extents("shape", shape, least=0)
         if nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {nprocs}")
-        axis = _axis(axis, whole)
+        axis = checked_axis(axis, whole)
         return cls(whole, even_offsets(whole[axis], nprocs), axis)
 
     @classmethod
@@ -325,6 +350,8 @@ class Replicated(Layout):
 
     shape: tuple[int, ...]
     nprocs: int
+    grid: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    cut: Cut = field(init=False, repr=False, compare=False)
     axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -333,6 +360,8 @@ class Replicated(Layout):
         set_field(self, "nprocs", index(self.nprocs))
         if self.nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {self.nprocs}")
+        set_field(self, "grid", (self.nprocs,))
+        set_field(self, "cut", (None,))
         set_field(self, "axes", tuple(CutAxis((0, extent)) for extent in self.shape))
 
 
@@ -341,10 +370,91 @@ def set_field(layout: Layout, name: str, value: object) -> None:
     object.__setattr__(layout, name, value)
 
 
+def set_grid(layout: Layout) -> tuple[int, ...]:
+    """Check and normalise the shape, grid and cut of a layout, and set the number of processes.
+
+    Returns
+    -------
+    number of parts of each axis.
+
+    Raises
+    ------
+    ValueError : as in `BlockCyclic`.
+    """
+    set_field(layout, "shape", extents("shape", layout.shape, least=0))
+    set_field(layout, "grid", extents("grid", layout.grid, least=1))
+    ndim = len(layout.shape)
+    if not layout.cut and len(layout.grid) != ndim:
+        raise ValueError(
+            f"shape and grid must have one entry for each axis unless cut is given, got shape "
+            f"{layout.shape}, grid {layout.grid}"
+        )
+    set_field(layout, "cut", checked_cut(layout.cut or range(ndim), layout.shape))
+    if len(layout.cut) != len(layout.grid):
+        raise ValueError(
+            f"cut must have one entry for each dimension of the grid {layout.grid}, "
+            f"got {layout.cut}"
+        )
+    set_field(layout, "nprocs", math.prod(layout.grid))
+    parts = [1] * ndim
+    for axis, count in zip(layout.cut, layout.grid, strict=True):
+        if axis is not None:
+            parts[axis] = count
+    return tuple(parts)
+
+
+def checked_cut(cut: Sequence[int | None], shape: tuple[int, ...]) -> Cut:
+    """``cut`` with non-negative axes.
+
+    Raises
+    ------
+    ValueError : an entry is no axis, or an axis occurs twice.
+    """
+    axes = tuple(None if axis is None else checked_axis(axis, shape) for axis in cut)
+    divided = [axis for axis in axes if axis is not None]
+    if len(set(divided)) < len(divided):
+        raise ValueError(f"cut must name each axis once, got {axes}")
+    return axes
+
+
+def checked_offsets(offsets: Sequence[int], axis: int, extent: int) -> tuple[int, ...]:
+    """``offsets`` as a tuple of Python integers.
+
+    Raises
+    ------
+    ValueError : they do not ascend from 0 to the extent.
+    """
+    checked = tuple(index(offset) for offset in offsets)
+    if len(checked) < 2 or checked[0] != 0 or checked[-1] != extent:
+        raise ValueError(
+            f"offsets must begin with 0 and end with {extent}, the extent of axis {axis}, "
+            f"got {checked}"
+        )
+    for p, (start, stop) in enumerate(pairwise(checked)):
+        if start > stop:
+            raise ValueError(f"offsets must not descend, got {start} then {stop} for process {p}")
+    return checked
+
+
 def even_offsets(extent: int, parts: int) -> tuple[int, ...]:
     """Cuts of an axis into parts whose lengths differ by at most 1, larger ones first."""
     share, extra = divmod(extent, parts)
     return tuple(p * share + min(p, extra) for p in range(parts + 1))
+
+
+def fitted_offsets(offsets: Sequence[int], extent: int) -> tuple[int, ...]:
+    """Cuts of another axis, for one that has more or fewer indices at its end.
+
+    Further indices belong to the last part that is not empty.
+
+    Examples
+    --------
+    >>> fitted_offsets((0, 2, 4, 4), extent=5)
+    (0, 2, 5, 5)
+    """
+    cuts = [min(offset, extent) for offset in offsets]
+    last = max((p for p, (low, high) in enumerate(pairwise(cuts)) if low < high), default=0)
+    return tuple(cut if p <= last else extent for p, cut in enumerate(cuts))
 
 
 def _offsets_within(sums: Indices, limit: int, nprocs: int) -> tuple[int, ...]:
@@ -370,8 +480,13 @@ def extents(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
     return checked
 
 
-def _axis(axis: int, shape: tuple[int, ...]) -> int:
-    """``axis`` as a non-negative number."""
+def checked_axis(axis: int, shape: tuple[int, ...]) -> int:
+    """``axis`` as a non-negative number.
+
+    Raises
+    ------
+    ValueError : there is no such axis.
+    """
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"axis must name one of the axes of shape {shape}, got {axis}")
     return index(axis) % len(shape)

@@ -204,9 +204,10 @@ class Routes:
         -------
         (source.nprocs, target.nprocs) int64; every copy of a replicated array counts.
         """
-        # Processes are numbered row-major over the coordinates, and so is the Kronecker product.
+        # The Kronecker product is row-major over the coordinates.
         shared = reduce(np.kron, (axis.elements for axis in self.joint_axes))
-        return np.tile(shared, (self.source.copies, self.target.copies))
+        parts = ([part for _, part in layout.places] for layout in (self.source, self.target))
+        return np.asarray(shared[np.ix_(*parts)])
 
     def sent_elements(self) -> NDArray[np.int64]:
         """Number of elements that each source process sends to each target process in messages.
@@ -217,7 +218,7 @@ class Routes:
         """
         hosts = np.array(range(self.size) if self.hosts is None else self.hosts)
         sending = hosts[list(self.source_ranks)][:, np.newaxis]
-        copy = np.arange(self.source.nprocs)[:, np.newaxis] // math.prod(self.source.parts)
+        copy = np.array([copy for copy, _ in self.source.places])[:, np.newaxis]
         far = (sending != hosts[list(self.target_ranks)]) & (copy == np.array(self.source_copy))
         return np.where(far, self.common_elements(), 0)
 
@@ -245,11 +246,11 @@ class Routes:
         This is the copy on its own rank, if there is one. The other target processes are dealt
         evenly over the copies of their own host, or, if it has none, over all copies.
         """
-        copies, grid = list[int](), math.prod(self.source.parts)
+        copies = list[int]()
         dealt = Counter[tuple[int, ...]]()  # by the copies among which processes are dealt
         for rank in self.target_ranks:
             if rank in self.source_process:
-                copies.append(self.source_process[rank] // grid)
+                copies.append(self.source.places[self.source_process[rank]][0])
             else:
                 choice = self._copies_near(rank) or tuple(range(self.source.copies))
                 copies.append(choice[dealt[choice] % len(choice)])
@@ -260,12 +261,10 @@ class Routes:
         """Copies of the source of which all parts are on the host of ``rank``."""
         if self.hosts is None or self.source.copies == 1:
             return ()
-        grid = math.prod(self.source.parts)
-        ranks = [self.source_ranks[c * grid : (c + 1) * grid] for c in range(self.source.copies)]
         return tuple(
             copy
-            for copy, holders in enumerate(ranks)
-            if all(self.is_near(rank, holder) for holder in holders)
+            for copy, holders in enumerate(self.source.holders)
+            if all(self.is_near(rank, self.source_ranks[process]) for process in holders)
         )
 
     def _sent_by(self, rank: int) -> Iterator[Transfer]:
@@ -273,14 +272,13 @@ class Routes:
         if rank not in self.source_process:
             return
         process = self.source_process[rank]
-        copy = process // math.prod(self.source.parts)
+        copy, _ = self.source.places[process]
         axes = zip(self.joint_axes, self.source.coordinates(process), strict=True)
         by_axis = [axis.from_source(part) for axis, part in axes]
-        grid = math.prod(self.target.parts)
-        for first, runs, shape in _products(by_axis, self.target.parts):
-            for target in range(first, self.target.nprocs, grid):
-                if self.source_copy[target] == copy:
-                    yield Transfer(self.target_ranks[target], runs, shape)
+        for part, runs, shape in _products(by_axis, self.target.parts):
+            for holders in self.target.holders:
+                if self.source_copy[holders[part]] == copy:
+                    yield Transfer(self.target_ranks[holders[part]], runs, shape)
 
     def _received_by(self, rank: int) -> Iterator[Transfer]:
         """Transfers to the target process on ``rank``, if it has one, in no special order."""
@@ -289,9 +287,9 @@ class Routes:
         process = self.target_process[rank]
         axes = zip(self.joint_axes, self.target.coordinates(process), strict=True)
         by_axis = [axis.to_target(part) for axis, part in axes]
-        skipped = self.source_copy[process] * math.prod(self.source.parts)
-        for first, runs, shape in _products(by_axis, self.source.parts):
-            yield Transfer(self.source_ranks[skipped + first], runs, shape)
+        holders = self.source.holders[self.source_copy[process]]
+        for part, runs, shape in _products(by_axis, self.source.parts):
+            yield Transfer(self.source_ranks[holders[part]], runs, shape)
 
 
 def rank_tuple(ranks: Sequence[int] | None, nprocs: int) -> tuple[int, ...]:
@@ -317,7 +315,7 @@ def _products(
 ) -> Iterator[tuple[int, tuple[_Runs, ...], tuple[int, ...]]]:
     """Every peer, its runs on all axes and their extents, from the runs by coordinate of each axis.
 
-    Peers are numbered row-major over ``parts``, within the first copy.
+    Peers are numbered row-major over ``parts``, within their copy.
     """
     # There may be thousands of peers: this loop only combines what was computed for each axis.
     along, stride = [], math.prod(parts)
@@ -378,10 +376,9 @@ def _groups(axis: JointAxis) -> int:
 
 def _copy_rounds(routes: Routes) -> list[int]:
     """For each target process, the number of earlier ones with its coordinates and source copy."""
-    grid = math.prod(routes.target.parts)
     seen: Counter[tuple[int, int]] = Counter()
     rounds = []
-    for target, copy in enumerate(routes.source_copy):
-        rounds.append(seen[target % grid, copy])
-        seen[target % grid, copy] += 1
+    for (_, part), copy in zip(routes.target.places, routes.source_copy, strict=True):
+        rounds.append(seen[part, copy])
+        seen[part, copy] += 1
     return rounds

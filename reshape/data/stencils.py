@@ -104,8 +104,8 @@ class Halo:
         """Prepare the exchange along an axis. Both sides of a message list it in the same order."""
         made, width = AxisExchange(), self.widths[axis]
         own = layout.coordinates(comm.rank)
-        for part in range(layout.grid[axis]):
-            process = layout.process_at(own, axis, part)
+        for part in range(layout.parts[axis]):
+            process = layout.process_at(comm.rank, axis, part)
             for ghosts in layout.ghosts(process, axis, width, periodic):
                 if own[axis] not in (part, ghosts.part):
                     continue
@@ -114,7 +114,7 @@ class Halo:
                 if own[axis] == part == ghosts.part:
                     made.copied.append((target, source))
                 elif own[axis] == part:
-                    peer = layout.process_at(own, axis, ghosts.part)
+                    peer = layout.process_at(comm.rank, axis, ghosts.part)
                     _add(made.received, made.requests, partial(comm.Recv_init, source=peer), target)
                 else:
                     _add(made.sent, made.requests, partial(comm.Send_init, dest=process), source)

@@ -140,9 +140,9 @@ class _Part(NamedTuple):
         return cls(comm, layout, local.T, slice(None, None, -1))
 
     @property
-    def holders(self) -> int:
-        """Number of ranks that send; the others have copies of the same elements."""
-        return self.layout.nprocs // self.layout.copies
+    def holders(self) -> tuple[int, ...]:
+        """Ranks that send; the others have copies of the same elements."""
+        return self.layout.holders[0]
 
     def share(self, process: int, slab: Slab) -> tuple[tuple[slice, ...], tuple[Indices, ...]]:
         """Local indices of a process in a slab by axis, and the positions of these elements."""
@@ -156,7 +156,7 @@ class _Part(NamedTuple):
 
     def send(self, slab: Slab) -> None:
         """Send rank 0 the elements of this rank in a slab."""
-        if self.comm.rank < self.holders:
+        if self.comm.rank in self.holders:
             own = self.local[self.share(self.comm.rank, slab)[0]]
             if own.size:
                 self.comm.Send(_bytes(own), 0, _TAG)
@@ -169,7 +169,7 @@ class _Part(NamedTuple):
     def received(self, slab: Slab, buffers: NDArray[Any]) -> NDArray[Any]:
         """Put a slab together from the elements of all ranks, on rank 0, in these buffers."""
         contents = _shaped(buffers[0], _extents(slab))
-        for process in range(self.holders):
+        for process in self.holders:
             local, positions = self.share(process, slab)
             shape = tuple(map(len, positions))
             if 0 in shape:

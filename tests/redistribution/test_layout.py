@@ -17,14 +17,17 @@ def owned(layout, axis, coordinate):
     """Slow reference for global_indices: the owner of every index of the axis."""
     extent = layout.shape[axis]
     if isinstance(layout, BlockCyclic):
-        block, parts = layout.block[axis], layout.grid[axis]
+        block, parts = layout.block[axis], parts_of(layout, axis)
         return [g for g in range(extent) if g // block % parts == coordinate]
-    if isinstance(layout, Blocks):
-        return np.array_split(np.arange(extent), layout.grid[axis])[coordinate].tolist()
-    if isinstance(layout, Cuts) and axis == layout.axis:
-        cuts = layout.offsets
+    if isinstance(layout, Blocks) or (isinstance(layout, Cuts) and axis == layout.axis):
+        cuts = layout.offsets[axis] if isinstance(layout, Blocks) else layout.offsets
         return [g for g in range(extent) if cuts[coordinate] <= g < cuts[coordinate + 1]]
     return list(range(extent))
+
+
+def parts_of(layout, axis):
+    """Processes along the dimension of the grid that divides the axis."""
+    return layout.grid[layout.cut.index(axis)] if axis in layout.cut else 1
 
 
 @st.composite
@@ -40,8 +43,10 @@ def layouts(draw):
 def test_local_parts_agree_with_ownership_index_by_index(layout):
     for process in range(layout.nprocs):
         coordinates = layout.coordinates(process)
-        if isinstance(layout, BlockCyclic | Blocks):
-            assert coordinates == np.unravel_index(process, layout.grid)
+        place = np.unravel_index(process, layout.grid)
+        for axis, coordinate in enumerate(coordinates):
+            divides = axis in layout.cut
+            assert coordinate == (place[layout.cut.index(axis)] if divides else 0)
         indices = layout.global_indices(process)
         assert [list(along) for along in indices] == [
             owned(layout, axis, coordinate) for axis, coordinate in enumerate(coordinates)

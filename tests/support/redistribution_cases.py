@@ -62,17 +62,36 @@ def draw_layout(integer: Integer, shape: tuple[int, ...], ranks: int) -> Layout:
         axis = integer(0, len(shape) - 1)
         if kind == 1:
             return Cuts.even(shape, nprocs, axis)
-        inner = sorted(integer(0, shape[axis]) for _ in range(nprocs - 1))
-        return Cuts(shape, (0, *inner, shape[axis]), axis)
+        return Cuts(shape, draw_offsets(integer, shape[axis], nprocs), axis)
+    cut = draw_cut(integer, len(shape)) if integer(0, 1) else tuple(range(len(shape)))
     grid, left = [], ranks
-    for _ in shape:
+    for _ in cut:
         grid.append(integer(1, left))
         left //= grid[-1]
-    turn = integer(0, len(shape) - 1)
+    turn = integer(0, len(cut) - 1)
+    turned = tuple(grid[turn:] + grid[:turn])
+    if kind == 9:
+        return Blocks(shape, turned, cut)
     if kind >= 10:
-        return Blocks(shape, tuple(grid[turn:] + grid[:turn]))
+        parts = {axis: count for axis, count in zip(cut, turned, strict=True) if axis is not None}
+        offsets = [
+            draw_offsets(integer, extent, parts.get(axis, 1)) if integer(0, 1) else None
+            for axis, extent in enumerate(shape)
+        ]
+        return Blocks(shape, turned, cut, tuple(offsets))
     blocks = tuple(integer(1, 1 + extent // integer(1, 3)) for extent in shape)
-    return BlockCyclic(shape, blocks, tuple(grid[turn:] + grid[:turn]))
+    return BlockCyclic(shape, blocks, turned, cut)
+
+
+def draw_cut(integer: Integer, ndim: int) -> tuple[int | None, ...]:
+    """Some axes in any order, and dimensions along which there are copies."""
+    choices: list[int | None] = [*range(ndim), None, None]
+    return tuple(choices.pop(integer(0, len(choices) - 1)) for _ in range(integer(1, ndim + 1)))
+
+
+def draw_offsets(integer: Integer, extent: int, parts: int) -> tuple[int, ...]:
+    """Cuts of an axis, some of its parts empty."""
+    return (0, *sorted(integer(0, extent) for _ in range(parts - 1)), extent)
 
 
 def draw_ranks(integer: Integer, nprocs: int, ranks: int) -> tuple[int, ...]:
