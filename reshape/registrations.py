@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from redistribution import Cuts
-from reshape.data.arrays import Array, Declaration, declare
+from reshape.data.arrays import Array
+from reshape.data.declarations import Declaration, declare, declare_cyclic, divide
 from reshape.data.job_context import JobContext
 from reshape.data.mapped_files import Order
 from reshape.data.ragged import Items
@@ -53,9 +54,13 @@ class Registrations:
         self,
         name: str,
         shape: Sequence[int],
-        block: Sequence[int],
+        block: Sequence[int] | None = None,
         dtype: DTypeLike = np.float64,
         order: Order = "C",
+        *,
+        cut: Sequence[int | None] | None = None,
+        grid: Sequence[int] | None = None,
+        like: Array | None = None,
     ) -> Array:
         """Register an n-dimensional array in block-cyclic layout over a process grid.
 
@@ -63,22 +68,26 @@ class Registrations:
         ----------
         name : 1 to 64 letters, digits, '_' and '-'; unique in the program.
         shape : global extents.
-        block : extents of a block.
+        block : extents of a block, one for each axis that is divided, in the order of `cut`;
+            those of `like` if None.
         dtype : any type of NumPy with elements of fixed size, structured ones included. An element
             cannot be an array (a sub-array type), only its fields can.
         order : memory order of the local part, "C" or "F".
+        cut, grid, like : as in `blocks`; `like` is another block-cyclic array.
 
         Returns
         -------
         Array whose `local` contains the blocks of this rank, zeros at first. The process grid is
         (size,) for one axis, the most square one (`reshape.topology.nearly_square`) for two, and
-        that of `reshape.data.arrays.process_grid` for more.
+        that of `reshape.data.declarations.process_grid` for more.
 
         Raises
         ------
         ReshapeError : the name is taken, `iterations` has begun, or a value is out of range.
         """
-        declaration = declare(name, "block_cyclic", shape, block, dtype, order)
+        declaration = declare_cyclic(
+            name, shape, block, dtype, order, cut, grid, _declaration(name, like)
+        )
         return self._array(declaration)
 
     def blocks(
@@ -89,6 +98,10 @@ class Registrations:
         periodic: bool | Sequence[bool] = False,
         dtype: DTypeLike = np.float64,
         order: Order = "C",
+        *,
+        cut: Sequence[int | None] | None = None,
+        grid: Sequence[int] | None = None,
+        like: Array | Csr | None = None,
     ) -> BlockArray:
         """Register an n-dimensional array in one block for each process of a grid, for stencils.
 
@@ -98,16 +111,26 @@ class Registrations:
 
         Parameters
         ----------
-        shape : global extents. Every axis is cut, so that several fields of one grid are several
-            arrays, or the fields of a structured `dtype`.
-        halo : points around a block that the stencil reads, for all axes or for each of them.
+        shape : global extents.
+        halo : points around a block that the stencil reads, for all axes that are divided, or one
+            value for each axis.
         periodic : whether the first and the last point of an axis are neighbours; likewise.
+        cut : the axes that are divided, one for each dimension of the process grid; other axes are
+            whole on every process. None in the place of an axis: the processes along that dimension
+            hold copies, which the program keeps equal. By default all axes are divided.
+        grid : number of processes along each dimension of the process grid, 0 for those that are
+            chosen at each size. The program names the sizes that form such a grid by its topology.
+        like : array whose points are divided in the same way: over the same grid, at the same
+            places. An axis may have one point more or less at its end; a further point belongs to
+            the last process that has any. The axes `cut` are divided as those of `like` that are
+            divided, in their order; by default they are the same axes.
 
         Raises
         ------
         ReshapeError : as in `block_cyclic`.
         """
-        declaration = declare_blocks(name, shape, halo, periodic, dtype, order)
+        division = divide(name, "blocks", shape, cut, grid, _declaration(name, like))
+        declaration = declare_blocks(name, shape, halo, periodic, dtype, order, division)
         array = BlockArray(declaration, self._here(), NOT_YET.format("array", name))
         return self._open_registry().array(array)
 
@@ -118,7 +141,7 @@ class Registrations:
         axis: int = 0,
         dtype: DTypeLike = np.float64,
         order: Order = "C",
-        like: Csr | None = None,
+        like: Array | Csr | None = None,
     ) -> Array:
         """Register an array cut along one axis, by default its rows, into even contiguous parts.
 
@@ -127,21 +150,15 @@ class Registrations:
 
         Parameters
         ----------
-        like : matrix with as many rows, as which the array is laid out at every size.
+        axis : the axis that is cut.
+        like : matrix or array that is divided along one axis; `axis` is cut as that axis is, at
+            every size. It may have one index more or less at its end; a further one belongs to the
+            last process that has any.
         """
-        if like is not None and not isinstance(like, Csr):
-            raise ReshapeError(
-                f"array {name!r}, like={like!r:.200}: expected a matrix of app.csr; arrays "
-                "of app.rows with as many rows are laid out alike without it"
-            )
-        by = "" if like is None else like.name
-        declaration = declare(name, "rows", shape, (axis,), dtype, order, by)
-        if like is not None and (axis != 0 or declaration.shape[0] != like.shape[0]):
-            raise ReshapeError(
-                f"array {name!r}, like={by}: needs axis 0 and {like.shape[0]} rows, "
-                f"got axis {axis} and shape {declaration.shape}"
-            )
-        return self._array(declaration, like)
+        declared = _declaration(name, like)
+        cut = None if declared is None else (axis,)
+        division = divide(name, "rows", shape, cut, None, declared)._replace(cut=(), grid=())
+        return self._array(declare(name, "rows", shape, (axis,), dtype, order, division))
 
     def replicated(self, name: str, value: ArrayLike) -> Array:
         """Register an array that every process has a full copy of.
@@ -222,6 +239,16 @@ class Registrations:
             share.begin(items[cuts[rank] : cuts[rank + 1]])
         return share
 
-    def _array(self, declaration: Declaration, like: Csr | None = None) -> Array:
+    def _array(self, declaration: Declaration) -> Array:
         array = Array(declaration, self._here(), NOT_YET.format("array", declaration.name))
-        return self._open_registry().array(array, like)
+        return self._open_registry().array(array)
+
+
+def _declaration(name: str, like: Array | Csr | None) -> Declaration | None:
+    """Declaration of the data that an array is to be laid out like."""
+    if like is None or isinstance(like, Array | Csr):
+        return None if like is None else like.declaration
+    raise ReshapeError(
+        f"array {name!r}, like={like!r:.200}: expected an array of app.blocks, app.rows or "
+        "app.block_cyclic, or a matrix of app.csr"
+    )

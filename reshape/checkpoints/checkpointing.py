@@ -24,13 +24,14 @@ from reshape.checkpoints.directory import (
     checkpoints_in,
     checkpoints_to_restart_from,
 )
-from reshape.checkpoints.manifest import FORMAT, Manifest, data_file, pieces_of, write_pieces
+from reshape.checkpoints.manifest import Manifest, data_file, pieces_of, write_pieces
 from reshape.checkpoints.reading import SavedCheckpoint, open_newest
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
 from reshape.resizing.agree import RolledBackError, agree
 from reshape.resizing.move import pack_all
+from reshape.resizing.restart_point import FORMAT
 from reshape.times import parse_duration
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from redistribution import Layout
 from reshape.checkpoints.directory import MANIFEST_FILE
-from reshape.data.arrays import AllCuts, Declaration
+from reshape.data.declarations import AllCuts, Declaration
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, write_file
-from reshape.resizing.restart_point import SavedState
+from reshape.resizing.restart_point import SavedFormat, SavedState
 
 #: Bytes with a checksum of their own: 16 checksums for each GiB.
 CHUNK_BYTES = 64 << 20
@@ -162,21 +162,16 @@ def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> list[int]:
     return sums
 
 
-FORMAT = 1
-
-
 class Manifest(SavedState, frozen=True, kw_only=True):
     """What a checkpoint holds.
 
     Attributes
     ----------
-    format : version of the layout of the files.
     written_at : Unix seconds.
     arrays : declarations of all plain arrays, including the parts of ragged data.
     sums : checksums of the chunks of each local part, by array, then by process.
     """
 
-    format: int
     written_at: float
     arrays: tuple[Declaration, ...]
     sums: dict[str, list[list[int]]]
@@ -215,9 +210,7 @@ class Manifest(SavedState, frozen=True, kw_only=True):
             crc32 = zlib.crc32(envelope.manifest)
             if crc32 != envelope.crc32:
                 raise ReshapeError(f"its checksum is {crc32}, expected {envelope.crc32}")
-            version = msgspec.json.decode(envelope.manifest, type=_Version).format
-            if version != FORMAT:
-                raise ReshapeError(f"its format is {version}, this release reads {FORMAT}")
+            msgspec.json.decode(envelope.manifest, type=SavedFormat).check_format()
             return msgspec.json.decode(envelope.manifest, type=Manifest)
         except FileNotFoundError:
             raise ReshapeError(f"there is no {path}") from None
@@ -230,7 +223,3 @@ class _Envelope(msgspec.Struct):
 
     crc32: int
     manifest: msgspec.Raw
-
-
-class _Version(msgspec.Struct):
-    format: int

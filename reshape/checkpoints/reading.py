@@ -27,7 +27,7 @@ from reshape.checkpoints.manifest import (
     saved_layout,
 )
 from reshape.data import segments
-from reshape.data.arrays import Declaration, RaggedCuts
+from reshape.data.declarations import Declaration, RaggedCuts
 from reshape.data.ragged import Ragged, cuts_at
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reshape.data.arrays import Array, Declaration
+from reshape.data.arrays import Array
+from reshape.data.declarations import Declaration
 from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.data.size_request import SizeRequest
@@ -140,6 +141,8 @@ class JobContext:
 
         Those of ragged data are not known before the resize.
         """
+        if self.objection_to(size):
+            return
         declarations = [array.declaration for array in self.arrays.values()]
         self.spares.expect(
             [
@@ -149,6 +152,16 @@ class JobContext:
             ],
             self.live_segments,
         )
+
+    def objection_to(self, size: int) -> str:
+        """Why the registered arrays cannot be divided among `size` processes; empty if they can."""
+        try:
+            for array in self.arrays.values():
+                if not array.declaration.by:
+                    array.declaration.layout(size)
+        except ReshapeError as error:
+            return str(error)
+        return ""
 
     @property
     def registered_bytes(self) -> int:

@@ -18,7 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts
 from reshape.data import segments
-from reshape.data.arrays import Array, Declaration, Processes, RaggedCuts
+from reshape.data.arrays import Array, Processes
+from reshape.data.declarations import Declaration, RaggedCuts
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts, Plan
-from reshape.data.arrays import Declaration, Processes, RaggedCuts, declare
+from reshape.data.arrays import Processes
+from reshape.data.declarations import Declaration, RaggedCuts, declare
 from reshape.data.ragged import Counts, Ragged, cuts_at, cuts_of_sizes
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError

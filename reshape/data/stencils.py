@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Blocks, Layout
-from reshape.data.arrays import Array, Declaration, declare
+from reshape.data.arrays import Array
+from reshape.data.declarations import EVEN, ArrayDivision, Declaration, declare
 from reshape.data.mapped_files import Order
 from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
@@ -259,6 +260,7 @@ def declare_blocks(
     periodic: bool | Sequence[bool],
     dtype: DTypeLike,
     order: Order,
+    division: ArrayDivision = EVEN,
 ) -> Declaration:
     """Check the declaration of a block array.
 
@@ -269,8 +271,9 @@ def declare_blocks(
     """
     try:
         ndim = len(shape)
-        widths = (index(halo),) * ndim if not isinstance(halo, Sequence) else halo
-        flags = (periodic,) * ndim if not isinstance(periodic, Sequence) else periodic
+        divided = [axis in (division.cut or range(ndim)) for axis in range(ndim)]
+        widths = halo if isinstance(halo, Sequence) else [index(halo) * own for own in divided]
+        flags = periodic if isinstance(periodic, Sequence) else [periodic * own for own in divided]
         widths, wraps = tuple(map(index, widths)), tuple(int(bool(flag)) for flag in flags)
     except TypeError:
         raise ReshapeError(
@@ -282,4 +285,4 @@ def declare_blocks(
             f"array {name!r}: halo={halo!r} and periodic={periodic!r} must be one value >= 0, or "
             f"one for each of the {ndim} axes"
         )
-    return declare(name, "blocks", shape, (*widths, *wraps), dtype, order)
+    return declare(name, "blocks", shape, (*widths, *wraps), dtype, order, division)

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from redistribution import Layout, Plan, checksum
 from redistribution.messages.waiting import wait_idle
 from reshape.data import segments
-from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
+from reshape.data.arrays import Array
+from reshape.data.declarations import AllCuts, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
 from reshape.data.ragged import Counts, cuts_at, cuts_of_sizes
 from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of

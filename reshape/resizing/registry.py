@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 
 from redistribution import Cuts, Layout
 from reshape.data import segments
-from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
+from reshape.data.arrays import Array
+from reshape.data.declarations import AllCuts, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
 from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment
-from reshape.data.sparse import Csr
 from reshape.errors import ReshapeError
 from reshape.resizing.rank_order import restore_ranks
 from reshape.resizing.restart_point import SavedState
@@ -91,7 +91,7 @@ class Registry:
         self.job.before = state.before
         self.job.state.update(saved.load_state())
 
-    def array(self, array: _Array, like: Csr | None = None) -> _Array:
+    def array(self, array: _Array) -> _Array:
         """Register a plain array, and return it.
 
         Raises
@@ -100,9 +100,12 @@ class Registry:
             another program.
         """
         self._enter(array.declaration, "array")
-        if like is not None:
-            like.followers.append(array.name)
-        self._begin(array, {} if like is None or self.role == "join" else {like.name: like.cuts})
+        cuts = dict[str, RaggedCuts]()
+        if by := array.declaration.by:
+            self.job.ragged[by].followers.append(array.name)
+            if self.role != "join":
+                cuts[by] = self.job.ragged[by].cuts
+        self._begin(array, cuts)
         return array
 
     def ragged(self, ragged: Ragged, rows: int) -> None:

@@ -27,15 +27,40 @@ import msgspec
 
 from redistribution import Layout
 from reshape.data import segments
-from reshape.data.arrays import Declaration, RaggedCuts, difference
+from reshape.data.declarations import Declaration, RaggedCuts, difference
 from reshape.data.ragged import Ragged
 from reshape.data.segments import FolderPlace, RankMemory, Segment
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, remove_file, write_file
 from reshape.files.restart_file import RESTART_FILE
 
+#: Version of what is saved. Since version 2, declarations say how arrays are divided; those of
+#: version 1, which are by default, are still read.
+FORMAT = 2
 
-class SavedState(msgspec.Struct, frozen=True, kw_only=True):
+
+class SavedFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of what is saved.
+
+    Attributes
+    ----------
+    format : version; restart points of version 1 do not name it.
+    """
+
+    format: int = 1
+
+    def check_format(self) -> None:
+        """Check that this release reads the version.
+
+        Raises
+        ------
+        ReshapeError : it does not.
+        """
+        if not 1 <= self.format <= FORMAT:
+            raise ReshapeError(f"its format is {self.format}, this release reads 1 to {FORMAT}")
+
+
+class SavedState(SavedFormat, frozen=True, kw_only=True):
     """The state of a job between two iterations, apart from the local parts of its arrays.
 
     Attributes
@@ -107,7 +132,9 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
                 open_folder(folder) as directory,
                 os.fdopen(open_file(directory, RESTART_FILE, os.O_RDONLY), "rb") as file,
             ):
-                return msgspec.msgpack.decode(file.read(), type=RestartPoint)
+                saved = file.read()
+            msgspec.msgpack.decode(saved, type=SavedFormat).check_format()
+            return msgspec.msgpack.decode(saved, type=RestartPoint)
         except FileNotFoundError:
             raise ReshapeError(f"cannot restart: there is no {path}; {fix}") from None
         except (OSError, ReshapeError, msgspec.DecodeError, ValueError, RecursionError) as error:

@@ -34,7 +34,7 @@ from mpi4py import MPI
 from msgspec.structs import replace
 
 from redistribution.messages.waiting import wait_idle
-from reshape.data.arrays import Declaration, difference
+from reshape.data.declarations import Declaration, difference
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
 from reshape.data.size_request import SizeRequest
@@ -44,7 +44,7 @@ from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, agree, all_values, barrier, value_of
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
-from reshape.resizing.restart_point import RestartPoint
+from reshape.resizing.restart_point import FORMAT, RestartPoint
 from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave, ResizeOutcome
 from reshape.world import retire
@@ -99,6 +99,7 @@ def expand(job: JobContext, order: Join, announce: Callable[[int, str], None]) -
     outcome, old = ResizeOutcome(order.serial), job.comm
     merged: MPI.Intracomm | None = None
     try:
+        check_size(job, old.size + order.size)
         with timed(outcome, "close_s"):
             job.close_each_size()
         with timed(outcome, "join_s"):
@@ -201,6 +202,7 @@ def stop(job: JobContext) -> bytes:
             if outlives and job.folder is not None:
                 cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
                 RestartPoint(
+                    format=FORMAT,
                     epoch=job.epoch,
                     loop=job.loop,
                     iteration=job.iteration,
@@ -351,7 +353,7 @@ def names_of(job: JobContext) -> tuple[str, ...]:
 
 
 def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:
-    """Check that the groups of a contraction exist and that one group stays.
+    """Check that the groups of a contraction exist, and that the job can be as small.
 
     Raises
     ------
@@ -363,6 +365,18 @@ def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:
         raise RolledBackError(
             f"groups {order.groups} cannot leave a job of groups {sorted(set(job.groups))}: {what}"
         )
+    check_size(job, len(stay))
+
+
+def check_size(job: JobContext, size: int) -> None:
+    """Check that the registered arrays can be divided among `size` processes.
+
+    Raises
+    ------
+    RolledBackError : on every rank, if they cannot.
+    """
+    if why := job.objection_to(size):
+        raise RolledBackError(why)
 
 
 def commit(

@@ -170,11 +170,63 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
     (lambda a: a.rows("a", (3,), order="K"), "array 'a': order must be 'C' or 'F', got 'K'"),
     (lambda a: a.rows("a", (3,), axis=1), "array 'a': axis"),
     (
-        lambda a: a.rows("a", (3,), like=a.rows("b", (3,))),
-        "array 'a', like=<Array rows 'b' (shape=(3,), axis=(0,), dtype=<f8, order='C')>: expected",
+        lambda a: a.rows("a", (3,), like="b"),
+        "array 'a', like='b': expected an array of app.blocks, app.rows or app.block_cyclic, or",
     ),
     (lambda a: a.rows("a", (3,), like=a.items("b")), "array 'a', like=<Items items 'b' (shape"),
-    (lambda a: a.block_cyclic("a", (3, 3), (2,)), "array 'a': shape, block and grid must have one"),
+    (
+        lambda a: a.rows("a", (3,), like=a.replicated("b", [1])),
+        "array 'a', like=b: replicated 'b' (shape=(1,), dtype=<i8, order='C') is not divided along",
+    ),
+    (
+        lambda a: a.rows("a", (3,), like=a.rows("b", (5,))),
+        "array 'a', like=b: axis 0 has 3 points, expected 5 as 'b', or one more or less (a stagg",
+    ),
+    (
+        lambda a: a.rows("a", (3,), like=a.blocks("b", (3, 3))),
+        "array 'a', like=b: blocks 'b' (shape=(3, 3), halo=(1, 1), periodic=(0, 0), dtype=<f8, "
+        "order='C') is divided over a grid of 2 dimensions: use app.blocks",
+    ),
+    (
+        lambda a: a.blocks("a", (3,), like=a.block_cyclic("b", (3,), (2,))),
+        "array 'a', like=b: block_cyclic 'b' (shape=(3,), block=(2,), dtype=<f8, order='C') is not "
+        "blocks: use app.block_cyclic",
+    ),
+    (
+        lambda a: a.blocks("a", (3, 3), grid=(0, 2), like=a.blocks("b", (3, 3))),
+        "array 'a', like=b: the process grid is that of 'b': leave grid out",
+    ),
+    (
+        lambda a: a.blocks("a", (5, 3, 3), like=a.blocks("b", (3, 3))),
+        "array 'a', like=b: has 3 axes, 'b' has 2: name those that are divided as the axes (0, 1) "
+        "of 'b', such as cut=(1, 2); None for one that 'a' lacks",
+    ),
+    (
+        lambda a: a.blocks("a", (5, 3, 3), cut=(1,), like=a.blocks("b", (3, 3))),
+        "array 'a', like=b, cut=(1,): needs 2 entries, one for each of the axes (0, 1) of 'b'",
+    ),
+    (
+        lambda a: a.blocks("a", (3, 3), cut=(1, 2)),
+        "array 'a', cut=(1, 2), grid=None: needs an axis of shape=(3, 3) for each dimension of the "
+        "process grid, such as cut=(1, 2), and numbers of processes, such as grid=(0, 2): axis",
+    ),
+    (lambda a: a.blocks("a", (3,), cut=(None,)), "array 'a', cut=(None,), grid=None: divides no"),
+    (
+        lambda a: a.blocks("a", (3, 3), grid=(2,)),
+        "array 'a', cut=None, grid=(2,): grid needs 2 numbers of processes, 0 for those that",
+    ),
+    (
+        lambda a: a.blocks("a", (3, 3), grid=(0, 3)),
+        "array 'a' has grid=(0, 3), which needs a multiple of 3 processes, not 1: name the valid",
+    ),
+    (
+        lambda a: a.block_cyclic("a", (3, 3), (2,)),
+        "array 'a': block=(2,) must have one entry for each of the axes (0, 1) of shape=(3, 3)",
+    ),
+    (
+        lambda a: a.block_cyclic("a", (3, 3), cut=(1,)),
+        "array 'a': block=None must have one entry for each of the axes (1,) of shape=(3, 3)",
+    ),
     (lambda a: a.block_cyclic("a", (3, 3), (0, 1)), "array 'a': block must have entries >= 1"),
     (
         lambda a: a.block_cyclic("a", (3,), (1,)).neighbours(0),

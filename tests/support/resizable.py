@@ -15,6 +15,7 @@ it to end. Environment variables inject faults and change the runtime:
     REVERSE     the order of the ranks is reversed at each resize
     SMALLER     the first array has another shape
     SPARSE      a sparse matrix is registered, too, with a vector that follows its rows
+    GRID        an array is registered whose process grid has rows of two processes
     LARGE       the first array has parts of several huge pages
     CHECK_STALE the communicator and array of before a resize are used after it, and
                 MPI.COMM_WORLD at the begin of the block
@@ -251,13 +252,30 @@ def main() -> None:
         b = app.blocks("b", (9, 7), halo=(2, 1), periodic=(True, False), dtype=np.int64)
         p = app.replicated("p", np.arange(11.0))
         r = app.rows("r", (LENGTH,), dtype=RECORD)
-        indexed = [a, f, v, u, w, b]  # each element is its index, plus one for each iteration
+        fields = app.blocks("fields", (3, 9, 7), dtype=np.int64, cut=(1, 2), like=b)
+        edges = app.blocks("edges", (10, 7), halo=0, like=b)
+        column = app.blocks("column", (9,), cut=(0, None), like=b)
+        slices = app.block_cyclic("slices", (2, *SHAPE), cut=(1, 2), like=a, dtype=np.int16)
+        indexed = [
+            a,
+            f,
+            v,
+            u,
+            w,
+            b,
+            fields,
+            edges,
+            column,
+            slices,
+        ]  # each element is its index, plus one for each iteration
+        if "GRID" in os.environ:
+            indexed.append(app.blocks("pairs", (9, 7), grid=(0, 2)))
         if "SPARSE" in os.environ:
             s = app.csr("s", (53, 40), balance="entries")
             if app.is_fresh_start:
                 s.assemble(sparse() if app.comm.rank == 0 else None)
             x = app.rows("x", (53,), like=s)
-            indexed.append(x)
+            indexed += [x, app.blocks("y", (2, 54), cut=(1,), like=s)]
         t = app.items("t", [{"number": k, "text": "x" * k, "done": 0} for k in range(23)])
         if app.is_fresh_start:
             for array in indexed:
@@ -288,7 +306,7 @@ def main() -> None:
             if total == ENDLESS and may_end(app.comm):
                 break
         rank = app.comm.rank
-        right &= all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
+        right &= all(np.array_equal(x.local, indices(x, rank) + done) for x in indexed)
         right &= r.local.dtype == RECORD and np.array_equal(r.local, records(r, rank, done))
         right &= items_are_right(app.comm, t, done)
         if "SPARSE" in os.environ:

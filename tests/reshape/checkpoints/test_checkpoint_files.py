@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from redistribution_cases import draw_cut
 
 from redistribution import Layout
 from reshape.checkpoints.checkpointing import Every
 from reshape.checkpoints.directory import CheckpointDirectory, Owner, checkpoints_in
 from reshape.checkpoints.manifest import (
     CHUNK_BYTES,
-    FORMAT,
     Manifest,
     chunk_ranges,
     chunk_sum,
@@ -29,11 +31,12 @@ from reshape.checkpoints.manifest import (
     write_pieces,
 )
 from reshape.checkpoints.reading import SavedCheckpoint
-from reshape.data.arrays import Declaration, RaggedCuts, declare
+from reshape.data.declarations import EVEN, ArrayDivision, Declaration, RaggedCuts, declare
 from reshape.data.ragged import Items
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
+from reshape.resizing.restart_point import FORMAT
 
 RECORD = np.dtype([("a", "i1"), ("b", ">f4")], align=True)
 DTYPES = ["<f8", "<i4", "<c16", "|u1", "<f4", "<M8[ms]", RECORD]
@@ -102,17 +105,23 @@ def opened(folder: Path, size: int = 1) -> SavedCheckpoint:
 def declarations(draw: st.DrawFn) -> tuple[Declaration, ...]:
     found = []
     for k in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(["block_cyclic", "rows", "replicated"]))
+        kind = draw(st.sampled_from(["block_cyclic", "blocks", "rows", "replicated"]))
         shape = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=3)))
+        division = EVEN
+        if kind in ("block_cyclic", "blocks"):
+            cut = draw_cut(lambda low, high: draw(st.integers(low, high)), len(shape))
+            if any(axis is not None for axis in cut):
+                extents = (0 if axis is None else max(0, shape[axis] - 1) for axis in cut)
+                division = ArrayDivision(cut, (), tuple(extents))
         detail = {
             "block_cyclic": tuple(draw(st.integers(1, 4)) for _ in shape),
+            "blocks": (0,) * 2 * len(shape),
             "rows": (draw(st.integers(0, len(shape) - 1)),),
             "replicated": (),
         }[kind]
         order = draw(st.sampled_from("CF")) if kind != "replicated" else "C"
-        found.append(
-            declare(f"a{k}", kind, shape, detail, draw(st.sampled_from(DTYPES)), order)  # type: ignore[arg-type]
-        )
+        dtype = draw(st.sampled_from(DTYPES))
+        found.append(declare(f"a{k}", kind, shape, detail, dtype, order, division))  # type: ignore[arg-type]
     return tuple(found)
 
 
@@ -207,9 +216,24 @@ def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
     manifest = Manifest.read(folder)
     fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
     with open_folder(folder) as directory:
-        Manifest(**(fields | {"format": 2})).write(directory)
-    with pytest.raises(ReshapeError, match="its format is 2, this release reads 1"):
+        Manifest(**(fields | {"format": 3})).write(directory)
+    with pytest.raises(ReshapeError, match="its format is 3, this release reads 1 to 2"):
         Manifest.read(folder)
+
+
+def test_a_checkpoint_of_the_first_format_is_read(folder: Path) -> None:
+    """Its declarations end with the field `by`."""
+    path = folder / "manifest.json"
+    body = msgspec.json.decode(path.read_bytes())["manifest"] | {"format": 1}
+    for declarations in (body["arrays"], body["signature"]):
+        declarations[:] = [fields[: Declaration._fields.index("by") + 1] for fields in declarations]
+    text = msgspec.json.encode(body)
+    path.write_bytes(b'{"crc32":%d,"manifest":%s}' % (zlib.crc32(text), text))
+    checkpoint = opened(folder, 2)
+    checkpoint.check((ROWS, COPY), complete=True)
+    read = checkpoint.segment_of(RankMemory(None, 0, 0), ROWS, ROWS.layout(1)).array
+    assert np.array_equal(read, np.arange(1200.0).reshape(40, 30))
+    checkpoint.close()
 
 
 def test_missing_and_truncated_files_are_found(folder: Path) -> None:

@@ -93,12 +93,8 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
         "csr 'A': the block of rank 0 is not a matrix of <f8",
     ),
     (
-        lambda a: a.rows("x", (4,), like=a.csr("A", (3, 3))),
-        "array 'x', like=A: needs axis 0 and",
-    ),
-    (
-        lambda a: a.rows("x", (3, 3), axis=1, like=a.csr("A", (3, 3))),
-        "array 'x', like=A: needs",
+        lambda a: a.rows("x", (5,), like=a.csr("A", (3, 3))),
+        "array 'x', like=A: axis 0 has 5 points, expected 3 as 'A', or one more or less",
     ),
     (
         lambda a: (A := a.csr("A", (3, 3)), a.rows("x", (3,), like=A), A.assemble(np.eye(3))),

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.data import segments
-from reshape.data.arrays import process_grid
+from reshape.data.declarations import process_grid
 from reshape.data.mapped_files import Order
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError

@@ -60,6 +60,40 @@ def test_an_exchange_fills_the_halo(shape, halo, periodic, order) -> None:  # ty
 
 
 @on_4_ranks
+def test_fields_with_components_and_staggered_fields_exchange_along_their_axes() -> None:
+    """Axes that are whole have no halo unless the program asks for it."""
+    whole = np.arange(3 * 10 * 7).reshape(3, 10, 7)
+    with reshape.application() as app:
+        p = app.blocks("p", (9, 7))
+        u = app.blocks("u", (3, 10, 7), cut=(1, 2), like=p, dtype=int)
+        z = app.blocks("z", (3, 10, 7), (2, 1, 1), (True, False, False), int, cut=(1, 2), like=p)
+        x, y = app.blocks("x", (9,), cut=(0, None), like=p), app.blocks("y", (7,), cut=(None, 0))
+        rank = app.comm.rank
+        assert (u.halo, z.halo, x.halo) == ((0, 1, 1), (2, 1, 1), (1,))
+        own = u.layout.global_indices(rank)
+        around = [np.arange(along[0] - 1, along[-1] + 2) for along in own[1:]]
+        expected = np.pad(whole, [(0, 0), (1, 1), (1, 1)], constant_values=-1)
+        expected = expected[np.ix_(range(3), *(along + 1 for along in around))]
+        u.local[...] = z.local[...] = whole[np.ix_(*own)]
+        np.testing.assert_array_equal(u.exchange(outside=-1), expected)
+        np.testing.assert_array_equal(
+            z.exchange(outside=-1), np.pad(expected, [(2, 2), (0, 0), (0, 0)], mode="wrap")
+        )
+        # The points of p, and those of vectors along its axes, are on the same ranks.
+        rows, columns = p.layout.global_indices(rank)
+        np.testing.assert_array_equal(rows, x.layout.global_indices(rank)[0])
+        np.testing.assert_array_equal(columns, y.layout.global_indices(rank)[0])
+        assert x.neighbours(rank) == p.neighbours(rank, axis=0)
+        assert y.neighbours(rank) == p.neighbours(rank, axis=1)
+        x.local[...] = rows
+        np.testing.assert_array_equal(
+            x.exchange(outside=-1), np.append(np.r_[-1, :9], -1)[rows[0] : rows[-1] + 3]
+        )
+        # Row 9 of u, which p lacks, is on the ranks with the last row of p.
+        assert (9 in own[1]) == (8 in rows)
+
+
+@on_4_ranks
 @pytest.mark.parametrize("dtype", [[("key", "i4"), ("value", "f8", (3,))], "M8[D]", "U3", ">c16"])
 def test_an_exchange_keeps_the_element_type(dtype) -> None:  # type: ignore[no-untyped-def]
     """Points beyond an edge are zeros by default: an empty text, the first day."""

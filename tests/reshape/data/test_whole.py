@@ -62,6 +62,10 @@ LAYOUTS: dict[str, Callable[[Application], Array]] = {
     "no elements": lambda app: app.rows("a", (0, 5), order="F"),
     "one axis in Fortran order": lambda app: app.rows("a", (7,), order="F"),
     "replicated": lambda app: app.replicated("a", np.zeros((5, 4))),
+    "components": lambda app: app.blocks("a", (3, 5, 6), cut=(2, 1)),
+    "copies": lambda app: app.blocks("a", (9,), cut=(0, None), order="F"),
+    "staggered": lambda app: app.blocks("a", (6, 7), like=app.blocks("b", (5, 7)), dtype=PAIR),
+    "cyclic copies": lambda app: app.block_cyclic("a", (9, 3, 8), (2,), cut=(None, 0)),
 }
 
 

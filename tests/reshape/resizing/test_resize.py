@@ -196,10 +196,14 @@ def test_requests_have_the_epoch_and_the_registered_bytes(tmp_path: Path) -> Non
         assert (before.epoch, before.size, str(before.topology)) == (0, 1, "arbitrary")
         data = 61 * 47 * (8 + 4) + 103 * 4 + 103 * 3 * 16 + 2 * 5 * 8 + 9 * 7 * 8
         data += 103 * 24 + 53 * (8 + 8) + sparse().nnz * (4 + 8)
-        assert before.registered_bytes == data + 11 * 8
+        data += (3 * 9 * 7 + 10 * 7 + 2 * 54) * 8 + 2 * 61 * 47 * 2
+        assert before.registered_bytes == data + (9 + 11) * 8
         serial = driver.expand(2).serial
         driver.serve(lambda: driver.latest is not None and driver.latest.size == 3)
-        assert (driver.latest.epoch, driver.latest.registered_bytes) == (serial, data + 3 * 11 * 8)
+        assert (driver.latest.epoch, driver.latest.registered_bytes) == (
+            serial,
+            data + (9 + 3 * 11) * 8,
+        )
         assert driver.latest.iteration > before.iteration
         assert 0 < driver.latest.iteration_s < 5
         driver.finish()
@@ -297,6 +301,19 @@ def test_a_group_with_other_registrations_is_refused(tmp_path: Path) -> None:
         assert "joins block_cyclic 'a' (shape=(60, 47)" in report.why
         assert driver.expand(1).ok  # the job can still expand
         assert sizes(driver.finish()) == [1, 2]
+
+
+def test_a_size_that_the_process_grid_cannot_have_is_refused(tmp_path: Path) -> None:
+    with job(tmp_path, GRID="1") as driver:
+        driver.start(2, "first")
+        report = driver.expand(1)
+        assert not report.ok
+        assert report.why == (
+            "array 'pairs' has grid=(0, 2), which needs a multiple of 2 processes, not 3: name the "
+            "valid sizes by reshape.application(topology=...)"
+        )
+        assert driver.expand(2).ok
+        assert sizes(driver.finish()) == [2, 4]
 
 
 def test_an_unexpected_group_is_refused(tmp_path: Path) -> None:
@@ -435,7 +452,7 @@ def test_many_resizes_leak_nothing(tmp_path: Path) -> None:
         descriptors_, megabytes, files_, kept_ = zip(*history, strict=True)
         assert descriptors_[-1] <= descriptors_[4] + 2
         assert megabytes[-1] <= megabytes[4] + 10
-        assert files_[-1] == files_[4] == 12
+        assert files_[-1] == files_[4] == 17
         assert kept_[-1] <= kept_[4] + 2
         assert [report.ok for report in driver.reports] == [True] * 2 * cycles
         driver.finish()

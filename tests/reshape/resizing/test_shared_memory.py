@@ -9,7 +9,8 @@ import pytest
 from mpi4py import MPI
 
 from reshape.data import segments
-from reshape.data.arrays import Array, declare
+from reshape.data.arrays import Array
+from reshape.data.declarations import declare
 from reshape.data.job_context import JobContext
 from reshape.data.mapped_files import Order
 from reshape.data.segments import RankMemory

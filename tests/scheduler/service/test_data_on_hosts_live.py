@@ -16,7 +16,7 @@ from told import ENDLESS
 
 from apps.synthetic import BLOCK, COLUMNS
 from redistribution import BlockCyclic, Plan
-from reshape.data.arrays import process_grid
+from reshape.data.declarations import process_grid
 from reshape.files.restart_file import RESTART_FILE
 
 pytestmark = pytest.mark.hosts

@@ -1,0 +1,393 @@
+"""Declarations of registered data: what an array is, and how it is divided at every size.
+
+A program makes the same declarations in each of its processes. They are compared when a group
+joins, and restart points and checkpoints contain them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from operator import index
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated, balanced_grid
+from redistribution.layout import Cut, checked_cut, even_offsets, fitted_offsets
+from reshape.data.element_types import element_text, element_type
+from reshape.data.mapped_files import Order
+from reshape.errors import ReshapeError
+from reshape.topology import nearly_square
+
+Kind = Literal["block_cyclic", "blocks", "rows", "replicated", "csr", "items", "entries"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
+
+
+def process_grid(size: int, ndim: int) -> tuple[int, ...]:
+    """Return the processes along each of `ndim` axes, ascending and as equal as possible.
+
+    Two axes get `reshape.topology.nearly_square`. With more axes the prime factors of `size`,
+    largest first, are given to the axis that has the fewest processes.
+    """
+    if ndim == 2:
+        return nearly_square(size)
+    grid = [1] * ndim
+    for factor in _prime_factors(size):
+        grid[grid.index(min(grid))] *= factor
+    return tuple(sorted(grid))
+
+
+def _prime_factors(number: int) -> list[int]:
+    """Prime factors, largest first."""
+    factors = []
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            factors.append(divisor)
+            number //= divisor
+        divisor += 1
+    return sorted([*factors, number] if number > 1 else factors, reverse=True)
+
+
+class RaggedCuts(NamedTuple):
+    """Boundaries of the parts of a ragged array.
+
+    Attributes
+    ----------
+    rows, entries : (size + 1,) first row and first entry of each process; the last value is the
+        end.
+    """
+
+    rows: tuple[int, ...]
+    entries: tuple[int, ...]
+
+
+AllCuts: TypeAlias = Mapping[str, RaggedCuts]
+_NO_CUTS: AllCuts = MappingProxyType({})
+
+
+class ArrayDivision(NamedTuple):
+    """Which axes of an array are divided over which process grid, at every size.
+
+    A value of `Declaration` has empty fields for what is so by default.
+
+    Attributes
+    ----------
+    cut : the axis that each dimension of the grid divides; None: the processes along it hold
+        copies. Default: all axes in order.
+    grid : processes along each dimension; 0: chosen at each size, which is the default.
+    extents : points that are divided evenly along each dimension. Default: those of the axis. A
+        staggered field has one more or less.
+    by : name of the ragged array whose cuts determine the layout; empty if there is none.
+    """
+
+    cut: Cut = ()
+    grid: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
+    by: str = ""
+
+
+EVEN = ArrayDivision()
+
+
+class Declaration(NamedTuple):
+    """The declaration of a registered array, which holds at every size.
+
+    Attributes
+    ----------
+    kind : "csr" and "items" are ragged: they consist of arrays of kind "rows" and "entries"; see
+        `reshape.data.ragged`.
+    detail : "block_cyclic": extents of a block; "blocks": widths of the halo, then whether each
+        axis is periodic; "rows": the axis that is cut; "csr": whether it is
+        balanced by entries; otherwise empty.
+    dtype : text of the element type; see `reshape.data.element_types`.
+    by, cut, grid, extents : as in `ArrayDivision`; "rows" and "csr" have no `cut` and `grid`.
+    """
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    detail: tuple[int, ...]
+    dtype: str
+    order: Order
+    by: str = ""
+    cut: Cut = ()
+    grid: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
+
+    @property
+    def element_type(self) -> np.dtype[Any]:
+        """Element type."""
+        return element_type(self.dtype)
+
+    @property
+    def division(self) -> ArrayDivision:
+        """How the array is divided, defaults written out; without a cut if it is not."""
+        if self.kind in ("rows", "csr"):
+            cut = checked_cut(self.detail if self.kind == "rows" else (0,), self.shape)
+        elif self.kind in ("blocks", "block_cyclic"):
+            cut = self.cut or tuple(range(len(self.shape)))
+        else:
+            return ArrayDivision()
+        extents = tuple(0 if axis is None else self.shape[axis] for axis in cut)
+        by = self.name if self.kind == "csr" else self.by
+        return ArrayDivision(cut, self.grid or (0,) * len(cut), self.extents or extents, by)
+
+    def layout(self, size: int, cuts: AllCuts = _NO_CUTS) -> Layout:
+        """Return the layout on `size` processes, given the cuts of the ragged arrays.
+
+        Raises
+        ------
+        ReshapeError : so many processes do not form the grid.
+        """
+        if self.kind == "entries":
+            entries = cuts[self.by].entries
+            return Cuts(entries[-1:], entries)
+        cut, _, extents, _ = self.division
+        if not cut:
+            return Replicated(self.shape, size)
+        grid = self._grid(size)
+        if self.kind == "block_cyclic":
+            return BlockCyclic(self.shape, self.detail, grid, cut)
+        shape = list(self.shape)
+        offsets: list[tuple[int, ...] | None] = [None] * len(shape)
+        for axis, extent, parts in zip(cut, extents, grid, strict=True):
+            if axis is None:
+                continue
+            own = cuts[self.by].rows if self.by else even_offsets(extent, parts)
+            if self.by and not self.extents:
+                shape[axis] = own[-1]  # parts of ragged arrays do not declare their rows
+            offsets[axis] = fitted_offsets(own, shape[axis])
+        if self.kind == "blocks":
+            return Blocks(tuple(shape), grid, cut, tuple(offsets))
+        (axis,) = cut
+        assert axis is not None
+        return Cuts(tuple(shape), offsets[axis] or (), axis)
+
+    def _grid(self, size: int) -> tuple[int, ...]:
+        """Process grid of `size` processes; `MPI_Dims_create` treats dimensions of 0 likewise."""
+        grid = self.division.grid
+        fixed = math.prod(filter(None, grid))
+        if size % fixed or (0 not in grid and size != fixed):
+            multiple = "a multiple of " if 0 in grid else ""
+            raise ReshapeError(
+                f"array {self.name!r} has grid={grid}, which needs {multiple}{fixed} processes, "
+                f"not {size}: name the valid sizes by reshape.application(topology=...)"
+            )
+        if 0 not in grid:
+            return grid
+        choose = process_grid if self.kind == "block_cyclic" else balanced_grid
+        chosen = iter(choose(size // fixed, grid.count(0)))
+        return tuple(count or next(chosen) for count in grid)
+
+    def __str__(self) -> str:
+        """Describe the declaration, for errors."""
+        ndim = len(self.shape)
+        names = {
+            "blocks": f", halo={self.detail[:ndim]}, periodic={self.detail[ndim:]}",
+            "block_cyclic": f", block={self.detail}",
+            "rows": f", axis={self.detail}",
+            "csr": f", balance={'entries' if any(self.detail) else 'rows'}",
+        }
+        detail = names.get(self.kind, "") + (f", like={self.by}" if self.by else "")
+        for field in ("cut", "grid", "extents"):
+            detail += f", {field}={value}" if (value := getattr(self, field)) else ""
+        return (
+            f"{self.kind} {self.name!r} (shape={self.shape}{detail}, "
+            f"dtype={self.dtype}, order={self.order!r})"
+        )
+
+
+def declare(
+    name: str,
+    kind: Kind,
+    shape: Sequence[int],
+    detail: Sequence[int],
+    dtype: Any,
+    order: Order,
+    division: ArrayDivision = EVEN,
+) -> Declaration:
+    """Check a declaration.
+
+    Raises
+    ------
+    ReshapeError : the name cannot be part of a file name, the element type is refused, the order
+        is unknown, or there is no layout of this shape and block.
+    """
+    if not _NAME.fullmatch(name):
+        raise ReshapeError(
+            f"array name {name!r}: use 1 to 64 letters, digits, '_' and '-', as it names a file"
+        )
+    if order not in ("C", "F"):
+        raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
+    if kind in ("block_cyclic", "blocks") and not shape:
+        raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
+    try:
+        axes, along = tuple(map(index, shape)), tuple(map(index, detail))
+    except TypeError:
+        given = f"shape={shape!r}" + (f" and block={detail!r}" if kind == "block_cyclic" else "")
+        raise ReshapeError(
+            f"array {name!r}: {given} must be whole numbers in tuples, such as (600,)"
+        ) from None
+    cut, grid, extents, by = division
+    text = element_text(name, dtype)
+    checked = Declaration(name, kind, axes, along, text, order, by, cut, grid, extents)
+    try:
+        checked._replace(by="").layout(math.prod(filter(None, grid)))
+    except ValueError as error:
+        raise ReshapeError(f"array {name!r}: {error}") from None
+    return checked
+
+
+def declare_cyclic(
+    name: str,
+    shape: Sequence[int],
+    block: Sequence[int] | None,
+    dtype: Any,
+    order: Order,
+    cut: Sequence[int | None] | None,
+    grid: Sequence[int] | None,
+    like: Declaration | None,
+) -> Declaration:
+    """Check the declaration of a block-cyclic array; parameters as of `Registrations.block_cyclic`.
+
+    Raises
+    ------
+    ReshapeError : an error of `declare` or `divide`, or not one extent of a block for each axis
+        that is divided.
+    """
+    division = divide(name, "block_cyclic", shape, cut, grid, like)
+    detail: Sequence[int] = block or ()
+    if isinstance(shape, Sequence) and (block is None or isinstance(block, Sequence)):
+        cut_axes = division.cut or tuple(range(len(shape)))
+        if block is None and like is not None:
+            block = [1 if axis is None else like.detail[axis] for axis in like.division.cut]
+            block = [own for own, axis in zip(block, cut_axes, strict=True) if axis is not None]
+        divided = [axis for axis in cut_axes if axis is not None]
+        if block is None or len(block) != len(divided):
+            raise ReshapeError(
+                f"array {name!r}: block={block} must have one entry for each of the axes "
+                f"{tuple(divided)} of shape={tuple(shape)} that are divided"
+            )
+        blocks = dict(zip(divided, block, strict=True))
+        detail = [blocks.get(axis, 1) for axis in range(len(shape))]
+    return declare(name, "block_cyclic", shape, detail, dtype, order, division)
+
+
+def divide(
+    name: str,
+    kind: Literal["block_cyclic", "blocks", "rows"],
+    shape: Sequence[int],
+    cut: Sequence[int | None] | None,
+    grid: Sequence[int] | None = None,
+    like: Declaration | None = None,
+) -> ArrayDivision:
+    """Check how an array is to be divided; parameters as of `Registrations.blocks`.
+
+    Raises
+    ------
+    ReshapeError : the axes, the grid and the other array do not match.
+    """
+    if like is None and cut is None and grid is None:
+        return ArrayDivision()
+    why = f"array {name!r}, cut={cut}, grid={grid}"
+    try:
+        axes = tuple(map(index, shape))
+        dimensions = None if cut is None else checked_cut(cut, axes)
+        counts = None if grid is None else tuple(map(index, grid))
+    except (TypeError, ValueError) as error:
+        raise ReshapeError(
+            f"{why}: needs an axis of shape={shape!r} for each dimension of the process grid, such "
+            f"as cut=(1, 2), and numbers of processes, such as grid=(0, 2): {error}"
+        ) from None
+    if like is not None:
+        return _divide_like(name, kind, axes, dimensions, counts, like)
+    dimensions = dimensions or tuple(range(len(axes)))
+    if not any(axis is not None for axis in dimensions):
+        raise ReshapeError(f"{why}: divides no axis: use app.replicated")
+    if counts is not None and (len(counts) != len(dimensions) or min(counts) < 0):
+        raise ReshapeError(
+            f"{why}: grid needs {len(dimensions)} numbers of processes, 0 for those that are "
+            "chosen at each size"
+        )
+    extents = tuple(0 if axis is None else axes[axis] for axis in dimensions)
+    return _without_defaults(axes, ArrayDivision(dimensions, counts or (), extents))
+
+
+def _divide_like(
+    name: str,
+    kind: Literal["block_cyclic", "blocks", "rows"],
+    shape: tuple[int, ...],
+    cut: Cut | None,
+    grid: tuple[int, ...] | None,
+    like: Declaration,
+) -> ArrayDivision:
+    """ArrayDivision of an array over the grid of another one, at most one point longer or shorter."""
+    why = f"array {name!r}, like={like.name}"
+    theirs = like.division
+    if not theirs.cut:
+        raise ReshapeError(
+            f"{why}: {like} is not divided along its axes; expected an array of app.blocks, "
+            "app.rows, app.block_cyclic or app.csr"
+        )
+    if (kind == "block_cyclic") != (like.kind == "block_cyclic"):
+        method = "blocks" if kind == "block_cyclic" else "block_cyclic"
+        raise ReshapeError(f"{why}: {like} is not {kind}: use app.{method}")
+    if grid is not None:
+        raise ReshapeError(f"{why}: the process grid is that of {like.name!r}: leave grid out")
+    if kind == "rows" and len(theirs.cut) > 1:
+        raise ReshapeError(
+            f"{why}: {like} is divided over a grid of {len(theirs.cut)} dimensions: use app.blocks"
+        )
+    if cut is None and len(shape) != len(like.shape):
+        raise ReshapeError(
+            f"{why}: has {len(shape)} axes, {like.name!r} has {len(like.shape)}: name those that "
+            f"are divided as the axes {theirs.cut} of {like.name!r}, such as cut="
+            f"{tuple(range(1, len(theirs.cut) + 1))}; None for one that {name!r} lacks"
+        )
+    own = theirs.cut if cut is None else cut
+    if len(own) != len(theirs.cut) or not any(axis is not None for axis in own):
+        raise ReshapeError(
+            f"{why}, cut={own}: needs {len(theirs.cut)} entries, one for each of the axes "
+            f"{theirs.cut} of {like.name!r} that are divided, and at least one axis"
+        )
+    extents = list(theirs.extents)
+    for k, axis in enumerate(own):
+        if axis is None:
+            extents[k] = 0
+        elif theirs.cut[k] is None:
+            extents[k] = shape[axis]
+        elif abs(shape[axis] - extents[k]) > 1:
+            raise ReshapeError(
+                f"{why}: axis {axis} has {shape[axis]} points, expected {extents[k]} as "
+                f"{like.name!r}, or one more or less (a staggered field)"
+            )
+    return _without_defaults(shape, ArrayDivision(own, theirs.grid, tuple(extents), theirs.by))
+
+
+def _without_defaults(shape: tuple[int, ...], division: ArrayDivision) -> ArrayDivision:
+    """Leave out what is so by default, so that equal declarations are equal values."""
+    cut, grid, extents, by = division
+    plain = tuple(0 if axis is None else shape[axis] for axis in cut)
+    return ArrayDivision(
+        () if cut == tuple(range(len(shape))) else cut,
+        grid if any(grid) else (),
+        () if extents == plain else extents,
+        by,
+    )
+
+
+def difference(job: Sequence[Declaration], joiners: Sequence[Declaration]) -> str:
+    """Describe the first difference of two programs' registrations; empty if there is none."""
+    for ours, theirs in zip_longest(job, joiners):
+        if ours != theirs:
+            return (
+                f"the job has registered {ours or 'nothing more'}, "
+                f"the group that joins {theirs or 'nothing more'}"
+            )
+    return ""
