@@ -327,7 +327,7 @@ def _divide_like(
     grid: tuple[int, ...] | None,
     like: Declaration,
 ) -> ArrayDivision:
-    """ArrayDivision of an array over the grid of another one, at most one point longer or shorter."""
+    """Divide an array over the grid of another one, at most one point longer or shorter."""
     why = f"array {name!r}, like={like.name}"
     theirs = like.division
     if not theirs.cut:
