@@ -34,10 +34,10 @@ demo: $(READY)
 	$(BIN)/reshape demo --out demo-out $(ARGS)
 
 demo-cluster: $(READY)
-	$(BIN)/python examples/cluster/demo.py $(ARGS)
+	$(BIN)/python examples/cluster/demo.py --report demo-out/cluster.html $(ARGS)
 
 demo-slurm: $(READY)
-	$(BIN)/python examples/cluster/slurm_demo.py $(ARGS)
+	$(BIN)/python examples/cluster/slurm_demo.py --report demo-out/slurm.html $(ARGS)
 
 test: $(READY)
 	$(PYTEST) -m "not (hosts or slurm or campaign or studies or long)" $(ARGS)

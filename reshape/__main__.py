@@ -78,6 +78,9 @@ SUBCOMMANDS = {
     ),
     "compare": Entry("simulator.commands.compare:compare", "Compare two runs job by job."),
     "plot": Entry("simulator.commands.plot:plot", "Draw the results of a simulation."),
+    "report": Entry(
+        "simulator.commands.report:report_command", "Write runs as one page that needs no server."
+    ),
     "predict": Entry(
         "simulator.commands.predict:predict", "Measure predictors of run times on a trace."
     ),

@@ -16,6 +16,9 @@ from scheduler.client import background
 from scheduler.client.api.asking import ask, wait_for
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.replay.journal_reader import reading
+from scheduler.web.document import report
+from scheduler.web.journal_run import ALL_STORIES, recorded_run
 
 BIN = Path(sys.executable).parent
 PORT = 7077
@@ -191,6 +194,13 @@ class Cluster:
         answer = self.ask(m.ListJobs(job=number))
         assert isinstance(answer, m.JobListing)
         return answer.jobs[0]
+
+    def write_report(self, path: Path, title: str) -> None:
+        """Write a page that shows the jobs of the service so far, and what was decided."""
+        with reading(self.directory) as journal:
+            run = recorded_run(journal, title, stories=ALL_STORIES)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(report([run], title))
 
     def wait(self, number: int, timeout: float = PATIENCE_S) -> m.JobInfo:
         """Wait for the end of a job."""

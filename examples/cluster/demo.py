@@ -205,6 +205,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--length", type=float, default=1.0, help="factor of iterations (1)")
     parser.add_argument("--picture", type=Path, help="draw the jobs to this file, .png or .svg")
+    parser.add_argument("--report", type=Path, help="write a page that shows the jobs to this file")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="reshape-cluster-") as folder:
         try:
@@ -212,12 +213,16 @@ def main(words: list[str] | None = None) -> int:
                 demo = Demo(cluster, options.length)
                 demo.run()
                 jobs = [cluster.job(job) for job in demo.jobs]
+                if options.report is not None:
+                    cluster.write_report(options.report, "Jobs on three hosts")
         except NoHosts as reason:
             print(f"the demonstration cannot run here: {reason}", file=sys.stderr)
             return CANNOT_RUN
     found = summary(jobs)
     if options.picture is not None:
         options.picture.write_bytes(picture(jobs, options.picture.suffix[1:]))
+    if options.report is not None:
+        print(f"Open in a browser: {options.report}")
     print(f"\n{table(jobs)}\n\n{json.dumps(found)}")
     return 0 if found["verified"] == found["jobs"] and not found["lost"] else 1
 

@@ -203,6 +203,7 @@ def main(words: list[str] | None = None) -> int:
     """Run the demonstration; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--length", type=float, default=1.0, help="factor of iterations (1)")
+    parser.add_argument("--report", type=Path, help="write a page that shows the jobs to this file")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="reshape-slurm-demo-") as folder:
         try:
@@ -212,6 +213,8 @@ def main(words: list[str] | None = None) -> int:
                     demo = SlurmDemo(slurm, service, options.length)
                     demo.run()
                     jobs = [service.job(job) for job in demo.jobs]
+                    if options.report is not None:
+                        service.write_report(options.report, "Jobs inside Slurm")
                 others = all(each.is_verified for each in demo.ordinary)
         except NoHosts as reason:
             print(f"the demonstration cannot run here: {reason}", file=sys.stderr)
@@ -221,6 +224,8 @@ def main(words: list[str] | None = None) -> int:
         "returned": demo.returned,
         "expired_with_loss": demo.expired_with_loss,
     }
+    if options.report is not None:
+        print(f"Open in a browser: {options.report}")
     print(f"\n{table(jobs, demo.hosts)}\n\n{json.dumps(found)}")
     right = found["verified"] == found["jobs"] and not found["lost"] and others
     return 0 if right and not found["expired_with_loss"] else 1

@@ -30,6 +30,9 @@ from scheduler.demo.run import RunProgress, run_workload
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
 from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.messages import JobInfo
+from scheduler.replay.journal_reader import reading
+from scheduler.web.document import report
+from scheduler.web.journal_run import ALL_STORIES, recorded_run
 
 STATIC = "easy"
 RESIZABLE = "malleable"
@@ -105,6 +108,7 @@ def _compare_with_static(
         resizable=metrics["resizable"],
         predicted={name: _predict(out, name) for name in runs},
         pictures=[str(path) for path in pictures],
+        report=str(_write_report(list(runs), out, seed)),
     )
     path = write_json(results, out)
     if as_json_:
@@ -112,6 +116,7 @@ def _compare_with_static(
     else:
         print_report(console, results, job_list, runs["static"], runs["resizable"])
         console.print(f"\n{', '.join(results.pictures)}, {path}", highlight=False, soft_wrap=True)
+        console.print(f"Open in a browser: {results.report}", highlight=False, soft_wrap=True)
     return [text for name, done in runs.items() for text in failures(name, done)]
 
 
@@ -138,6 +143,17 @@ def _predict(out: Path, name: str) -> Predicted:
     if not done.stdout:
         raise ReshapeError(f"no prediction of the {name} run: {done.stderr.decode().strip()}")
     return msgspec.json.decode(done.stdout, type=_Replayed).predicted
+
+
+def _write_report(names: Sequence[str], out: Path, seed: int) -> Path:
+    """Write a page with both runs and what was decided."""
+    runs = []
+    for name in names:
+        with reading(out / name) as journal:
+            runs.append(recorded_run(journal, name, stories=ALL_STORIES))
+    path = out / "run.html"
+    path.write_bytes(report(runs, f"Demonstration, static and resizable, seed {seed}"))
+    return path
 
 
 def _draw(

@@ -155,6 +155,7 @@ class Results(msgspec.Struct, frozen=True):
     ----------
     predicted : run -> what the simulator predicts for it.
     pictures : paths of the pictures.
+    report : path of the page that shows both runs.
     """
 
     seed: int
@@ -164,6 +165,7 @@ class Results(msgspec.Struct, frozen=True):
     resizable: RunMetrics
     predicted: dict[str, Predicted]
     pictures: list[str]
+    report: str = ""
 
 
 def job_table(

@@ -132,7 +132,7 @@ class _Drawn(NamedTuple):
 
 def _simulation(directory: Path) -> _Drawn:
     schedule, workload = jobs_csv.read(directory / jobs_csv.NAME)
-    metrics = _metrics(directory / METRICS)
+    metrics = metrics_file(directory / METRICS)
     size = metrics.get("processors")
     if size is not None and not (type(size) is int and 0 < size < 2**31):
         raise ReshapeError(
@@ -179,7 +179,7 @@ def _statistics(directory: Path, about: str) -> Iterator[tuple[str, Callable[[],
             yield name, partial(draw, columns, about)
 
 
-def _metrics(path: Path) -> dict[str, Any]:
+def metrics_file(path: Path) -> dict[str, Any]:
     """Contents of metrics.json; empty if there is none."""
     try:
         metrics = json.loads(path.read_text(encoding="utf-8"))

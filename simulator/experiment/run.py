@@ -27,6 +27,7 @@ from simulator.traces.swf import Trace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from scheduler.web.document import ReportPage
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools.run import PoolRun
     from simulator.predictions.quotes import QuotedStart
@@ -282,6 +283,34 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             raise ReshapeError(f"{path}: a picture is a .{' or .'.join(FORMATS)} file")
         check_place(path)
         replace_all({path: encode(PICTURES[picture](self._scene()), form)})
+
+    def report(
+        self, path: str | Path | None = None, *, others: Sequence[Simulation] = ()
+    ) -> ReportPage:
+        """Make a page of the run that opens without a server; a notebook shows it.
+
+        Parameters
+        ----------
+        path : file to write it to, such as run.html; None: none.
+        others : runs to show below it, on the same axis of time.
+
+        Raises
+        ------
+        ReshapeError : the file cannot be written.
+        """
+        from scheduler.web.document import ReportPage, encode, page
+        from simulator.results.report import run_of_schedule
+
+        runs = []
+        for each in (self, *others):
+            run = run_of_schedule(each.schedule, each._scene().about, each.processors)
+            run.utilization = each.metrics.get("utilization")
+            runs.append(run)
+        html = page(self.name, encode(runs, title=self.name))
+        if path is not None:
+            check_place(Path(path))
+            replace_all({Path(path): html.encode()})
+        return ReportPage(html)
 
     def gantt(self, axes: Axes) -> None:
         """Draw a Gantt chart into axes of Matplotlib."""

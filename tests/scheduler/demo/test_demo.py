@@ -42,6 +42,7 @@ def test_the_demo_compares_two_runs(
     assert predicted.keys() == {"static", "resizable"}
     assert all(0 < run["mean_turnaround_s"] < run["makespan_s"] for run in predicted.values())
     check_pictures(results["pictures"])
+    assert Path(results["report"]).stat().st_size < 200_000
     assert of_the_demo(temporary) == []
     assert os.listdir(temporary) == []
 

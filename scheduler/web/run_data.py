@@ -1,0 +1,246 @@
+"""A run in the form that pages draw: jobs, segments, marks and curves, live, simulated or replayed.
+
+A segment is an interval of processors that a group of a job held from one time to another. Times
+are seconds from the origin of the run on.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.job import FINAL
+from scheduler.model.procset import ProcSet
+from scheduler.pictures import steps
+
+Floats: TypeAlias = NDArray[np.float64]
+#: A quantity over time: (times in ascending order, values from each time on).
+Curve: TypeAlias = tuple[Floats, Floats]
+#: Segments as an array whose fields are the columns of `Segments`.
+SegmentRows: TypeAlias = NDArray[np.void]
+SEGMENT = np.dtype(
+    [
+        ("job", "i4"),
+        ("first", "i4"),
+        ("count", "i4"),
+        ("begin", "f8"),
+        ("end", "f8"),
+        ("kind", "u1"),
+    ]
+)
+_CODES = {"q": np.int64, "d": np.float64, "B": np.uint8}
+
+_ENDED = frozenset(state.name for state in FINAL)
+PENDING = "PENDING"
+
+
+class Kind(IntEnum):
+    """What processors do for a job in a segment."""
+
+    COMPUTING = 0
+    STARTING = 1  #: a group that starts, or that has not joined yet
+    LEAVING = 2  #: a group that leaves
+    LENT = 3  #: a step computes on processors that its job holds
+    EXPECTED = 4  #: by the forecast
+
+
+@dataclass(slots=True)
+class JobRow:
+    """What tables show of a job.
+
+    Attributes
+    ----------
+    label : how users write it, such as 17 or 17_4.
+    requested, least, most : processors of the preferred, smallest and largest configuration.
+    submitted, started, ended : seconds; None: not yet.
+    walltime_s : limit of the run time.
+    expected : start by the forecast, s; None: not known, or it has started.
+    reason : why it waits, or how it ended; may be empty.
+    """
+
+    label: str
+    name: str
+    user: str
+    submitted: float
+    requested: int
+    least: int
+    most: int
+    walltime_s: float
+    state: str = PENDING
+    started: float | None = None
+    ended: float | None = None
+    expected: float | None = None
+    reason: str = ""
+
+    @property
+    def group(self) -> str:
+        """Queued, running or ended."""
+        if self.state in _ENDED:
+            return "ended"
+        return "queued" if self.state == PENDING else "running"
+
+
+@dataclass(slots=True)
+class Blocked:
+    """Processors that jobs may not use: of a reservation, or of a node that drains or is down.
+
+    Attributes
+    ----------
+    kind : "reservation", "drained" or "down".
+    """
+
+    kind: str
+    held: ProcSet
+    begin: float
+    end: float
+    text: str
+
+
+class Segments:
+    """Columns of segments: job (its row), first processor, count, begin, end (s), kind."""
+
+    def __init__(self) -> None:
+        self.job, self.first, self.count = array("q"), array("q"), array("q")
+        self.begin, self.end, self.kind = array("d"), array("d"), array("B")
+
+    def __len__(self) -> int:
+        """Count the segments."""
+        return len(self.job)
+
+    def add(self, job: int, held: ProcSet, begin: float, end: float, kind: int) -> None:
+        """Add the segments of a group; nothing if it ended when it began."""
+        if not begin < end:
+            return
+        for first, last in held.intervals:
+            self.job.append(job)
+            self.first.append(first)
+            self.count.append(last - first + 1)
+            self.begin.append(begin)
+            self.end.append(end)
+            self.kind.append(kind)
+
+    def rows(self) -> SegmentRows:
+        """Return the segments as one array."""
+        rows = np.empty(len(self), SEGMENT)
+        for name in SEGMENT.names or ():
+            rows[name] = np.frombuffer(getattr(self, name), _CODES[getattr(self, name).typecode])
+        return rows
+
+
+def between(segments: SegmentRows, begin: float, end: float) -> SegmentRows:
+    """Return the segments that overlap an interval of time."""
+    return segments[(segments["begin"] < end) & (segments["end"] > begin)]
+
+
+@dataclass
+class RunData:
+    """A run.
+
+    Attributes
+    ----------
+    name : of the run, for people.
+    origin : Unix time of second 0; None: the run was simulated.
+    now : end of what has happened, s.
+    processors : of the machine.
+    hosts : processors of each host.
+    jobs : by their rows.
+    numbers : job numbers by row.
+    marks : see `Blocked`.
+    notes : sentences about what the picture does not show.
+    stories : what the journal tells of jobs, by number; see `scheduler.web.journal_run.story`.
+    utilization : share of the processor-seconds that jobs held; None: not computed.
+    """
+
+    name: str
+    origin: float | None
+    segments: SegmentRows
+    now: float = 0.0
+    processors: int = 0
+    hosts: Mapping[str, ProcSet] = field(default_factory=dict)
+    jobs: Sequence[JobRow] = ()
+    numbers: Sequence[int] = ()
+    marks: Sequence[Blocked] = ()
+    notes: Sequence[str] = ()
+    stories: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    utilization: float | None = None
+
+    @property
+    def end(self) -> float:
+        """Time at which the last segment ends, or now if that is later, s."""
+        ends = self.segments["end"]
+        return max(self.now, float(ends.max())) if len(ends) else self.now
+
+    def curves(self) -> dict[str, Curve]:
+        """Processors that jobs hold, and that waiting jobs request, and the number of these."""
+        segments, now = self.segments, self.now
+        held = segments[~np.isin(segments["kind"], (Kind.LENT, Kind.EXPECTED))]
+        curves = {"busy": _sum(held["begin"], held["end"], held["count"].astype(np.float64))}
+        submitted = np.array([job.submitted for job in self.jobs], np.float64)
+        started = np.array([_left_queue(job, now) for job in self.jobs], np.float64)
+        requested = np.array([job.requested for job in self.jobs], np.float64)
+        curves["waiting"] = _sum(submitted, started, np.ones(len(submitted)))
+        curves["wanted"] = _sum(submitted, started, requested)
+        return curves
+
+
+def _left_queue(job: JobRow, now: float) -> float:
+    return next((at for at in (job.started, job.ended) if at is not None), max(now, job.submitted))
+
+
+def _sum(begins: Floats, ends: Floats, amounts: Floats) -> Curve:
+    """Sum of amounts, each from a begin to an end."""
+    if not len(begins):
+        return np.zeros(0), np.zeros(0)
+    return steps(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts]))
+
+
+def averaged(curve: Curve, begin: float, end: float, most: int) -> Curve:
+    """Return a curve between two times; of more than `most` steps the means of equal intervals."""
+    times, values = curve
+    if not len(times) or not begin < end:
+        return np.array([begin]), np.zeros(1)
+    inside = (times > begin) & (times < end)
+    if inside.sum() < most:
+        before = int(np.searchsorted(times, begin, side="right"))
+        first = values[before - 1] if before else 0.0
+        return np.append(begin, times[inside]), np.append(first, values[inside])
+    edges = np.linspace(begin, end, most + 1)
+    sums = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+    total = np.interp(edges, times, sums, left=0.0)
+    beyond = np.maximum(edges - times[-1], 0.0) * values[-1]
+    return edges[:-1], np.diff(total + beyond) / np.diff(edges)
+
+
+def placed(
+    starts: Iterable[tuple[float, float, int]], processors: int
+) -> Iterable[tuple[ProcSet, float, float]]:
+    """Give jobs of which only the sizes are known rows of a picture: the lowest that are free.
+
+    Parameters
+    ----------
+    starts : (start, end, processors) of each job, in the order of their starts.
+    processors : of the machine.
+
+    Yields
+    ------
+    the processors of each job with its start and end; fewer than it has where rows are missing.
+    """
+    free, running = ProcSet.span(0, processors), list[tuple[float, ProcSet]]()
+    next_end = inf
+    for begin, end, count in starts:
+        if next_end <= begin:
+            free = ProcSet.union([free, *(held for until, held in running if until <= begin)])
+            running = [(until, held) for until, held in running if until > begin]
+            next_end = min((until for until, _ in running), default=inf)
+        held = free.first(min(count, len(free)))
+        free -= held
+        running.append((end, held))
+        next_end = min(next_end, end)
+        yield held, begin, end

@@ -1,0 +1,119 @@
+"""Documents, pages and traces: their form, and images that stand for many segments."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reshape.errors import ReshapeError
+from scheduler.model.procset import ProcSet
+from scheduler.web import document
+from scheduler.web.document import COLOURS, LEVELS, MODULES, TimeWindow, encode, picture
+from scheduler.web.run_data import JobRow, Kind, RunData, Segments
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\"'&"
+_TYPES = {"i4": "<i4", "u2": "<u2", "u1": "|u1"}
+
+
+def run_of(spans: list[tuple[int, str, float, float]], name: str = "job") -> RunData:
+    segments = Segments()
+    for row, held, begin, end in spans:
+        segments.add(row, ProcSet.parse(held), begin, end, Kind.COMPUTING)
+    count = max(row for row, *_ in spans) + 1
+    jobs = [JobRow(str(i + 1), name, "u", 0, 1, 1, 2, 9, "COMPLETED", 0, 5) for i in range(count)]
+    rows = segments.rows()
+    return RunData(
+        "run", None, rows, float(rows["end"].max()), 8, jobs=jobs, numbers=range(1, count + 1)
+    )
+
+
+def decoded(data: bytes) -> tuple[dict[str, Any], Any]:
+    length = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + length])
+
+    def column(place: tuple[str, int, int]) -> Any:
+        kind, offset, count = place
+        return np.frombuffer(data, _TYPES[kind], count, 4 + length + offset)
+
+    return header, column
+
+
+def test_columns_hold_segments_in_ticks() -> None:
+    header, column = decoded(encode([run_of([(0, "0-1", 1.0, 2.5), (1, "3", 2.0, 4.25)])]))
+    (run,) = header["runs"]
+    columns = {name: column(place).tolist() for name, place in run["segments"].items()}
+    assert columns == {
+        **{"job": [0, 1], "first": [0, 3], "count": [2, 1], "kind": [0, 0]},
+        **{"begin": [1000, 2000], "end": [2500, 4250]},
+    }
+    assert run["tick_s"] == 0.001
+    assert column(run["curves"]["busy"]["values"]).tolist() == [0, 200, 300, 100]
+
+
+def test_times_of_years_fit_into_ticks() -> None:
+    header, column = decoded(encode([run_of([(0, "0", 0.0, 1e9)])]))
+    (run,) = header["runs"]
+    assert column(run["segments"]["end"])[0] * run["tick_s"] == pytest.approx(1e9)
+
+
+def test_a_window_has_its_segments_and_their_jobs_alone() -> None:
+    run = run_of([(0, "0", 0, 2), (1, "1", 3, 5), (2, "2", 4, 9)])
+    header, column = decoded(encode([run], TimeWindow(2.5, 3.5)))
+    (shown,) = header["runs"]
+    assert column(shown["jobs"]["number"]).tolist() == [2]
+    assert column(shown["segments"]["job"]).tolist() == [0]
+
+
+def test_an_image_shows_how_much_jobs_cover() -> None:
+    run = run_of([(0, "0-3", 0, 4), (1, "4", 1, 1.5), (2, "4", 1.5, 2)])
+    image = picture(run.segments, np.arange(3), 0, 4, 8, (4, 4))
+    full, half = LEVELS * COLOURS, LEVELS // 2 * COLOURS
+    assert image[0].tolist() == image[1].tolist() == [full] * 4
+    assert image[2].tolist() == [0, half + 2, 0, 0]  # one of two processors, the last job
+    assert image[3].tolist() == [0] * 4
+
+
+def test_many_segments_become_an_image_that_is_small() -> None:
+    spans = [(i % 50, str(i % 8), i // 8, i // 8 + 0.7) for i in range(40_000)]
+    run = run_of(spans)
+    few = encode([run], TimeWindow(0, run.end, 1000, (200, 1200)))
+    header, _ = decoded(few)
+    assert header["runs"][0]["count"] == 40_000
+    assert header["runs"][0]["image"][:2] == [8, 1200]
+    assert len(few) < 40_000 < len(encode([run]))
+
+
+def test_a_page_has_no_markup_of_names() -> None:
+    page = document.page(HOSTILE, encode([run_of([(0, "0", 0, 1)], HOSTILE)], title=HOSTILE))
+    assert "<img" not in page
+    assert "<script>" not in page
+    assert len(re.findall("<script", page)) == 2
+
+
+def test_the_modules_of_the_page_are_one_script() -> None:
+    names = []
+    for module in MODULES:
+        text = document.static(f"{module}.js")
+        exported = r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)"
+        names += re.findall(exported, text, re.M)
+        assert "innerHTML" not in text
+    assert len(names) == len(set(names))
+    script = document.script()
+    assert not re.search(r"^(import|export)\b", script, re.M)
+
+
+def test_a_trace_has_a_track_for_each_processor() -> None:
+    trace = json.loads(document.perfetto([run_of([(0, "0-1", 1, 2)], "n")]))["traceEvents"]
+    drawn = [event for event in trace if event["ph"] == "X"]
+    assert [(event["tid"], event["ts"], event["dur"]) for event in drawn] == [
+        (1, 1_000_000, 1_000_000),
+        (2, 1_000_000, 1_000_000),
+    ]
+    tracks = [event for event in trace if event["name"] == "thread_name"]
+    assert len(tracks) == 8
+    with pytest.raises(ReshapeError, match="have none"):
+        document.report([], "nothing", "perfetto")
