@@ -10,7 +10,6 @@ import numpy as np
 
 from scheduler.model.procset import ProcSet
 from scheduler.web.run_data import Blocked, JobRow, Kind, RunData, Segments, placed
-from simulator.results.held import held_places, held_sizes, least_processors
 from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import Places, Schedule
 
@@ -33,7 +32,7 @@ def run_of_schedule(
     submitted = schedule.jobs.submitted
     origin = float(submitted.min()) if len(submitted) else 0.0
     segments, notes = Segments(), []
-    size = max(processors, least_processors(schedule) if schedule.ran.any() else 0)
+    size = max(processors, schedule.least_processors if schedule.ran.any() else 0)
     if schedule.allocated is None:
         notes.append(_COUNTED)
         _add_counted(segments, schedule, size, origin)
@@ -42,7 +41,7 @@ def run_of_schedule(
             end = float(schedule.ended[number - 1])
             _add_joining(segments, number - 1, places, schedule.places[number], end, origin)
     else:
-        for job, begin, end, held in held_places(schedule):
+        for job, begin, end, held in schedule.place_spans():
             segments.add(job, held, begin - origin, end - origin, Kind.COMPUTING)
     ended = schedule.ended[schedule.ran]
     return RunData(
@@ -65,7 +64,7 @@ def run_of_schedule(
 
 
 def _add_counted(segments: Segments, schedule: Schedule, size: int, origin: float) -> None:
-    spans = held_sizes(schedule)
+    spans = schedule.size_spans()
     order = np.lexsort((spans.job, spans.begin))
     columns = (spans.begin[order] - origin, spans.end[order] - origin, spans.processors[order])
     starts = zip(*(column.tolist() for column in columns), strict=True)
