@@ -34,6 +34,9 @@ _STARTER, _SPANNING, _RANK, _OVER_HOSTS = (
     str(Path(__file__).with_name(name))
     for name in ("starter.py", "spanning.py", "rank.py", "over_hosts")
 )
+#: Variables that get the numbers of the descriptors for status, reports and commands of proxies.
+_INHERITS = ["", "RESHAPE_REPORT"]
+_SPANNING_INHERITS = ["RESHAPE_STATUS", "RESHAPE_REPORT", "RESHAPE_PROXIES"]
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 #: Seconds within which a process is forked, the start of the one that forks it included.
 LIMIT_S = 5.0
@@ -182,30 +185,32 @@ class ProcessLauncher:
         ------
         OSError : no process can be started.
         """
+        request: StartRequest = {
+            "command": list(command),
+            "is_program": is_program,
+            "environment": clean_environment(environment),
+            "cwd": cwd,
+            "output": output,
+            "error": error,
+            "truncate": truncate,
+            "umask": -1 if umask is None else umask,
+            "limits": dict(limits),
+            "cgroup": cgroup,
+            "inherited": _SPANNING_INHERITS if names_proxies else _INHERITS,
+        }
+        return self._start(request, size, names_proxies)
+
+    def _start(self, request: StartRequest, size: int, names_proxies: bool) -> MpiexecStart:
+        """Start the process of a request, with the pipes on which it and its ranks report."""
         with ExitStack() as writers, ExitStack() as readers:
             status, status_writer = _pipe(readers, writers)
             ranks = RankReports(size)
             writers.callback(ranks.was_inherited)
             readers.callback(ranks.close)
-            descriptors = [status_writer, ranks.writer]
-            names, proxies = ["", "RESHAPE_REPORT"], None
+            descriptors, proxies = [status_writer, ranks.writer], None
             if names_proxies:
                 proxies, proxies_writer = _pipe(readers, writers)
-                names = ["RESHAPE_STATUS", "RESHAPE_REPORT", "RESHAPE_PROXIES"]
                 descriptors.append(proxies_writer)
-            request: StartRequest = {
-                "command": list(command),
-                "is_program": is_program,
-                "environment": clean_environment(environment),
-                "cwd": cwd,
-                "output": output,
-                "error": error,
-                "truncate": truncate,
-                "umask": -1 if umask is None else umask,
-                "limits": dict(limits),
-                "cgroup": cgroup,
-                "inherited": names,
-            }
             pid = self._starter.start(request, descriptors)
             readers.pop_all()  # there was no error: they stay open
         return MpiexecStart(pid, status, ranks, proxies)
