@@ -22,11 +22,12 @@ from scheduler.service.components.application_scheduler import ApplicationSchedu
 from scheduler.service.components.job_changes import JobChanges
 from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
+from scheduler.service.components.late_jobs import LateJobs
 from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
+from scheduler.service.components.step_requests import StepRequests
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import AssemblyPorts, Transactions
-from scheduler.service.late_jobs import LateJobs
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
 from scheduler.service.record.clock import Clock, noted_anchor
@@ -35,7 +36,6 @@ from scheduler.service.record.kept_parts import KeptParts
 from scheduler.service.record.opening import refusing_damage
 from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import go_on_without, recover
-from scheduler.service.step_requests import StepRequests
 
 #: Least time between two commands of a batch system, seconds.
 COMMANDS_S = 1.0

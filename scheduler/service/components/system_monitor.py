@@ -18,6 +18,7 @@ from reshape.wire.access import AccessFile
 from scheduler.config.partitions import Shares
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
+from scheduler.node.agent_starts import AgentStarts
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.components.agent_reports import (
@@ -27,7 +28,6 @@ from scheduler.service.components.agent_reports import (
     HeldBackAgents,
     agent_name,
 )
-from scheduler.service.components.agent_starts import AgentStarts
 from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ import pytest
 
 from scheduler.config.settings import NodeConfig
 from scheduler.node.access_keys import AccessKeys
+from scheduler.node.agent_starts import AgentStarts
 from scheduler.node.directory import ServiceDirectory
-from scheduler.service.components.agent_starts import AgentStarts
 from scheduler.service.limits import SpareFiles
 from scheduler.service.record.journal import Journal
 
