@@ -25,14 +25,20 @@ from scheduler.pools.view import AWAITED, WAITING, AllocationState
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.pools.batch_calls import Accepted, Checked, LookedUp
-from scheduler.service.pools.batch_jobs import BatchJobs, BatchResult, NeverSubmitted
+from scheduler.service.pools.batch_jobs import (
+    Accepted,
+    BatchJobs,
+    BatchResult,
+    Checked,
+    LookedUp,
+    NeverSubmitted,
+)
 from scheduler.service.pools.live_pool import (
     LivePool,
     LivePoolRecord,
+    PoolNodes,
     batch_request,
 )
-from scheduler.service.pools.pool_nodes import PoolNodes
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
 

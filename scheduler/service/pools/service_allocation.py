@@ -13,7 +13,7 @@ from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.node.batch_system import BatchState, BatchStatus, BatchSystem
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
-from scheduler.service.pools.batch_calls import BatchCalls, LookedUp
+from scheduler.service.pools.batch_jobs import BatchCalls, LookedUp
 from scheduler.service.pools.live_pool import SAME_END_S
 from scheduler.text.formats import format_moment
 

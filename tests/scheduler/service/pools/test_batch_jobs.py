@@ -13,7 +13,7 @@ from scheduler.node.batch_system import (
     BatchStatus,
     BatchSystemError,
 )
-from scheduler.service.pools.batch_calls import BatchCalls, CallResult, LookedUp, Refused
+from scheduler.service.pools.batch_jobs import BatchCalls, CallResult, LookedUp, Refused
 
 REQUEST = BatchRequest("#!/bin/sh\n", 1, 60.0, "pool-1", Path("/tmp"), Path("/tmp/out"))
 
