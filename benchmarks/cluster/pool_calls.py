@@ -58,7 +58,7 @@ def read_calls(calls: Path) -> list[tuple[float, str]]:
 
 def queued(directory: Path) -> int:
     """Allocations whose batch jobs are queued."""
-    answer = ask(directory, m.ListPools())
+    answer = ask(directory, m.ListMachine(part="pools"))
     assert isinstance(answer, m.PoolList)
     return sum(each.state == "queued" for each in answer.pools[0].allocations)
 
@@ -77,7 +77,7 @@ def measure(folder: Path, allocations: int, seconds: float) -> dict[str, float]:
             "time_limit": "1-0",
             "backlog": str(allocations),
         }
-        ask(directory, m.AddPool(name="slurm", system="slurm", options=options), 60.0)
+        ask(directory, m.ChangeMachine(change=m.AddPool("slurm", "slurm", options)), 60.0)
         begun, answered_s = time.monotonic(), []
         while queued(directory) < allocations:
             time.sleep(0.5)

@@ -115,10 +115,10 @@ def until_phase(cluster: Cluster, job: int, phase: str) -> None:
 def drained(cluster: Cluster, *names: str) -> Iterator[None]:
     """Let nodes drain until the end of the block, so that jobs start on the others."""
     for name in names:
-        cluster.ask(m.ChangeNode(node=name, drains=True))
+        cluster.ask(m.ChangeMachine(change=m.DrainNode(name)))
     yield
     for name in names:
-        cluster.ask(m.ChangeNode(node=name, drains=False))
+        cluster.ask(m.ChangeMachine(change=m.ResumeNode(name)))
 
 
 def outcome_of(cluster: Cluster, job: int, began: float, wrong: Iterable[str]) -> Outcome:

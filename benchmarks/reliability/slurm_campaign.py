@@ -122,7 +122,7 @@ def _faults_of(service: PoolService, this: Round, job: int, other: int) -> Itera
     yield from wrong_remains(service, slurm.names)
     if (state := service.pool()).reason:
         yield f"the pool is {state.state}: {state.reason}"
-    service.ask(m.ChangePool(name="slurm", action="remove"))
+    service.ask(m.ChangeMachine(change=m.RemovePool("slurm")))
     try:
         service.until(lambda: not _batch_jobs(slurm), 60.0)
     except TimeoutError:

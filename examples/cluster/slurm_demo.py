@@ -182,13 +182,13 @@ class SlurmDemo(Demo):
 
     def pool_allocation(self) -> str:
         """Id in Slurm of the only allocation of the pool."""
-        answer = self.cluster.ask(m.ListPools())
+        answer = self.cluster.ask(m.ListMachine(part="pools"))
         assert isinstance(answer, m.PoolList)
         return answer.pools[0].allocations[0].id
 
     def pool_nodes(self) -> list[m.NodeInfo]:
         """Nodes of the pool that are up."""
-        answer = self.cluster.ask(m.ListNodes())
+        answer = self.cluster.ask(m.ListMachine(part="nodes"))
         assert isinstance(answer, m.Nodes)
         return [node for node in answer.nodes if node.name not in self.service.names and node.host]
 

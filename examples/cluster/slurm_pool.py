@@ -58,16 +58,14 @@ class PoolService(Cluster):
 
     def add_pool(self, name: str = "slurm") -> str:
         """Add the pool, for all jobs; return what Slurm answered to the dry run."""
-        message = m.AddPool(
-            name=name, system="slurm", options=self._pool, arguments=self._arguments
-        )
-        answer = self.ask(message, _ADD_S)
+        addition = m.AddPool(name, "slurm", self._pool, self._arguments)
+        answer = self.ask(m.ChangeMachine(change=addition), _ADD_S)
         assert isinstance(answer, m.PoolAdded)
         return answer.said
 
     def pool(self) -> m.PoolInfo:
         """Return the pool."""
-        answer = self.ask(m.ListPools())
+        answer = self.ask(m.ListMachine(part="pools"))
         assert isinstance(answer, m.PoolList)
         return answer.pools[0]
 

@@ -32,7 +32,7 @@ class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.job}_[{self.tasks}]" if self.tasks else str(self.job)
 
 
-class _Change(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
+class _JobChange(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
     """A change of jobs; `log_text` is the participle for it."""
 
     participle: ClassVar[str]
@@ -42,31 +42,31 @@ class _Change(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
         return self.participle
 
 
-class CancelJob(_Change, frozen=True):
+class CancelJob(_JobChange, frozen=True):
     """End a job, whether it is queued or runs."""
 
     participle: ClassVar = "cancelled"
 
 
-class HoldJob(_Change, frozen=True):
+class HoldJob(_JobChange, frozen=True):
     """Hold a queued job, so that it does not start."""
 
     participle: ClassVar = "held"
 
 
-class ReleaseJob(_Change, frozen=True):
+class ReleaseJob(_JobChange, frozen=True):
     """Release a held job. Only an administrator releases what one has held."""
 
     participle: ClassVar = "released"
 
 
-class RequeueJob(_Change, frozen=True):
+class RequeueJob(_JobChange, frozen=True):
     """End a running job, and queue it again."""
 
     participle: ClassVar = "requeued"
 
 
-class SignalJob(_Change, frozen=True):
+class SignalJob(_JobChange, frozen=True):
     """Send a signal to the processes of a running job.
 
     Attributes
@@ -84,7 +84,7 @@ class SignalJob(_Change, frozen=True):
         return f"sent signal {self.number}"
 
 
-class UpdateJob(_Change, frozen=True):
+class UpdateJob(_JobChange, frozen=True):
     """Change parts of the submission of a job that has not ended; None leaves a part as it is.
 
     Attributes
@@ -155,18 +155,4 @@ class UnchangedJobs(MessageBase):
     refused: list[tuple[int, str]]
 
 
-class ReadArray(MessageBase):
-    """Answered by ArrayTasks."""
-
-    senders: ClassVar = frozenset({"administrator", "user"})
-    kind: ClassVar = "question"
-    job: int
-
-
-class ArrayTasks(MessageBase):
-    """The tasks of an array, as they were submitted."""
-
-    array: str
-
-
-ChangeMessage: TypeAlias = ChangeJobs | UnchangedJobs | ReadArray | ArrayTasks
+ChangeMessage: TypeAlias = ChangeJobs | UnchangedJobs

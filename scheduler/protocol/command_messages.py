@@ -138,9 +138,16 @@ class CheckSubmission(Question):
 
 
 class Submitted(MessageBase):
-    """Number of the new job."""
+    """A job or a step was submitted.
+
+    Attributes
+    ----------
+    job : its number.
+    label : how users write a step, such as 17.0; "": of another job.
+    """
 
     job: int
+    label: str = ""
 
 
 class ForecastStarts(Question):

@@ -1,4 +1,7 @@
-"""Messages from commands about nodes, advance reservations and pools, and their answers."""
+"""Messages from commands about nodes, advance reservations and pools, and their answers.
+
+One question lists any of them, and one command has any change of them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,13 @@ import msgspec
 from reshape.wire.messages import AdministratorCommand, MessageBase, Question
 
 
-class ListNodes(Question):
-    """Answered by Nodes."""
+class ListMachine(Question):
+    """List a part of the machine; answered by Nodes, Reservations or PoolList.
+
+    Of the advance reservations, those are listed that have not ended.
+    """
+
+    part: Literal["nodes", "reservations", "pools"]
 
 
 class NodeInfo(msgspec.Struct):
@@ -48,78 +56,9 @@ class NodeInfo(msgspec.Struct):
 
 
 class Nodes(MessageBase):
-    """Answer to ListNodes, in the order of the configuration."""
+    """The nodes, in the order of the configuration."""
 
     nodes: list[NodeInfo]
-
-
-class ChangeNode(AdministratorCommand):
-    """Let a node drain, for a reason, or resume it; answered by Done."""
-
-    node: str
-    drains: bool
-    why: str = ""
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        if self.drains:
-            return f"node {self.node} drains ({self.why or 'no reason given'})"
-        return f"node {self.node} is resumed"
-
-
-class RemoveNode(AdministratorCommand):
-    """Remove a node from the service; answered by Done.
-
-    It is refused while jobs hold processors of the node, unless the node drains. A node that drains
-    is removed as soon as its jobs have left it.
-    """
-
-    node: str
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"node {self.node} is removed"
-
-
-class CreateReservation(AdministratorCommand):
-    """Request an advance reservation; answered by Reservations with this one, or by Failure.
-
-    It is either of a number of processors or of all processors of nodes.
-
-    Attributes
-    ----------
-    name : "": the name of the user and a number.
-    start : Unix seconds; None: now.
-    duration_s : seconds.
-    users : whose jobs may use it; none: those of all users.
-    partition : of the processors; "": the first one, or the one that has the nodes.
-    """
-
-    duration_s: float
-    name: str = ""
-    start: float | None = None
-    processors: int = 0
-    nodes: list[str] = []
-    users: list[str] = []
-    partition: str = ""
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"reservation {self.name or 'without a name'} is requested"
-
-
-class CancelReservation(AdministratorCommand):
-    """Cancel an advance reservation; answered by Done."""
-
-    name: str
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"reservation {self.name} is cancelled"
-
-
-class ListReservations(Question):
-    """List the advance reservations that have not ended; answered by Reservations."""
 
 
 class ReservationInfo(msgspec.Struct, frozen=True):
@@ -160,37 +99,6 @@ class Reservations(MessageBase):
 
     now: float
     reservations: list[ReservationInfo]
-
-
-class AddPool(AdministratorCommand):
-    """Add a pool; answered by PoolAdded when its batch system would accept an allocation.
-
-    Attributes
-    ----------
-    system : name of the batch system.
-    options : as `scheduler.pools.options.parse_pool_options` reads them.
-    arguments : further options of the submission command of the batch system.
-    """
-
-    name: str
-    system: str
-    options: dict[str, str]
-    arguments: tuple[str, ...] = ()
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"pool {self.name} is added"
-
-
-class PoolAdded(MessageBase):
-    """The pool is there; `said` is what the batch system answered to the dry run."""
-
-    name: str
-    said: str
-
-
-class ListPools(Question):
-    """Answered by PoolList."""
 
 
 class AllocationInfo(msgspec.Struct):
@@ -244,42 +152,173 @@ class PoolInfo(msgspec.Struct):
 
 
 class PoolList(MessageBase):
-    """Answer to ListPools, in the order in which the pools were added."""
+    """The pools, in the order in which the pools were added."""
 
     pools: list[PoolInfo]
 
 
-class ChangePool(AdministratorCommand):
-    """Pause, resume or remove a pool; answered by Done.
+# ---------------------------------------------------------------- changes by administrators
+
+
+class _MachineChange(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
+    """A change of the machine."""
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        raise NotImplementedError
+
+
+class DrainNode(_MachineChange, frozen=True):
+    """Let a node drain, for a reason."""
+
+    node: str
+    why: str = ""
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"node {self.node} drains ({self.why or 'no reason given'})"
+
+
+class ResumeNode(_MachineChange, frozen=True):
+    """Let jobs start again on a node that drains or was removed."""
+
+    node: str
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"node {self.node} is resumed"
+
+
+class RemoveNode(_MachineChange, frozen=True):
+    """Remove a node from the service.
+
+    It is refused while jobs hold processors of the node, unless the node drains. A node that drains
+    is removed as soon as its jobs have left it.
+    """
+
+    node: str
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"node {self.node} is removed"
+
+
+class CreateReservation(_MachineChange, frozen=True):
+    """Grant an advance reservation, or refuse it; answered by Reservations with this one.
+
+    It is either of a number of processors or of all processors of nodes.
 
     Attributes
     ----------
-    why : why it is paused.
-    at_once : remove it without waiting for the jobs on its nodes.
+    name : "": the name of the user and a number.
+    start : Unix seconds; None: now.
+    duration_s : seconds.
+    users : whose jobs may use it; none: those of all users.
+    partition : of the processors; "": the first one, or the one that has the nodes.
+    """
+
+    duration_s: float
+    name: str = ""
+    start: float | None = None
+    processors: int = 0
+    nodes: list[str] = []
+    users: list[str] = []
+    partition: str = ""
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"reservation {self.name or 'without a name'} is requested"
+
+
+class CancelReservation(_MachineChange, frozen=True):
+    """End an advance reservation."""
+
+    name: str
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"reservation {self.name} is cancelled"
+
+
+class AddPool(_MachineChange, frozen=True):
+    """Add a pool; answered by PoolAdded as soon as its batch system would accept an allocation.
+
+    Attributes
+    ----------
+    system : name of the batch system.
+    options : as `scheduler.pools.options.parse_pool_options` reads them.
+    arguments : further options of the submission command of the batch system.
     """
 
     name: str
-    action: Literal["pause", "resume", "remove"]
+    system: str
+    options: dict[str, str]
+    arguments: tuple[str, ...] = ()
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"pool {self.name} is added"
+
+
+class PausePool(_MachineChange, frozen=True):
+    """Let a pool submit nothing, for a reason, until it is resumed."""
+
+    name: str
     why: str = ""
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"pool {self.name} is paused ({self.why or 'no reason given'})"
+
+
+class ResumePool(_MachineChange, frozen=True):
+    """Let a pool submit again, also after failures."""
+
+    name: str
+
+    def log_text(self) -> str:
+        """Say what is changed."""
+        return f"pool {self.name} is resumed"
+
+
+class RemovePool(_MachineChange, frozen=True):
+    """Give the nodes of a pool back, and forget it.
+
+    Attributes
+    ----------
+    at_once : without waiting for the jobs on its nodes.
+    """
+
+    name: str
     at_once: bool = False
 
     def log_text(self) -> str:
+        """Say what is changed."""
+        return f"pool {self.name} is removed{' at once' * self.at_once}"
+
+
+NodeChange: TypeAlias = DrainNode | ResumeNode | RemoveNode
+ReservationChange: TypeAlias = CreateReservation | CancelReservation
+PoolChange: TypeAlias = AddPool | PausePool | ResumePool | RemovePool
+
+
+class ChangeMachine(AdministratorCommand):
+    """Change nodes, advance reservations or pools; answered by Done unless the change says more."""
+
+    change: NodeChange | ReservationChange | PoolChange
+
+    def log_text(self) -> str:
         """Say what the message changes."""
-        return f"pool {self.name}: {self.action}{f' ({self.why})' if self.why else ''}"
+        return self.change.log_text()
+
+
+class PoolAdded(MessageBase):
+    """The pool is there; `said` is what the batch system answered to the dry run."""
+
+    name: str
+    said: str
 
 
 MachineMessage: TypeAlias = (
-    ListNodes
-    | Nodes
-    | ChangeNode
-    | RemoveNode
-    | CreateReservation
-    | CancelReservation
-    | ListReservations
-    | Reservations
-    | AddPool
-    | PoolAdded
-    | ListPools
-    | PoolList
-    | ChangePool
+    ListMachine | Nodes | Reservations | PoolList | ChangeMachine | PoolAdded
 )

@@ -8,11 +8,9 @@
     to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, LocateRanks,
                               ForgetGroups, ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook,
                               SweepJob, AgentStop
-    from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
-                              ChangeJobs, ReadArray, ListJobs, Explain, Wait,
-                              ServerInfo, ListNodes, ChangeNode, RemoveNode, CreateReservation,
-                              CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
-                              Stop
+    from commands             Submit, CheckSubmission, ChangeJobs, RequestQuote, ForecastStarts,
+                              ForecastJob, ListJobs, Explain, Wait, ServerInfo, ListMachine,
+                              ChangeMachine, Stop
     from job scripts          RunStep, WaitStep, EndStep
 """
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from reshape.wire.messages import JobMessage, MessageBase
+from reshape.wire.messages import JobMessage
 from scheduler.protocol.command_messages import Submission
 
 
 class RunStep(JobMessage):
-    """Request a step; answered by StepAccepted once the request is durable.
+    """Request a step; answered by Submitted once the request is durable.
 
     A repetition with the same key requests no further step.
 
@@ -23,19 +23,6 @@ class RunStep(JobMessage):
 
     key: str
     submission: Submission
-
-
-class StepAccepted(MessageBase):
-    """A step was requested.
-
-    Attributes
-    ----------
-    step : its number as a job.
-    label : how users write it, such as 17.0.
-    """
-
-    step: int
-    label: str
 
 
 class WaitStep(JobMessage):
@@ -54,4 +41,4 @@ class EndStep(JobMessage):
         return f"step {self.step} of job {self.job} is ended"
 
 
-StepMessage: TypeAlias = RunStep | StepAccepted | WaitStep | EndStep
+StepMessage: TypeAlias = RunStep | WaitStep | EndStep

@@ -32,7 +32,7 @@ from scheduler.service.permissions import (
     check_user,
     log_change,
 )
-from scheduler.service.pools.answers import answer_pool_message, pool_sentences
+from scheduler.service.pools.answers import change_pool, pool_list, pool_sentences
 from scheduler.service.reading.questions import (
     ExplainQuestion,
     ListQuestion,
@@ -200,7 +200,6 @@ class RequestHandler:
 
     def _handlers_of_others(self) -> Handlers[Sender]:
         """Handlers of the messages of agents and commands, which get the sender."""
-        components = self._components
         return {
             m.AgentHello: self._on_agent,
             m.AgentArrival: self._on_agent_arrival,
@@ -210,22 +209,12 @@ class RequestHandler:
             m.ForecastStarts: self._on_starts,
             m.ForecastJob: self._on_forecast,
             m.ChangeJobs: self._on_change,
-            m.ReadArray: lambda _, message, __: m.ArrayTasks(
-                array=self._applications.array(message.job)
-            ),
             m.ListJobs: self._on_list,
             m.Explain: self._on_explain,
             m.Wait: self._on_wait,
             m.ServerInfo: lambda *_: self._info(),
-            m.ListNodes: lambda *_: m.Nodes(nodes=components.nodes.table()),
-            m.ChangeNode: self._on_node_change,
-            m.RemoveNode: self._on_node_removal,
-            m.CreateReservation: self._on_reservation,
-            m.CancelReservation: self._on_reservation_end,
-            m.ListReservations: lambda *_: components.reservations.table(),
-            m.AddPool: self._on_pool,
-            m.ChangePool: self._on_pool,
-            m.ListPools: self._on_pool,
+            m.ListMachine: self._on_machine_list,
+            m.ChangeMachine: self._on_machine_change,
             m.Stop: self._on_stop,
         }
 
@@ -384,34 +373,35 @@ class RequestHandler:
         self._driver.events.append(event)
         return event.job
 
-    def _on_node_change(self, peer: bytes, message: m.ChangeNode, sender: Sender) -> None:
-        now = self._components.clock()
-        self._driver.events.append(self._components.nodes.change(message, sender.user, now))
-        self._answer_later(peer, message.id, m.Done)
+    def _on_machine_list(self, _peer: bytes, message: m.ListMachine, _by: Sender) -> m.Message:
+        match message.part:
+            case "nodes":
+                return m.Nodes(nodes=self._components.nodes.table())
+            case "reservations":
+                return self._components.reservations.table()
+            case "pools":
+                return pool_list(self._components.pools)
 
-    def _on_node_removal(self, peer: bytes, message: m.RemoveNode, _by: Sender) -> None:
-        now = self._components.clock()
-        self._driver.events.append(self._components.nodes.remove(message.node, now))
-        self._answer_later(peer, message.id, m.Done)
-
-    def _on_reservation(
-        self, _peer: bytes, message: m.CreateReservation, sender: Sender
-    ) -> m.Message:
-        request = self._components.reservations.requested(message, sender.user)
-        orders = self._driver.decide([request])
-        return self._components.reservations.answer(request.name, orders)
-
-    def _on_reservation_end(
-        self, _peer: bytes, message: m.CancelReservation, _by: Sender
-    ) -> m.Message:
-        self._driver.decide([self._components.reservations.cancelled(message.name)])
-        return m.Done()
-
-    def _on_pool(
-        self, peer: bytes, message: m.AddPool | m.ChangePool | m.ListPools, _by: Sender
+    def _on_machine_change(
+        self, peer: bytes, message: m.ChangeMachine, sender: Sender
     ) -> m.Message | None:
-        answer = partial(self._answer_now, peer, message.id)
-        return answer_pool_message(self._components.pools, message, answer)
+        reservations = self._components.reservations
+        match message.change:
+            case m.DrainNode() | m.ResumeNode() | m.RemoveNode() as change:
+                now = self._components.clock()
+                self._driver.events.append(self._components.nodes.change(change, sender.user, now))
+                self._answer_later(peer, message.id, m.Done)
+                return None
+            case m.CreateReservation() as change:
+                request = reservations.requested(change, sender.user)
+                orders = self._driver.decide([request])
+                return reservations.answer(request.name, orders)
+            case m.CancelReservation(name=name):
+                self._driver.decide([reservations.cancelled(name)])
+                return m.Done()
+            case change:
+                answer = partial(self._answer_now, peer, message.id)
+                return change_pool(self._components.pools, change, answer)
 
     def _answer_now(self, peer: bytes, request: int, message: m.Message) -> None:
         message.id = request

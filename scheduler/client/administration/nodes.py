@@ -34,7 +34,7 @@ def node() -> None:
 @example("reshape node list")
 def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all nodes."""
-    answer = expect(m.Nodes, ask(directory, m.ListNodes()))
+    answer = expect(m.Nodes, ask(directory, m.ListMachine(part="nodes")))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer.nodes), indent=2).decode())
         return
@@ -87,7 +87,7 @@ def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
     Other jobs there run to their end.
     """
     for name in names:
-        ask(directory, m.ChangeNode(node=name, drains=True, why=reason))
+        ask(directory, m.ChangeMachine(change=m.DrainNode(name, reason)))
         click.echo(f"node {name} drains")
 
 
@@ -98,7 +98,7 @@ def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 def resume(directory: Path, names: tuple[str, ...]) -> None:
     """Resume nodes that drain or were removed: jobs may start there again."""
     for name in names:
-        ask(directory, m.ChangeNode(node=name, drains=False))
+        ask(directory, m.ChangeMachine(change=m.ResumeNode(name)))
         click.echo(f"node {name} is resumed")
 
 
@@ -113,8 +113,8 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
     The agent of a removed node ends, and its processors do not count any more.
     """
     for name in names:
-        ask(directory, m.RemoveNode(node=name))
-        answer = expect(m.Nodes, ask(directory, m.ListNodes()))
+        ask(directory, m.ChangeMachine(change=m.RemoveNode(name)))
+        answer = expect(m.Nodes, ask(directory, m.ListMachine(part="nodes")))
         jobs = next((info.jobs for info in answer.nodes if info.name == name), [])
         have = "has" if len(jobs) == 1 else "have"
         when = f" as soon as {listed('job', jobs)} {have} left it" if jobs else ""

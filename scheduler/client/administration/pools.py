@@ -78,7 +78,7 @@ def add(
         check_pool_name(name or system)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    message = m.AddPool(name=name or system, system=system, options=texts, arguments=arguments)
+    message = m.ChangeMachine(change=m.AddPool(name or system, system, texts, arguments))
     answer = expect(m.PoolAdded, ask(directory, message, DRY_RUN_S))
     click.echo(f"pool {answer.name} is added" + (f": {answer.said}" if answer.said else ""))
 
@@ -160,7 +160,7 @@ def info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
 def pause(directory: Path, reason: str, names: tuple[str, ...]) -> None:
     """Pause pools: until they are resumed, they submit nothing and only give nodes back."""
     for name in names:
-        ask(directory, m.ChangePool(name=name, action="pause", why=reason))
+        ask(directory, m.ChangeMachine(change=m.PausePool(name, reason)))
         click.echo(f"pool {name} is paused")
 
 
@@ -171,7 +171,7 @@ def pause(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 def resume(directory: Path, names: tuple[str, ...]) -> None:
     """Resume pools: they submit again immediately, also after failures."""
     for name in names:
-        ask(directory, m.ChangePool(name=name, action="resume"))
+        ask(directory, m.ChangeMachine(change=m.ResumePool(name)))
         click.echo(f"pool {name} is resumed")
 
 
@@ -186,13 +186,13 @@ def remove(directory: Path, at_once: bool, names: tuple[str, ...]) -> None:
     The nodes drain first: resizable jobs contract off them, others run to their end there.
     """
     for name in names:
-        ask(directory, m.ChangePool(name=name, action="remove", at_once=at_once))
+        ask(directory, m.ChangeMachine(change=m.RemovePool(name, at_once)))
         click.echo(f"pool {name} is being removed")
 
 
 def pools_of(directory: Path) -> list[m.PoolInfo]:
     """Return the pools of a service."""
-    answer = expect(m.PoolList, ask(directory, m.ListPools()))
+    answer = expect(m.PoolList, ask(directory, m.ListMachine(part="pools")))
     return answer.pools
 
 

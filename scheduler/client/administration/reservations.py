@@ -98,7 +98,7 @@ def create(
         users=_names(users),
         partition=partition,
     )
-    answer = expect(m.Reservations, ask(directory, request))
+    answer = expect(m.Reservations, ask(directory, m.ChangeMachine(change=request)))
     _echo(answer.reservations, as_json=as_json)
 
 
@@ -157,12 +157,12 @@ def cancel(directory: Path, names: tuple[str, ...]) -> None:
     Their running jobs continue. Jobs that wait for them stay in the queue until they are cancelled.
     """
     for name in names:
-        ask(directory, m.CancelReservation(name=name))
+        ask(directory, m.ChangeMachine(change=m.CancelReservation(name)))
         click.echo(f"reservation {name} is cancelled")
 
 
 def _all(directory: Path) -> m.Reservations:
-    answer = expect(m.Reservations, ask(directory, m.ListReservations()))
+    answer = expect(m.Reservations, ask(directory, m.ListMachine(part="reservations")))
     return answer
 
 

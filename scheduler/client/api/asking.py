@@ -12,6 +12,7 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.api.operations import ANSWER_S
 from scheduler.model.requests.job_name import JobName
+from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol.messages import Info, JobChange, JobInfo, JobListing, JobTasks, Message
 
 #: Time limit of one answer to many requests, seconds.
@@ -66,6 +67,12 @@ def tasks_of(directory: Path | str, name: JobName) -> JobTasks:
     """Find the number of a job, or of an array with some tasks; see `operations.tasks_of`."""
     with Client(directory) as client:
         return client.run(operations.tasks_of(name))
+
+
+def array_of(directory: Path | str, number: int) -> TaskArray:
+    """Find the tasks of an array; see `operations.array_of`."""
+    with Client(directory) as client:
+        return client.run(operations.array_of(number))
 
 
 def change_jobs(

@@ -168,7 +168,7 @@ class AsyncClient:
 
     async def nodes(self) -> list[m.NodeInfo]:
         """Return the nodes of the service."""
-        return (await self.run(operations.ask(m.ListNodes(), m.Nodes))).nodes
+        return (await self.run(operations.ask(m.ListMachine(part="nodes"), m.Nodes))).nodes
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation of `scheduler.client.api.operations`, and return its result."""

@@ -193,7 +193,7 @@ class Client:
 
     def nodes(self) -> list[m.NodeInfo]:
         """Return the nodes of the service."""
-        return self.run(operations.ask(m.ListNodes(), m.Nodes)).nodes
+        return self.run(operations.ask(m.ListMachine(part="nodes"), m.Nodes)).nodes
 
     @property
     def user(self) -> str:

@@ -57,6 +57,6 @@ def complete_nodes(
     """Complete the name of a node of the service; its state is shown beside it."""
     nodes: list[m.NodeInfo] = []
     with _service(context) as client:
-        nodes = client.run(operations.ask(m.ListNodes(), m.Nodes, _PATIENCE_S)).nodes
+        nodes = client.run(operations.ask(m.ListMachine(part="nodes"), m.Nodes, _PATIENCE_S)).nodes
     matching = (node for node in nodes if node.name.startswith(incomplete))
     return [CompletionItem(node.name, help=node.state) for node in matching]

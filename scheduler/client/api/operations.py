@@ -116,11 +116,11 @@ def number_of(name: JobName) -> Operation[int]:
         if number == 0:
             raise ReshapeError("there is no last job: no job was submitted yet")
     if name.tasks is not None:
-        tasks = yield from ask(m.ReadArray(job=number), m.ArrayTasks)
+        array = yield from array_of(number)
         index = name.tasks.smallest
-        position = TaskArray.parse(tasks.array).position(index)
+        position = array.position(index)
         if position is None:
-            raise ReshapeError(f"array {number} has no task {index}: it has {tasks.array}")
+            raise ReshapeError(f"array {number} has no task {index}: it has {array}")
         number += 1 + position
     if name.step is None:
         return number
@@ -130,6 +130,19 @@ def number_of(name: JobName) -> Operation[int]:
         known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
         raise ReshapeError(f"job {number} has no step {name.step}: {known}")
     return steps[name.step]
+
+
+def array_of(number: int) -> Operation[TaskArray]:
+    """Find the tasks of an array.
+
+    Raises
+    ------
+    ReshapeError : there is no such job, or it is no array.
+    """
+    listing = yield from list_jobs(number)
+    if not listing.jobs[0].array:
+        raise ReshapeError(f"job {number} is no array")
+    return TaskArray.parse(listing.jobs[0].array)
 
 
 def one_job(number: int, tasks: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.api.asking import ask, tasks_of
+from scheduler.client.api.asking import array_of, tasks_of
 from scheduler.client.api.client import user_of
 from scheduler.client.api.completion import complete_jobs, complete_partitions
 from scheduler.client.bulk.cancel_command import JobRange, JobRanges
@@ -18,8 +18,6 @@ from scheduler.client.listing.pending_tasks import has_task
 from scheduler.model.job import JobState
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.requests.tasks_to_come import positions_of
-from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
 from scheduler.protocol.messages import JobInfo
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -154,9 +152,8 @@ def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
     found = tasks_of(directory, named.first)
     if not found.tasks:
         return [(found.job, found.job)]
-    answer = expect(m.ArrayTasks, ask(directory, m.ReadArray(job=found.job)))
     try:
-        there = positions_of(TaskArray.parse(answer.array), TaskArray.parse(found.tasks))
+        there = positions_of(array_of(directory, found.job), TaskArray.parse(found.tasks))
     except ValueError as error:
         raise ReshapeError(f"array {found.job}: {error}") from None
     begin = found.job + 1

@@ -153,7 +153,7 @@ def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutpu
 
     try:
         step = session.start(submission)
-        ended = session.wait(step.step, look, lambda: cancellation.is_wanted)
+        ended = session.wait(step.job, look, lambda: cancellation.is_wanted)
     finally:
         session.close()
     look()

@@ -41,7 +41,7 @@ class StepSession:
         if self._client is not None:
             self._client.close()
 
-    def start(self, submission: m.Submission) -> m.StepAccepted:
+    def start(self, submission: m.Submission) -> m.Submitted:
         """Request the step; wait for the service as long as it is away.
 
         Raises
@@ -56,7 +56,7 @@ class StepSession:
             except ServiceUnavailable:
                 time.sleep(RETRY_S)
             else:
-                return expect(m.StepAccepted, answer)
+                return expect(m.Submitted, answer)
 
     def wait(
         self, step: int, look: Callable[[], None], is_cancelled: Callable[[], bool]

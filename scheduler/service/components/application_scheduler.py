@@ -266,18 +266,6 @@ class ApplicationScheduler:
             raise ReshapeError(f"there is no job {number}: {known}")
         return job
 
-    def array(self, number: int) -> str:
-        """Return the tasks of an array.
-
-        Raises
-        ------
-        ReshapeError : there is no such job, or it is no array.
-        """
-        tasks = self.job(number).spec.array
-        if tasks is None:
-            raise ReshapeError(f"job {number} is no array")
-        return str(tasks)
-
     def check_queued(self, number: int) -> None:
         """Check that a job is queued.
 

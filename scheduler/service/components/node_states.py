@@ -235,8 +235,8 @@ class NodeStates:
             del jobs[counted]
         return {} if elsewhere else by_node
 
-    def change(self, change: m.ChangeNode, user: str, now: float) -> DrainChanged:
-        """Return the event by which a node drains or is resumed.
+    def change(self, change: m.NodeChange, user: str, now: float) -> DrainChanged | NodeRemoved:
+        """Return the event by which a node drains, is resumed or is removed.
 
         An administrator may let a node drain that drains because it failed to start jobs: then it
         drains until one resumes it.
@@ -247,25 +247,26 @@ class NodeStates:
 
         Raises
         ------
-        ReshapeError : there is no such node, or it already is as requested.
+        ReshapeError : there is no such node, it already is as requested, or it is to be removed
+            while jobs hold processors of it and it does not drain.
         """
-        node = self._node(change.node)
-        if node.removed and change.drains:
-            raise _was_removed(change.node)
-        if node.is_left == change.drains and not (change.drains and _failed(node)):
-            state = "drains already" if node.drains else "does not drain"
-            raise ReshapeError(f"node {change.node} {state}")
-        check_text(change.why, "the reason", LONGEST_REASON)
-        return DrainChanged(now, change.node, change.drains, change.why, f"user {user}")
+        match change:
+            case m.RemoveNode(node=name):
+                return self._removed(name, now)
+            case m.DrainNode(node=name, why=why):
+                node = self._node(name)
+                if node.removed:
+                    raise _was_removed(name)
+                if node.is_left and not _failed(node):
+                    raise ReshapeError(f"node {name} drains already")
+                check_text(why, "the reason", LONGEST_REASON)
+                return DrainChanged(now, name, True, why, f"user {user}")
+            case m.ResumeNode(node=name):
+                if not self._node(name).is_left:
+                    raise ReshapeError(f"node {name} does not drain")
+                return DrainChanged(now, name, False, "", f"user {user}")
 
-    def remove(self, name: str, now: float) -> NodeRemoved:
-        """Return the event by which a node is removed.
-
-        Raises
-        ------
-        ReshapeError : there is no such node, it was removed before, or jobs hold processors of it
-            and it does not drain.
-        """
+    def _removed(self, name: str, now: float) -> NodeRemoved:
         node = self._node(name)
         if node.removed:
             raise _was_removed(name)

@@ -44,7 +44,7 @@ class StepRequests:
         # Job that runs -> key of a request -> (index, number) of its step.
         self._requested: dict[int, dict[str, tuple[int, int]]] = {}
 
-    def request(self, job: Job, message: m.RunStep) -> tuple[m.StepAccepted, Event | None]:
+    def request(self, job: Job, message: m.RunStep) -> tuple[m.Submitted, Event | None]:
         """Return the answer to a request, and its event; None for a repetition.
 
         Raises
@@ -56,7 +56,7 @@ class StepRequests:
         known = self._requests(job.id)
         if message.key in known:
             index, number = known[message.key]
-            return m.StepAccepted(step=number, label=str(step_of(job, index))), None
+            return m.Submitted(job=number, label=str(step_of(job, index))), None
         self._check_job(job, message.submission)
         own = step_of(job, 1 + max((index for index, _ in known.values()), default=-1))
         submission = self._submission(job, own, message.submission)
@@ -73,7 +73,7 @@ class StepRequests:
         event = self._jobs.add_step(submission, spec)
         self._journal.add_key(event.job, _scope(job.id), f"{own.index} {message.key}")
         known[message.key] = own.index, event.job
-        return m.StepAccepted(step=event.job, label=str(own)), event
+        return m.Submitted(job=event.job, label=str(own)), event
 
     def _check_job(self, job: Job, submission: m.Submission) -> None:
         """Refuse steps of jobs that can have none, and those that could never start."""

@@ -20,12 +20,10 @@ from scheduler.text.formats import counted, format_time
 from scheduler.text.plain import LONGEST_REASON, check_text
 
 
-def answer_pool_message(
-    pools: LivePools,
-    message: m.AddPool | m.ChangePool | m.ListPools,
-    answer: Callable[[m.Message], None],
+def change_pool(
+    pools: LivePools, change: m.PoolChange, answer: Callable[[m.Message], None]
 ) -> m.Message | None:
-    """Answer a command.
+    """Carry out a command, and answer it.
 
     Parameters
     ----------
@@ -35,7 +33,7 @@ def answer_pool_message(
     ------
     ReshapeError : the request is refused.
     """
-    match message:
+    match change:
         case m.AddPool(name=name, system=system, options=options, arguments=arguments):
             try:
                 parsed = parse_pool_options(options)
@@ -43,16 +41,19 @@ def answer_pool_message(
             except ValueError as error:
                 raise ReshapeError(str(error)) from None
             return None
-        case m.ChangePool(name=name, action="pause", why=why):
+        case m.PausePool(name=name, why=why):
             check_text(why, "the reason", LONGEST_REASON)
             pools.pause(name, why or "an administrator paused it")
-        case m.ChangePool(name=name, action="resume"):
+        case m.ResumePool(name=name):
             pools.resume(name)
-        case m.ChangePool(name=name, at_once=at_once):
+        case m.RemovePool(name=name, at_once=at_once):
             pools.remove(name, at_once=at_once)
-        case m.ListPools():
-            return m.PoolList(pools=[describe(pools, live) for live in pools.pools.values()])
     return m.Done()
+
+
+def pool_list(pools: LivePools) -> m.PoolList:
+    """List all pools."""
+    return m.PoolList(pools=[describe(pools, live) for live in pools.pools.values()])
 
 
 def describe(pools: LivePools, live: LivePool) -> m.PoolInfo:

@@ -204,9 +204,11 @@ def _names(job: Job) -> dict[str, Any]:
 
 def _tasks(job: Job) -> dict[str, Any]:
     """Fields of a description with the tasks of an array; none of another job."""
-    if job.spec.array is None or job.to_come is None:
-        return {}
     array, coming = job.spec.array, job.to_come
+    if array is None:
+        return {}
+    if coming is None:
+        return {"array": str(array)}
     sets = {
         "pending_tasks": coming.left if job.state not in FINAL else ProcSet(),
         "held_tasks": coming.all_held,

@@ -22,7 +22,7 @@ nodes:
 
 
 def nodes(service: Any) -> dict[str, str]:
-    answer = service.ask(m.ListNodes())
+    answer = service.ask(m.ListMachine(part="nodes"))
     assert isinstance(answer, m.Nodes)
     return {node.name: node.state for node in answer.nodes}
 

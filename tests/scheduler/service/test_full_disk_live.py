@@ -129,7 +129,7 @@ def test_a_node_whose_shared_memory_was_full_comes_back_by_itself(
     jobs = [served.submit(["true"], 1) for _ in range(2)]
 
     def drained() -> m.NodeInfo | None:
-        (node,) = served.ask(m.ListNodes()).nodes
+        (node,) = served.ask(m.ListMachine(part="nodes")).nodes
         return node if node.drained_by else None
 
     node = wait_until(drained)

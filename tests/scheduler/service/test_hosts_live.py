@@ -135,7 +135,7 @@ def test_a_node_whose_shared_memory_is_full_fails_no_job_and_drains(tmp_path: Pa
         ended = [cluster.wait(job) for job in jobs]
         assert {job.state for job in ended} == {"COMPLETED"}
         assert {job.allocation[-2][1] for job in ended} == {"4", "5"}  # those of n3
-        answer = cluster.ask(m.ListNodes())
+        answer = cluster.ask(m.ListMachine(part="nodes"))
         assert isinstance(answer, m.Nodes)
         n1, n2, _ = answer.nodes
         assert (n1.state, n2.state) == ("drain", "down")

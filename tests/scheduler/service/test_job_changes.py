@@ -278,7 +278,7 @@ def test_what_does_not_run_is_not_requeued_and_what_runs_is_not_held(desk: Desk)
 def test_a_job_that_is_queued_again_shows_why_it_waits_and_no_node(desk: Desk) -> None:
     submit(desk)
     desk.hello([])
-    assert ask(desk, m.ChangeNode(node="local", drains=True, why="a new disk")) == m.Done()
+    assert ask(desk, m.ChangeMachine(change=m.DrainNode("local", "a new disk"))) == m.Done()
     assert ask(desk, m.ChangeJobs.one(1, m.RequeueJob())) == m.Done()
     desk.hello([m.GroupStatus(job=1, group=1, alive=False, signal=15)])
     answer = ask(desk, m.ListJobs(job=1))
@@ -557,7 +557,9 @@ def test_a_walltime_is_not_raised_into_a_reservation_of_others(desk: Desk) -> No
     desk.hello()
     first, second = submit(desk, processors=2), submit(desk, processors=2)
     start = desk.components.clock.wall() + 300
-    reserve = m.CreateReservation(name="night", start=start, duration_s=600, processors=2)
+    reserve = m.ChangeMachine(
+        change=m.CreateReservation(name="night", start=start, duration_s=600, processors=2)
+    )
     assert isinstance(ask(desk, reserve), m.Reservations)
     held = desk.components.core.jobs[first].groups[1]
     reserved = desk.components.core.exclusions["night"].processors
@@ -567,7 +569,7 @@ def test_a_walltime_is_not_raised_into_a_reservation_of_others(desk: Desk) -> No
     assert "because of reservation night: raise its walltime to 00:05:00 at most, or cancel" in why
     assert ask(desk, update(inside, walltime_s=299.0, name="until night")) == m.Done()
     assert ask(desk, update(outside, walltime_s=4000.0)) == m.Done()
-    ask(desk, m.CancelReservation(name="night"))
+    ask(desk, m.ChangeMachine(change=m.CancelReservation("night")))
     assert ask(desk, update(inside, walltime_s=400.0)) == m.Done()
 
 
@@ -583,10 +585,12 @@ def test_a_walltime_is_not_raised_beyond_the_expiry_of_a_node(folder: Path) -> N
 def test_a_running_job_of_a_reservation_is_changed_until_its_end(desk: Desk) -> None:
     """What is left of the reservation is shorter than the walltime; the job is there already."""
     desk.hello()
-    reserve = m.CreateReservation(name="night", start=None, duration_s=61, processors=2)
+    reserve = m.ChangeMachine(
+        change=m.CreateReservation(name="night", start=None, duration_s=61, processors=2)
+    )
     ask(desk, reserve)
     job = submit(desk, reservation="night")
     assert desk.components.core.jobs[job].state is JobState.STARTING
-    ask(desk, m.CancelReservation(name="night"))
+    ask(desk, m.ChangeMachine(change=m.CancelReservation("night")))
     assert ask(desk, update(job, name="other")) == m.Done()
     assert desk.components.core.jobs[job].spec.reservation == "night"

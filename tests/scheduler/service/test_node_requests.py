@@ -47,7 +47,7 @@ def test_jobs_get_the_nodes_that_they_request(tmp_path: Path) -> None:
     answer = ask(desk, m.ListJobs(job=3))
     assert isinstance(answer, m.JobListing)
     assert answer.jobs[0].on_nodes == "whole nodes with fast"
-    table = ask(desk, m.ListNodes())
+    table = ask(desk, m.ListMachine(part="nodes"))
     assert isinstance(table, m.Nodes)
     assert [node.features for node in table.nodes] == [[], ["gpu", "fast"], ["gpu"]]
     desk.turn()

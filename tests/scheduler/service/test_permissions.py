@@ -37,20 +37,12 @@ RequestQuote    administrator  user  .  .
 ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .
 ChangeJobs     administrator  user  .  .
-ReadArray      administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .
 Wait           administrator  user  .  .
 ServerInfo     administrator  user  agent  .
-ListNodes      administrator  user  .  .
-ChangeNode     administrator  .  .  .
-RemoveNode     administrator  .  .  .
-CreateReservation  administrator  .  .  .
-CancelReservation  administrator  .  .  .
-ListReservations  administrator  user  .  .
-AddPool        administrator  .  .  .
-ListPools      administrator  user  .  .
-ChangePool     administrator  .  .  .
+ListMachine    administrator  user  .  .
+ChangeMachine  administrator  .  .  .
 Stop           administrator  .  .  .
 """
 MAY = {line.split()[0]: set(line.split()[1:]) - {"."} for line in EXPECTED.strip().splitlines()}

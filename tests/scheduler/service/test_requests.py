@@ -272,12 +272,12 @@ def test_changes_and_refusals_are_logged_with_address_and_key(
     caplog.set_level("INFO")
     bob = Sender("bob", frozenset(("administrator",)), "192.0.2.7:40 with key 4")
     eve = Sender("eve", frozenset(("user",)), "192.0.2.9:50 with key 5")
-    drain = m.ChangeNode(node="local", drains=True, why="hot")
+    drain = m.ChangeMachine(change=m.DrainNode("local", "hot"))
     for message, sender in (
         (drain, bob),
         (drain, eve),
         (m.Stop(), eve),
-        (m.RemoveNode(node="x"), bob),
+        (m.ChangeMachine(change=m.RemoveNode("x")), bob),
     ):
         desk.handler.handle(b"a", encode(message), sender)
     desk.handler.handle(b"a", [b"?"], eve)
@@ -298,7 +298,7 @@ def test_changes_and_refusals_are_logged_with_address_and_key(
     ],
 )
 def test_a_reason_is_one_short_line(desk: Desk, why: str, fault: str) -> None:
-    (answer,) = desk.ask(b"a", m.ChangeNode(node="local", drains=True, why=why))
+    (answer,) = desk.ask(b"a", m.ChangeMachine(change=m.DrainNode("local", why)))
     assert isinstance(answer, m.Failure)
     assert fault in answer.message
 

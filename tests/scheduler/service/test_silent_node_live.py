@@ -12,7 +12,7 @@ from scheduler.protocol import messages as m
 
 
 def node(served: Any) -> m.NodeInfo:
-    answer = served.ask(m.ListNodes())
+    answer = served.ask(m.ListMachine(part="nodes"))
     assert isinstance(answer, m.Nodes)
     return answer.nodes[0]
 

@@ -51,7 +51,7 @@ def serve(slurm: SlurmCluster, tmp_path: Path, *options: str, **variables: str) 
 
 def test_jobs_on_all_hosts_of_an_allocation(slurm: SlurmCluster, tmp_path: Path) -> None:
     with SlurmService(tmp_path, slurm, nodes=2) as service:
-        answer = service.ask(m.ListNodes())
+        answer = service.ask(m.ListMachine(part="nodes"))
         assert isinstance(answer, m.Nodes)
         assert [(node.name, node.processors, node.launcher) for node in answer.nodes] == [
             ("n1", 2, "slurm"),
@@ -122,7 +122,7 @@ def test_a_change_of_the_time_limit_is_noticed(slurm: SlurmCluster, tmp_path: Pa
     with SlurmService(tmp_path, slurm, nodes=1, time_limit="10") as service:
 
         def until() -> float:
-            answer = service.ask(m.ListNodes())
+            answer = service.ask(m.ListMachine(part="nodes"))
             assert isinstance(answer, m.Nodes)
             return float(answer.nodes[0].until or 0.0)
 

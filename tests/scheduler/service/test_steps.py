@@ -65,22 +65,22 @@ def test_a_step_is_numbered_journalled_and_started_once(desk: Desk, tmp_path: Pa
     desk.hello()
     job, secret = batch(desk)
     accepted = run(desk, job, secret, "a", processors=2, output="%j-%s.out", name="first")
-    assert accepted == m.StepAccepted(step=2, label="1.0")
+    assert accepted == m.Submitted(job=2, label="1.0")
     start = starts(desk)[2]
     names = ("RESHAPE_JOB", "RESHAPE_STEP", "RESHAPE_STEP_JOB", "RESHAPE_PROCESSORS")
     assert [start.environment[name] for name in names] == ["1", "0", "2", "2"]
     assert start.environment["RESHAPE_TOKEN"] == token(desk, 2) != secret
     assert (start.size, start.output) == (2, "1-0.out")
     assert run(desk, job, secret, "a", processors=2) == accepted, "a repetition"
-    assert run(desk, job, secret, "b", processors=2) == m.StepAccepted(step=3, label="1.1")
+    assert run(desk, job, secret, "b", processors=2) == m.Submitted(job=3, label="1.1")
     assert "2 processors wanted, job 1 has 1 idle of 3 [Step]" in info(desk, 3).reason
     assert labels(desk) == ["1"]
     assert labels(desk, steps=True) == ["1", "1.0", "1.1"]
 
     desk.components.journal.close()
     again = Desk(tmp_path)
-    assert run(again, job, secret, "b", processors=2) == m.StepAccepted(step=3, label="1.1")
-    assert run(again, job, secret, "c") == m.StepAccepted(step=4, label="1.2")
+    assert run(again, job, secret, "b", processors=2) == m.Submitted(job=3, label="1.1")
+    assert run(again, job, secret, "c") == m.Submitted(job=4, label="1.2")
     assert info(again, 1).steps == [(0, 2), (1, 3), (2, 4)]
     again.hello([m.GroupStatus(job=2, group=1, alive=False, exit_code=3)])
     assert info(again, 2).state == "FAILED"
@@ -152,7 +152,7 @@ def test_a_step_that_is_invalid_is_refused(desk: Desk, more: dict[str, Any], why
     assert isinstance(answer, m.Failure)
     assert why in answer.message
     assert list(desk.components.core.jobs) == [1]
-    assert run(desk, job, secret, "a") == m.StepAccepted(step=2, label="1.0"), "nothing half done"
+    assert run(desk, job, secret, "a") == m.Submitted(job=2, label="1.0"), "nothing half done"
 
 
 def test_only_scripts_have_steps_and_users_change_the_job(desk: Desk) -> None:
@@ -178,7 +178,7 @@ def test_a_task_of_an_array_has_steps(desk: Desk) -> None:
     desk.hello()
     array, _ = batch(desk, array="4-5", processors=1)
     task = array + 1
-    assert run(desk, task, token(desk, task), "a") == m.StepAccepted(step=4, label="1_4.0")
+    assert run(desk, task, token(desk, task), "a") == m.Submitted(job=4, label="1_4.0")
     assert labels(desk, steps=True) == ["1", "1_4", "1_5", "1_4.0"]
 
 

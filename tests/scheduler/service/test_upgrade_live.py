@@ -134,10 +134,10 @@ def test_a_service_with_running_jobs_is_upgraded(served: Any, earlier: Path) -> 
     assert served.wait(growing).state == "COMPLETED"
     assert "4 processes have counted right" in served.output(growing)
 
-    served.ask(m.ChangeNode(node="local", drains=True, why="upgrade"))
+    served.ask(m.ChangeMachine(change=m.DrainNode("local", "upgrade")))
     os.kill(agent, signal.SIGTERM)
     wait_until(lambda: has_another_agent(served, agent))
-    served.ask(m.ChangeNode(node="local", drains=False))
+    served.ask(m.ChangeMachine(change=m.ResumeNode("local")))
     last = served.submit(["true"], PROCESSORS)
     assert last == large + 1
     assert served.wait(last).state == "COMPLETED"

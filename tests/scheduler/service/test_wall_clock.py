@@ -53,14 +53,16 @@ def tick(desk: Desk) -> None:
 
 def reserved(desk: Desk, name: str, start: float | None) -> m.ReservationInfo:
     desk.hello([])
-    request = m.CreateReservation(duration_s=1800.0, name=name, start=start, processors=1)
+    request = m.ChangeMachine(
+        change=m.CreateReservation(duration_s=1800.0, name=name, start=start, processors=1)
+    )
     (answer,) = desk.ask(b"x", request)
     assert isinstance(answer, m.Reservations), answer
     return answer.reservations[0]
 
 
 def states(desk: Desk) -> dict[str, str]:
-    (answer,) = desk.ask(b"x", m.ListReservations())
+    (answer,) = desk.ask(b"x", m.ListMachine(part="reservations"))
     assert isinstance(answer, m.Reservations)
     return {each.name: each.state for each in answer.reservations}
 

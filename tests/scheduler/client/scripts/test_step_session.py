@@ -55,12 +55,12 @@ def outcome(answer: Callable[[StepSession], object], frames: list[bytes]) -> obj
 
 @given(FRAMES)
 @example(encode(m.Done(id=1)))
-@example(encode(m.StepAccepted(id=1, step=STEP, label="3.0")))
+@example(encode(m.Submitted(id=1, job=STEP, label="3.0")))
 @examples(100)
 def test_a_request_is_accepted_or_ends_with_an_error(frames: list[bytes]) -> None:
     with patch("scheduler.client.scripts.step_session.ANSWER_S", 0.05):
         found = outcome(lambda session: session.start(JOB), frames)
-    assert isinstance(found, m.StepAccepted | ReshapeError)
+    assert isinstance(found, m.Submitted | ReshapeError)
 
 
 @given(FRAMES)

@@ -175,21 +175,21 @@ def test_a_node_that_drains_again_is_probed_later(desk: Desk) -> None:
 
 def test_only_a_drain_by_the_service_ends_by_itself(desk: Desk) -> None:
     drain(desk)
-    desk.ask(b"ann", m.ChangeNode(node="b", drains=True, why="memory"))
-    (taken,) = desk.ask(b"ann", m.ChangeNode(node="a", drains=True, why="a fan"))
+    desk.ask(b"ann", m.ChangeMachine(change=m.DrainNode("b", "memory")))
+    (taken,) = desk.ask(b"ann", m.ChangeMachine(change=m.DrainNode("a", "a fan")))
     assert isinstance(taken, m.Done)
     infos = {info.name: (info.reason, info.drained_by) for info in desk.components.nodes.table()}
     assert infos["a"] == ("a fan", f"user {OWNER.user}")
     assert infos["b"] == ("memory", f"user {OWNER.user}")
     assert probe(desk, desk.components.clock() + 5) is None
-    (again,) = desk.ask(b"ann", m.ChangeNode(node="a", drains=True))
+    (again,) = desk.ask(b"ann", m.ChangeMachine(change=m.DrainNode("a")))
     assert isinstance(again, m.Failure)
 
 
 def test_a_service_that_starts_again_knows_who_drains(tmp_path: Path) -> None:
     desk = begin(tmp_path / "service")
     drain(desk)
-    desk.ask(b"ann", m.ChangeNode(node="b", drains=True, why="memory"))
+    desk.ask(b"ann", m.ChangeMachine(change=m.DrainNode("b", "memory")))
     desk.components.journal.close()
     desk = begin(tmp_path / "service")
     by = [info.drained_by for info in desk.components.nodes.table()]

@@ -51,11 +51,11 @@ def serve(served: Any, *options: str, processors: int = 1) -> None:
 
 
 def add(served: Any, **options: str) -> m.Message:
-    return served.ask(m.AddPool(name="p", system="slurm", options=OPTIONS | options))
+    return served.ask(m.ChangeMachine(change=m.AddPool("p", "slurm", OPTIONS | options)))
 
 
 def pool(served: Any) -> m.PoolInfo:
-    answer = served.ask(m.ListPools())
+    answer = served.ask(m.ListMachine(part="pools"))
     assert isinstance(answer, m.PoolList)
     return answer.pools[0]
 
@@ -84,7 +84,7 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     assert "p-1" in invoke("pool", "info", "--dir", served.directory, "p").stdout
     slurm.grant(2)
     assert served.until(job, "RUNNING").nodes == "p-1"
-    nodes = served.ask(m.ListNodes()).nodes
+    nodes = served.ask(m.ListMachine(part="nodes")).nodes
     assert {node.name: node.launcher for node in nodes} == {"local": "local", "p-1": "pool"}
     assert served.finish(job).state == "COMPLETED"
     wait_until(lambda: states(served) == [])
@@ -94,7 +94,7 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     time.sleep(6)  # the time is what matters: longer than between two look-ups
     assert len(slurm.calls()) == calls
     invoke("pool", "remove", "--dir", served.directory, "p")
-    wait_until(lambda: served.ask(m.ListPools()).pools == [])
+    wait_until(lambda: served.ask(m.ListMachine(part="pools")).pools == [])
     with pytest.raises(ReshapeError, match="the machine has 1"):
         submit(served, ["true"])
 
