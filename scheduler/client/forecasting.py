@@ -68,8 +68,8 @@ def quote_of(
     ReshapeError : the service would refuse the submission; the message names the nearest request
         that the machine can run, if there is one.
     """
-    message = m.RequestQuote(
-        submission=submission,
+    message = m.RequestForecast(
+        of=submission,
         horizon_s=horizon_s,
         futures=futures,
         seed=seed,
@@ -91,7 +91,7 @@ def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
         return None
     try:
         with Client(directory) as client:
-            return client.run(operations.forecast(m.ForecastJob(job=job), Waiting))
+            return client.run(operations.forecast(m.RequestForecast(of=job), Waiting))
     except ReshapeError:
         if _is_queued(directory, job):
             raise

@@ -150,44 +150,23 @@ class Submitted(MessageBase):
     label: str = ""
 
 
-class ForecastStarts(Question):
-    """Forecast all queued jobs; answered by ForecastResult, with a list of `JobForecast`.
+class RequestForecast(Question):
+    """Run the core forward from its present state; answered by ForecastResult.
 
     Attributes
     ----------
+    of : number of a queued job (`Waiting`); or a job that is not submitted (`Quote`); None: all
+        queued jobs (`Starts`).
     horizon_s : time from now at which the forecast ends, seconds; None: it has no end.
-    limit_s : seconds that it may take; then it ends with what it has found. None: that of the
-        service.
-    """
-
-    horizon_s: float | None = None
-    limit_s: float | None = None
-
-
-class ForecastJob(Question):
-    """Forecast a queued job; answered by ForecastResult, with a `Waiting`.
-
-    Attributes
-    ----------
-    futures, seed : number of forecasts with drawn run times, and the seed of the draws.
+    limit_s : seconds that it may take; then it ends with what it has found. None: the longest time
+        that the service allows.
+    futures, seed : number of forecasts of a job with drawn run times, and the seed of the draws.
     arrivals : whether further jobs are submitted in them, at the rate of the latest ones.
     """
 
-    job: int
+    of: int | Submission | None = None
     horizon_s: float | None = None
-    futures: int = 0
-    seed: int = 0
-    arrivals: bool = False
-
-
-class RequestQuote(Question):
-    """Forecast a job that is not submitted; answered by ForecastResult, with a `Quote`.
-
-    The other fields are those of `ForecastJob`.
-    """
-
-    submission: Submission
-    horizon_s: float | None = None
+    limit_s: float | None = None
     futures: int = 0
     seed: int = 0
     arrivals: bool = False
@@ -543,9 +522,7 @@ CommandMessage: TypeAlias = (
     Submit
     | CheckSubmission
     | Submitted
-    | ForecastStarts
-    | ForecastJob
-    | RequestQuote
+    | RequestForecast
     | ForecastResult
     | ListJobs
     | JobListing

@@ -8,9 +8,8 @@
     to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, LocateRanks,
                               ForgetGroups, ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook,
                               SweepJob, AgentStop
-    from commands             Submit, CheckSubmission, ChangeJobs, RequestQuote, ForecastStarts,
-                              ForecastJob, ListJobs, Explain, Wait, ServerInfo, ListMachine,
-                              ChangeMachine, Stop
+    from commands             Submit, CheckSubmission, ChangeJobs, RequestForecast, ListJobs,
+                              Explain, Wait, ServerInfo, ListMachine, ChangeMachine, Stop
     from job scripts          RunStep, WaitStep, EndStep
 """
 

@@ -20,9 +20,6 @@ from scheduler.text.plain import plain
 
 log = logging.getLogger(__name__)
 
-#: Messages about a job that only its user and administrators may send.
-OF_OWN_JOB = (m.Explain, m.ForecastJob)
-
 
 @dataclass(frozen=True)
 class Sender:

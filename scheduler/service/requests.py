@@ -26,7 +26,6 @@ from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
 from scheduler.service.later_answers import Reads, Waits
 from scheduler.service.permissions import (
-    OF_OWN_JOB,
     Sender,
     check_role,
     check_user,
@@ -35,10 +34,8 @@ from scheduler.service.permissions import (
 from scheduler.service.pools.answers import change_pool, pool_list, pool_sentences
 from scheduler.service.reading.questions import (
     ExplainQuestion,
+    ForecastQuestion,
     ListQuestion,
-    QuoteQuestion,
-    StartsQuestion,
-    WaitingQuestion,
     spec_of,
 )
 from scheduler.service.reading.questions import answer as answer_question
@@ -178,8 +175,6 @@ class RequestHandler:
         if isinstance(message, m.JobMessage):
             job = self._applications.check_token(message.job, message.token)
             return self._of_jobs[type(message)](peer, message, job)
-        if isinstance(message, OF_OWN_JOB):
-            check_user(sender, message.job, self._applications.job(message.job).spec.user)
         return self._of_others[type(message)](peer, message, sender)
 
     def _handlers_of_jobs(self) -> Handlers[Job]:
@@ -205,9 +200,7 @@ class RequestHandler:
             m.AgentArrival: self._on_agent_arrival,
             m.Submit: self._on_submission,
             m.CheckSubmission: self._on_check,
-            m.RequestQuote: self._on_quote,
-            m.ForecastStarts: self._on_starts,
-            m.ForecastJob: self._on_forecast,
+            m.RequestForecast: self._on_forecast,
             m.ChangeJobs: self._on_change,
             m.ListJobs: self._on_list,
             m.Explain: self._on_explain,
@@ -302,17 +295,19 @@ class RequestHandler:
         self._applications.request_of(self._applications.received(message.submission, sender.user))
         return m.Done()
 
-    def _on_quote(self, peer: bytes, message: m.RequestQuote, sender: Sender) -> None:
-        self._forecaster.ask(peer, message.id, self._quote_question(message, sender))
-
-    def _on_starts(self, peer: bytes, message: m.ForecastStarts, _by: Sender) -> None:
-        now = self._components.clock()
-        self._forecaster.ask(peer, message.id, StartsQuestion(message, now))
-
-    def _on_forecast(self, peer: bytes, message: m.ForecastJob, _by: Sender) -> None:
-        self._applications.check_queued(message.job)
-        now = self._components.clock()
-        self._forecaster.ask(peer, message.id, WaitingQuestion(message, now))
+    def _on_forecast(self, peer: bytes, message: m.RequestForecast, sender: Sender) -> None:
+        apps, question = self._applications, ForecastQuestion(message, self._components.clock())
+        match message.of:
+            case int(number):
+                check_user(sender, number, apps.job(number).spec.user)
+                apps.check_queued(number)
+            case m.Submission() as submission:
+                submission = apps.received(submission, sender.user)
+                try:
+                    question.spec = apps.request_of(submission)
+                except ReshapeError as error:
+                    question.spec, question.refusal = spec_of(submission), str(error)
+        self._forecaster.ask(peer, message.id, question)
 
     def _on_list(self, peer: bytes, message: m.ListJobs, _by: Sender) -> m.Message | None:
         if message.job is None:
@@ -323,8 +318,9 @@ class RequestHandler:
         info.late = self._late_text(message.job)
         return m.JobListing(now=self._components.clock.wall(), jobs=[info])
 
-    def _on_explain(self, peer: bytes, message: m.Explain, _by: Sender) -> None:
+    def _on_explain(self, peer: bytes, message: m.Explain, sender: Sender) -> None:
         job = self._applications.job(message.job)
+        check_user(sender, job.id, job.spec.user)
         question = ExplainQuestion(job.id, self._present(job.id), job.spec.task_of)
         self._reader.ask(peer, message.id, question)
 
@@ -406,14 +402,6 @@ class RequestHandler:
     def _answer_now(self, peer: bytes, request: int, message: m.Message) -> None:
         message.id = request
         self._send(peer, message)
-
-    def _quote_question(self, message: m.RequestQuote, sender: Sender) -> QuoteQuestion:
-        now = self._components.clock()
-        submission = self._applications.received(message.submission, sender.user)
-        try:
-            return QuoteQuestion(message, now, self._applications.request_of(submission))
-        except ReshapeError as error:
-            return QuoteQuestion(message, now, spec_of(submission), str(error))
 
     def _present(self, number: int) -> list[m.Story]:
         """Return what an explanation of a job says of the present: why it waits, what drains."""

@@ -235,19 +235,19 @@ def forecast(message: MessageBase, kind: type[T], timeout: float = FORECAST_S) -
 
 def quote(submission: m.Submission) -> Operation[Quote]:
     """Request the expected start and end of a job that is not submitted."""
-    return (yield from forecast(m.RequestQuote(submission=submission), Quote))
+    return (yield from forecast(m.RequestForecast(of=submission), Quote))
 
 
 def expected_starts(horizon_s: float | None = None) -> Operation[Starts]:
     """Request forecasts of all queued jobs, in order of their expected starts."""
-    return (yield from forecast(m.ForecastStarts(horizon_s=horizon_s), Starts))
+    return (yield from forecast(m.RequestForecast(horizon_s=horizon_s), Starts))
 
 
 def with_expected_starts(jobs: list[m.JobInfo]) -> Operation[list[m.JobInfo]]:
     """Give queued jobs of a listing their expected starts, as far as these are known soon."""
     if not any(job.state == JobState.PENDING.name for job in jobs):
         return jobs
-    message = m.ForecastStarts(limit_s=STARTS_S)
+    message = m.RequestForecast(limit_s=STARTS_S)
     try:
         forecasts = (yield from forecast(message, Starts, STARTS_WAIT_S)).jobs
     except ReshapeError:  # it is busy, or cannot forecast this state

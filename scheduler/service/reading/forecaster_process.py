@@ -29,12 +29,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
-from scheduler.service.reading.questions import (
-    ForecastQuestion,
-    QuoteQuestion,
-    StartsQuestion,
-    WaitingQuestion,
-)
+from scheduler.service.reading.questions import ForecastQuestion
 from scheduler.service.reading.reader_process import answer_questions
 from scheduler.service.record.clock import moved_time, noted_ahead_s
 
@@ -75,39 +70,44 @@ class Forecaster:
             return encode(m.Failure(id=request, message=str(error)))
 
     def _answer(self, question: ForecastQuestion, state: RecordedState) -> Answer:
-        if isinstance(question, StartsQuestion):
-            _check_horizon(question.query.horizon_s)
-            horizon_s, limit_s = _horizon(question.query.horizon_s), SHOWN_S
-            if question.query.limit_s is not None:
-                limit_s = max(0.0, min(SHOWN_S, question.query.limit_s))
-            known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
-            starts = expected_starts(state, horizon_s, limit_s, known)
-            return replace(starts, jobs=[still_ahead(job, state.now) for job in starts.jobs])
         query = question.query
-        _check_draws(query)
-        if isinstance(question, QuoteQuestion) and (question.refusal or question.spec is None):
+        _check(query)
+        if query.of is None:
+            return self._starts(query, state)
+        if isinstance(query.of, int):
+            return self._waiting(query.of, self._outlook(query, state, SHOWN_S), state)
+        if question.refusal or question.spec is None:
             raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
+        known = self._kept_trajectory(state, TRAJECTORY_S)
+        outlook = self._outlook(query, state, LIMIT_S)
+        return quote(state, question.spec, outlook, trajectory=known)
+
+    def _starts(self, query: m.RequestForecast, state: RecordedState) -> Starts:
+        horizon_s, limit_s = _horizon(query), _limit(query, SHOWN_S)
+        known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
+        starts = expected_starts(state, horizon_s, limit_s, known)
+        return replace(starts, jobs=[still_ahead(job, state.now) for job in starts.jobs])
+
+    def _waiting(self, job: int, outlook: Outlook, state: RecordedState) -> Waiting:
+        try:
+            found = waiting(state, job, outlook, ahead_s=noted_ahead_s(self._journal))
+        except KeyError:
+            raise ReshapeError(f"job {job} is not queued any more") from None
+        return replace(found, forecast=still_ahead(found.forecast, state.now))
+
+    def _outlook(self, query: m.RequestForecast, state: RecordedState, most_s: float) -> Outlook:
+        """Look ahead as a question says, for some seconds at most."""
         calibration = Calibration()
         if query.futures:
             calibration = self._hindcasts.calibration(
                 state, arrivals=query.arrivals, limit_s=HINDCASTS_S
             )
-        outlook = Outlook(
-            _horizon(query.horizon_s),
+        return Outlook(
+            _horizon(query),
             *(query.futures, query.seed, query.arrivals),
-            *(self._workers, SHOWN_S if isinstance(question, WaitingQuestion) else LIMIT_S),
+            *(self._workers, _limit(query, most_s)),
             calibration,
         )
-        if isinstance(question, WaitingQuestion):
-            try:
-                ahead_s = noted_ahead_s(self._journal)
-                found = waiting(state, question.query.job, outlook, ahead_s=ahead_s)
-                return replace(found, forecast=still_ahead(found.forecast, state.now))
-            except KeyError:
-                raise ReshapeError(f"job {question.query.job} is not queued any more") from None
-        assert question.spec is not None
-        known = self._kept_trajectory(state, TRAJECTORY_S)
-        return quote(state, question.spec, outlook, trajectory=known)
 
     def _recorded_state(self, now: float) -> RecordedState:
         batch = self._journal.last_batch()
@@ -179,27 +179,27 @@ def _expected(forecasts: Forecast, state: RecordedState, job: Job) -> JobForecas
     return JobForecast(job.id, start, None)
 
 
-def _check_draws(query: m.ForecastJob | m.RequestQuote) -> None:
-    """Check what a question says about futures.
+def _check(query: m.RequestForecast) -> None:
+    """Check how far a question looks ahead.
 
     Raises
     ------
     ReshapeError : a number is out of range.
     """
-    _check_horizon(query.horizon_s)
+    if query.horizon_s is not None and not query.horizon_s > 0:
+        raise ReshapeError(f"the horizon must be above 0 s, got {query.horizon_s:g}")
     if not 0 <= query.futures <= MOST_FUTURES:
         raise ReshapeError(f"futures must be from 0 to {MOST_FUTURES}, got {query.futures}")
     if query.seed < 0:
         raise ReshapeError(f"the seed must be >= 0, got {query.seed}")
 
 
-def _check_horizon(seconds: float | None) -> None:
-    if seconds is not None and not seconds > 0:
-        raise ReshapeError(f"the horizon must be above 0 s, got {seconds:g}")
+def _horizon(query: m.RequestForecast) -> float:
+    return inf if query.horizon_s is None else query.horizon_s
 
 
-def _horizon(seconds: float | None) -> float:
-    return inf if seconds is None else seconds
+def _limit(query: m.RequestForecast, most_s: float) -> float:
+    return most_s if query.limit_s is None else max(0.0, min(most_s, query.limit_s))
 
 
 def _nearest_hint(state: RecordedState, spec: JobSpec | None) -> str:

@@ -103,36 +103,21 @@ def _explanation(journal: JournalReader, request: int, question: ExplainQuestion
     return m.Explanation(id=request, job=number, lines=told, present=present)
 
 
-class StartsQuestion(msgspec.Struct, tag=True):
-    """When the queued jobs start; `now` is the time of the service, Unix seconds."""
-
-    query: m.ForecastStarts
-    now: float
-
-
-class WaitingQuestion(msgspec.Struct, tag=True):
-    """What a queued job waits for, and what would change that."""
-
-    query: m.ForecastJob
-    now: float
-
-
-class QuoteQuestion(msgspec.Struct, tag=True):
-    """When a job would start.
+class ForecastQuestion(msgspec.Struct):
+    """What happens from the present state on.
 
     Attributes
     ----------
-    spec : its request; None if the submission holds none.
+    now : time of the service, Unix seconds.
+    spec : request of the job that is not submitted, if `query` is about one; None if its submission
+        holds none.
     refusal : why the service refuses the submission; "" if it accepts it.
     """
 
-    query: m.RequestQuote
+    query: m.RequestForecast
     now: float
-    spec: JobSpec | None
+    spec: JobSpec | None = None
     refusal: str = ""
-
-
-ForecastQuestion: TypeAlias = StartsQuestion | WaitingQuestion | QuoteQuestion
 
 
 def spec_of(submission: m.Submission) -> JobSpec | None:

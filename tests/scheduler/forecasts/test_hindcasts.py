@@ -36,7 +36,7 @@ from scheduler.protocol.messages import decode
 from scheduler.replay.journal_reader import lost_submission, reading
 from scheduler.replay.settings import settings_of
 from scheduler.service.reading.forecaster_process import Forecaster
-from scheduler.service.reading.questions import QuoteQuestion
+from scheduler.service.reading.questions import ForecastQuestion
 from scheduler.service.record.journal import Journal
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -178,12 +178,12 @@ def test_the_forecaster_calibrates_by_the_journal(tmp_path: Path) -> None:
     journal.commit()
     expected = Hindcasts().calibration(simulated.last, arrivals=False).count
     assert expected >= LEAST
-    query = m.RequestQuote(submission=lost_submission(), futures=5)
+    query = m.RequestForecast(of=lost_submission(), futures=5)
     spec = JobSpec(PROCESSORS, 100.0)
     with reading(path) as reader:
         forecaster = Forecaster(reader)
         for futures, count in ((5, expected), (0, 0)):
-            asked = QuoteQuestion(
+            asked = ForecastQuestion(
                 msgspec.structs.replace(query, futures=futures), simulated.last.now, spec
             )
             for _ in range(expected):  # each question begins one hindcast at least

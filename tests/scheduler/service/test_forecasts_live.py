@@ -76,7 +76,7 @@ def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -
         with pytest.raises(ReshapeError, match=r"asks for 9 processors.*nearest feasible.*-n 4\)"):
             quote_of(directory, request(9, 10.0))
     with pytest.raises(ReshapeError, match=f"job {running} is not queued"):
-        served.ask(m.ForecastJob(job=running))
+        served.ask(m.RequestForecast(of=running))
 
     served.ask(m.ChangeJobs.one(first, m.CancelJob()))  # the next forecast sees it
     [only] = expected_starts(served.directory).jobs
@@ -97,7 +97,7 @@ def test_a_forecaster_that_is_killed_is_replaced(served: Any) -> None:
         ({"horizon_s": -1.0}, "the horizon must be above 0 s, got -1"),
     ):
         with pytest.raises(ReshapeError, match=text):
-            served.ask(m.RequestQuote(submission=request(1, 10.0), **wrong))
+            served.ask(m.RequestForecast(of=request(1, 10.0), **wrong))
     first = forecaster_of(served)
     os.kill(first, signal.SIGKILL)
     assert quote_of(served.directory, request(2, 10.0)).wait_s == 0.0

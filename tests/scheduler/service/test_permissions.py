@@ -33,9 +33,7 @@ AgentArrival   .  .  agent  .
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .
 CheckSubmission  administrator  user  .  .
-RequestQuote    administrator  user  .  .
-ForecastStarts  administrator  user  .  .
-ForecastJob     administrator  user  .  .
+RequestForecast administrator  user  .  .
 ChangeJobs     administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .

@@ -20,9 +20,7 @@ from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 from scheduler.service.reading.forecaster_process import Forecaster
 from scheduler.service.reading.questions import (
-    QuoteQuestion,
-    StartsQuestion,
-    WaitingQuestion,
+    ForecastQuestion,
     spec_of,
 )
 from scheduler.text.formats import format_moment
@@ -129,11 +127,11 @@ def test_forecasts_are_by_the_wall_clock(desk: Desk, wall: WallClock) -> None:
         job = msgspec.structs.replace(JOB, processors=processors)
         desk.ask(b"x", m.Submit(submission=job))
     forecaster, now = Forecaster(desk.components.journal), desk.components.clock()
-    quote = m.RequestQuote(submission=JOB, futures=2)
+    quote = m.RequestForecast(of=JOB, futures=2)
     for question in (
-        StartsQuestion(m.ForecastStarts(), now),
-        WaitingQuestion(m.ForecastJob(job=2, futures=2), now),
-        QuoteQuestion(quote, now, spec_of(JOB)),
+        ForecastQuestion(m.RequestForecast(), now),
+        ForecastQuestion(m.RequestForecast(of=2, futures=2), now),
+        ForecastQuestion(quote, now, spec_of(JOB)),
     ):
         answer = decode(forecaster.answer(1, question), MAX_ANSWER_BYTES)
         assert isinstance(answer, m.ForecastResult), answer
@@ -141,7 +139,7 @@ def test_forecasts_are_by_the_wall_clock(desk: Desk, wall: WallClock) -> None:
         moments = [float(number) for number in re.findall(r"(?<![\d.])\d{9,}\.?\d*", text)]
         assert len(moments) >= 3
         assert all(0 <= at - wall() + NEAR_S < HOUR_S / 2 for at in moments), text
-        if isinstance(question, WaitingQuestion):
+        if question.query.of == 2:
             assert f"enough by {format_moment(answer.found['forecast']['start'])}" in text
 
 
