@@ -29,11 +29,23 @@ class Restless(msgspec.Struct, frozen=True):
         if job.history.settled < self.hold:
             return Stay(Reason("hold"))
         coin = crc32(f"{self.seed} {job.id} {job.resizes}".encode())
-        larger, smaller = view.next_larger(job), job.history.contractions()
-        if larger is not None and larger - job.size > view.free:
-            larger = None
-        if larger is not None and (not smaller or coin % 3):
-            return Grow(larger, Reason("restless"))
+        larger, smaller = _sizes(job, view)
+        if larger and (not smaller or coin % 3):
+            return Grow(larger[coin // 3 % len(larger)], Reason("restless"))
         if smaller:
             return Shrink(smaller[coin // 3 % len(smaller)], Reason("restless"))
         return Stay(Reason("no other size"))
+
+
+def _sizes(job: JobView, view: View) -> tuple[list[int], list[int]]:
+    """Larger and smaller sizes to which a job can be resized: all of them if it has a minimum."""
+    if not job.minimum:
+        following = view.next_larger(job)
+        larger = [] if following is None else [following]
+        smaller = job.history.contractions()
+    else:
+        sizes = job.valid_sizes
+        larger = [to for to in sizes if job.size < to and not view.failed_lately(job, to)]
+        reached = {job.contracts_to(to) for to in sizes if to < job.size}
+        smaller = sorted(to for to in reached if to is not None)
+    return [to for to in larger if to - job.size <= view.free], smaller

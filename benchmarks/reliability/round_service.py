@@ -161,6 +161,15 @@ def submit_all(service: Service, work: Path, seed: int) -> dict[int, str]:
         ("script", script, 2, None, {"script": True, "requeue": True}),
         ("array", ["sh", "-c", task], 1, None, {"array": f"0-{TASKS - 1}%2", "requeue": True}),
     ]
+    if random.Random(f"minima {seed}").random() < 0.5:  # they start and resize by several groups
+        submissions[0] = ("resizes", program, 4, 6, {"min_processors": 1})
+        submissions[1] = (
+            "requeued",
+            submissions[1][1],
+            3,
+            4,
+            {"requeue": True, "min_processors": 1},
+        )
     for fault in service.around.faults:
         if fault.kind == "slow state":
             variables = {STATE_VARIABLE: str(fault.amount), SLOW_VARIABLE: str(fault.lasts)}

@@ -122,8 +122,8 @@ def explanation_lines(
 #: Lines on the tasks of an array in its explanation, at most: the first and the last ones.
 MOST_ON_TASKS = 40
 _PHASES = {
-    "ready": "the new group is up and waits for the next resize point",
-    "joining": "the job accepts the new group and moves its data",
+    "ready": "its new processes are up and wait for the next resize point",
+    "joining": "the job accepts its new processes and moves its data",
     "committed": "the data has moved",
 }
 
