@@ -4,8 +4,9 @@ A rigid job runs for its estimate, or for a run time that is given. A job that r
 ends when the iterations that are left have passed, if that is earlier. A resizable job has the work
 left that its expected end leaves at its present speed. If its iteration times on two sizes at least
 have been measured, or if it has a performance model, it comes to resize points, and each iteration
-takes the time that measurements or model predict for the size. Otherwise the effect of a resize
-is not known, and it keeps its size.
+takes the time that measurements or model predict for the size. So does a malleable job, of which
+`Job.slowness` expects a time on each size. Otherwise the effect of a resize is not known, and the
+job keeps its size.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ class ResizableWork:
     ----------
     iterations : number of iterations left, not rounded.
     batch : number of iterations between two resize points.
-    first_s : time of an iteration on the present size until one is measured, s.
+    first_s, size : time of an iteration on this size, for those on sizes that are not measured, s.
+    following : number of iterations until the next resize point.
     """
 
-    def __init__(self, iterations: float, first_s: float) -> None:
+    def __init__(self, iterations: float, first_s: float, size: int) -> None:
         self.iterations = iterations
-        self.first_s = first_s
-        self.batch = float(max(1, ceil(iterations / POINTS)))
+        self.first_s, self.size = first_s, size
+        self.batch = self.following = float(max(1, ceil(iterations / POINTS)))
 
 
 class ExpectedJobs(Physics):
@@ -98,7 +100,7 @@ class ExpectedJobs(Physics):
         job = self._core.jobs[number]
         iteration_s = self._modelled_s(job)
         if iteration_s > 0:
-            self._work[number] = ResizableWork(MODELLED, iteration_s)
+            self._work[number] = ResizableWork(MODELLED, iteration_s, job.size)
             self._agenda.set_next(JobStarted(now, number))
         else:
             self._end_at(number, now + self._expected_s(job))
@@ -145,7 +147,11 @@ class ExpectedJobs(Physics):
         end = self._end_of(job)
         iteration_s = self._iteration_s(job)
         if iteration_s > 0:
-            self._work[job.id] = ResizableWork((end - now) / iteration_s, iteration_s)
+            work = self._work[job.id] = ResizableWork(
+                (end - now) / iteration_s, iteration_s, job.size
+            )
+            left_s = job.history.next_point_at - now if job.history.visits else 0.0
+            work.following = left_s / iteration_s if left_s > 0.0 else 1.0  # of this iteration
         if iteration_s > 0 and job.state is JobState.STARTING:
             self._agenda.set_next(JobStarted(now, job.id))
         elif job.state in RESIZING and job.resize is not None:
@@ -161,12 +167,17 @@ class ExpectedJobs(Physics):
         if work is None:
             self._end_at(job.id, self._end_of(job))
             return
-        iteration_s = job.history.predict_s(job.size) or work.first_s
-        if work.iterations <= work.batch:
+        iteration_s = job.history.predict_s(job.size)
+        if not iteration_s:
+            iteration_s = work.first_s
+            if job.minimum and job.size != work.size:
+                iteration_s *= job.slowness(job.size) / job.slowness(work.size)
+        if work.iterations <= work.following:
             self._agenda.set_next(JobEnded(now + work.iterations * iteration_s, job.id))
             return
-        work.iterations -= work.batch
-        at = now + work.batch * iteration_s
+        work.iterations -= work.following
+        at = now + work.following * iteration_s
+        work.following = work.batch
         self._agenda.set_next(ResizePoint(at, job.id, job.history.points + 1, iteration_s))
 
     def _iteration_s(self, job: Job) -> float:
@@ -174,12 +185,14 @@ class ExpectedJobs(Physics):
         if not job.resizable:
             return 0.0
         measured = job.history.measured if job.history.visits else 0
-        if measured > 1 or (measured and job.spec.performance):
+        if measured > 1 or (measured and (job.minimum or job.spec.performance)):
             return job.history.predict_s(job.size) or 0.0
         return self._modelled_s(job)
 
     def _modelled_s(self, job: Job) -> float:
-        """Time of one of `MODELLED` iterations by the performance model, s; 0 without a model."""
+        """Time of one of `MODELLED` iterations, s; 0 if the effect of resizes is not known."""
+        if job.minimum and job.resizable:
+            return self._expected_s(job) / MODELLED
         if not (job.resizable and job.spec.performance):
             return 0.0
         factor = speedup_by(job.spec.performance, job.spec.processors, job.size)
@@ -187,7 +200,10 @@ class ExpectedJobs(Physics):
 
     def _expected_s(self, job: Job) -> float:
         """Expected run time of a job from its start to its end, s."""
-        return self._run_s.get(job.id, job.estimate_s)
+        run_s = self._run_s.get(job.id)
+        if run_s is None:
+            return job.estimate_s
+        return run_s * job.slowness(job.processors) if job.minimum else run_s
 
     def _end_of(self, job: Job) -> float:
         """Expected end of a live job, s: by its progress, if that is known and is earlier."""

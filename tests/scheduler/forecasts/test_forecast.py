@@ -352,6 +352,37 @@ def test_a_running_job_with_a_performance_model_grows_when_others_have_ended() -
     assert [size for _, size in found.sizes][-1] == 8
 
 
+def test_a_malleable_job_contracts_in_a_forecast_at_its_next_resize_point() -> None:
+    site = new_site(scenario("malleable"))
+    spec = JobSpec(8, 1000.0, 8, Topology(), min_processors=2)
+    site.handle([JobSubmitted(0.0, 1, spec)])
+    site.handle([JobStarted(0.0, 1)])
+    for iteration in (1, 2):
+        site.handle([ResizePoint(10.0 * iteration, 1, iteration, 10.0)])
+    site.handle([JobSubmitted(21.0, 2, JobSpec(4, 100.0))])
+    assert site.jobs[2].started_at is None
+    found = forecast(RecordedState.of_core(site))
+    assert found.of(2).start == 30.0
+    assert [size for _, size in found.of(1).sizes][:2] == [8, 4]
+    shrunk_s = sum(
+        (then - at) * (8 - size) / 8
+        for (at, size), (then, _) in pairwise([*found.of(1).sizes, (found.of(1).end, 0)])
+    )
+    assert found.of(1).end == pytest.approx(1000.0 + shrunk_s), "on half of them it takes twice"
+
+
+def test_a_malleable_job_that_starts_on_few_processors_grows_in_its_forecast() -> None:
+    site = new_site(scenario("malleable"))
+    site.handle([JobSubmitted(0.0, 1, JobSpec(6, 100.0)), JobStarted(0.0, 1)])
+    spec = JobSpec(8, 1000.0, 8, Topology(), min_processors=2)
+    site.handle([JobSubmitted(0.0, 2, spec)])
+    found = forecast(RecordedState.of_core(site)).of(2)
+    assert found.start == 0.0
+    assert [size for _, size in found.sizes] == [2, 8]
+    assert found.end is not None
+    assert 1000.0 + 75.0 <= found.end < 1400.0, "its first resize point may come late"
+
+
 def test_futures_draw_from_past_ratios_and_bracket_the_exact_case() -> None:
     site = new_site(SCENARIOS["fcfs"])
     site.handle([JobSubmitted(0.0, 1, JobSpec(8, 100.0))])
