@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 # The signature of a structure evaluates annotations, also of names imported for type checking only.
 from simulator.experiment import run
+from simulator.experiment.quotes import QuotedStart
 from simulator.many_centres.schedule import CentresSchedule
-from simulator.pools.run import PoolRun
-from simulator.predictions.quotes import QuotedStart
+from simulator.pools import PoolRun
 
 for hidden in (CentresSchedule, PoolRun, QuotedStart):
     setattr(run, hidden.__name__, hidden)

@@ -63,11 +63,9 @@ MODULES = (
     "scheduler.virtual_clock.agenda",
     "scheduler.virtual_clock.loop",
     "simulator.engine.centre_jobs",
-    "simulator.engine.following_jobs",
-    "simulator.engine.rigid_jobs",
     "simulator.engine.job_programs",
+    "simulator.engine.rigid_jobs",
     "simulator.engine.shared_nodes",
-    "simulator.engine.shared_programs",
     "simulator.many_centres.expected_start",
 )
 ROOT = Path(__file__).parent.parent

@@ -38,7 +38,7 @@ from scheduler.config.settings import (
 from scheduler.config.sources import load_config
 from scheduler.policies.queue_orders import basic
 from scheduler.policies.registry import register, temporary_registrations
-from simulator.many_centres import centres_file
+from simulator.many_centres import rules as centres_file
 from simulator.workload_models import advance_reservations, workload_file
 
 DOCS = ROOT / "docs"

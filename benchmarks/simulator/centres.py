@@ -20,12 +20,11 @@ import numpy as np
 
 from scheduler.compiled import STATE
 from scheduler.policies.scenarios import scenario
-from simulator.many_centres.centres_file import CentreDescription
-from simulator.many_centres.rules import rules_named
+from simulator.many_centres.rules import CentreDescription, rules_named
 from simulator.many_centres.run import run_centres, simulate_jobs
 from simulator.studies.sites.runs import centres
 from simulator.traces import swf
-from simulator.traces.merge import merge
+from simulator.traces.derived import merge
 from simulator.traces.trace_jobs import TraceJobs
 
 TRACES = {

@@ -23,8 +23,8 @@ from scheduler.model.procset import ProcSet
 from simulator.experiment.experiment import Experiment
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
-from simulator.workload_models.demands import CAPACITY, NAME, Demands
-from simulator.workload_models.resizable_trace import Resizability, of_trace
+from simulator.workload_models.drawn import CAPACITY, NAME, Demands
+from simulator.workload_models.workload import Resizability, of_trace
 
 PER_NODE = 4
 SHARING = {"windows": "changes", "overtime": "allow"}

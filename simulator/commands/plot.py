@@ -167,8 +167,13 @@ def _hosts(machine_file: Path, processors: int) -> Mapping[str, ProcSet]:
 def _statistics(directory: Path, about: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Names and drawing functions of the pictures of statistics for which there are tables."""
     from simulator.statistics.collectors import JOBS_FILE, SAMPLES_FILE
-    from simulator.statistics.pictures import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples
-    from simulator.statistics.tables import read_columns
+    from simulator.statistics.pictures import (
+        OF_JOBS,
+        OF_SAMPLES,
+        draw_jobs,
+        draw_samples,
+        read_columns,
+    )
 
     for file, needed, name, draw in (
         (JOBS_FILE, OF_JOBS, "jobs", draw_jobs),

@@ -30,7 +30,7 @@ from simulator.commands.options import (
     set_fields,
 )
 from simulator.predictions.accuracy import Accuracy, PlayedTrace, play
-from simulator.predictions.given import GivenEstimates
+from simulator.predictions.fake import GivenEstimates
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.normalise import LABELS, NEEDED, machine_size, normalise
@@ -165,7 +165,7 @@ def _write(
 ) -> None:
     """Write accuracy.json, errors.csv and errors.png."""
     from scheduler.pictures import encode  # late: matplotlib is slow to load
-    from simulator.predictions.pictures import draw_errors
+    from simulator.predictions.accuracy import draw_errors
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -176,7 +176,7 @@ def _failures_text(failed: list[tuple[Parameters, RunFailure]], runs: int, kept:
 
 
 def _report(chosen: Study, rows: list[Row], out: Path | None) -> Report:
-    from simulator.study.report import means
+    from simulator.study.study import means
 
     if chosen.report is None:
         return means(rows, out)

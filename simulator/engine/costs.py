@@ -13,10 +13,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.model.networks.network import Network
-from scheduler.model.procset import ProcSet
-from simulator.results.placement import compact_distance, mean_distance, network_distance
-
 
 class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cost of a resize; all zero is PRIO's study ("no data was redistributed").
@@ -186,67 +182,3 @@ class ProcessStarts:
         if self._processes:
             self._done_s += (now - self._at) / self._processes
         self._at = now
-
-
-class Contiguity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Gain of a job whose processors are close together: t becomes t (1 - s (1 - d)**g).
-
-    d is the relative dispersal of the job: 0 if its processors are contiguous, 1 if their mean
-    distance is that of the whole network or more, and linear between the mean distance of the most
-    compact place and that of the network. With an infinite exponent g, the default, only contiguous
-    jobs gain, by the constant factor of LOC section 4.
-
-    Processors are contiguous if they lie below one switch of the job's level, in a mesh inside the
-    most compact box for their number or, on a flat machine, if their numbers are consecutive.
-
-    Parameters
-    ----------
-    speedup : s.
-    network : of the machine; None: flat.
-    exponent : g.
-
-    Raises
-    ------
-    ValueError : s is not >= 0 and < 1; g is below 0, or finite on a flat machine.
-    """
-
-    speedup: float = 0.0
-    network: Network | None = None
-    exponent: float = inf
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if not 0 <= self.speedup < 1:
-            raise ValueError(f"speedup must be >= 0 and < 1, got {self.speedup}")
-        if not self.exponent >= 0:
-            raise ValueError(f"exponent must be >= 0, got {self.exponent}")
-        if self.network is None and self.exponent < inf:
-            raise ValueError(f"exponent {self.exponent} needs a machine with a network")
-
-    def run_s(self, run_s: float, processors: ProcSet) -> float:
-        """Run time on these processors, seconds.
-
-        Parameters
-        ----------
-        run_s : on processors that are as far apart as those of the network, seconds.
-        """
-        if self.network is None:
-            contiguous = len(processors.intervals) == 1
-        else:
-            contiguous = self.network.contiguous(processors)
-        if contiguous:
-            return run_s * (1 - self.speedup)
-        if self.network is None or self.exponent == inf:
-            return run_s
-        near = 1 - relative_dispersal(self.network, processors)
-        return float(run_s * (1 - self.speedup * near**self.exponent))
-
-
-def relative_dispersal(network: Network, processors: ProcSet) -> float:
-    """Mean distance of processors between that of the most compact place (0) and the network's."""
-    compact = compact_distance(network, processors.count())
-    whole = network_distance(network)
-    if whole <= compact:
-        return 0.0
-    apart = (mean_distance(network, processors) - compact) / (whole - compact)
-    return min(1.0, max(0.0, apart))

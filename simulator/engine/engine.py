@@ -10,22 +10,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
+from scheduler.core.core import Core
 from scheduler.model.events import Event
-from scheduler.model.machine import CONSERVED
+from scheduler.model.machine import CONSERVED, Machine
 from scheduler.model.orders import Refuse, Reserve
+from scheduler.partition.partition import EventOrder
+from scheduler.policies.containment import description, line_of
+from scheduler.policies.scenario import Scenario
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.driven import Recording
 from scheduler.virtual_clock.loop import EventLoop, Physics, Tick, Watch
-from simulator.engine.costs import Contiguity, Costs, ResizeCost
-from simulator.engine.following_jobs import FollowingJobs
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.job_programs import Programs
 from simulator.engine.jobs import JobList, SimJob, Submissions
-from simulator.engine.rigid_jobs import RigidJobs
-from simulator.engine.shared_nodes import SharingJobs
-from simulator.engine.shared_programs import SharedIterations
-from simulator.engine.sharing import Sharing
+from simulator.engine.physics import Contiguity, Sharing
+from simulator.engine.rigid_jobs import FollowingJobs, RigidJobs
+from simulator.engine.shared_nodes import SharedIterations, SharingJobs
 from simulator.results.schedule import Schedule, Sizes
 from simulator.traces.trace_jobs import TraceJobs
+
+
+def simulated_core(
+    scenario: Scenario,
+    machine: Machine,
+    others: Mapping[str, Machine] | None = None,
+    *,
+    kill_at_walltime: bool,
+    order: EventOrder = "batch",
+    keep_ended: bool,
+) -> Core:
+    """Return a core for a simulation; the arguments are those of `scheduler.core.core.Core`.
+
+    What drives the core raises ReshapeError if a policy raises an exception: it names the policy,
+    its method, the simulated time, and the file and line.
+    """
+    core: Core | None = None
+
+    def failed(kind: str, policy: object, method: str, error: BaseException) -> str:
+        file, line = line_of(policy, error, method)
+        at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
+        raise ReshapeError(
+            f"{description(kind, policy, method, error)}{at} ({file}:{line}); correct the policy"
+        ) from error
+
+    core = Core(
+        scenario,
+        machine,
+        others,
+        kill_at_walltime=kill_at_walltime,
+        order=order,
+        keep_ended=keep_ended,
+        report_error=failed,
+    )
+    return core
+
 
 #: Relative rounding error of a sum of processor-seconds, at most.
 ROUNDING = 1e-9

@@ -30,10 +30,11 @@ from scheduler.model.procset import ProcSet
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.driven import Recording
 from scheduler.virtual_clock.loop import Physics
-from simulator.engine.costs import Contiguity, Costs, ProcessStarts, StepTime
+from simulator.engine.costs import Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
+from simulator.engine.physics import Contiguity
 from simulator.engine.rigid_jobs import RigidJobs
-from simulator.engine.shared_programs import IterationEnd, SharedIterations
+from simulator.engine.shared_nodes import IterationEnd, SharedIterations
 from simulator.results.schedule import Sizes
 
 #: As in `scheduler.model.job`.

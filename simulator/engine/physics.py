@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 
-from scheduler.model.sharing import PenaltyRule, Windows
+from scheduler.model.networks.network import Network
+from scheduler.model.procset import ProcSet
+from scheduler.model.sharing import Demand, PenaltyRule, SharedCapacity, SharedNodes, Windows
+from simulator.results.placement import compact_distance, mean_distance, network_distance
 
 
 class ContiguityGain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,3 +52,119 @@ class SharingRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     penalty: PenaltyRule | None = None
     overtime: Literal["kill", "allow"] = "kill"
     demand_error: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """Sharing of nodes (GUIM 6.2.4, 6.2.5).
+
+    Parameters
+    ----------
+    processors_per_node, amounts : of the nodes, see `SharedCapacity`.
+    windows : reading of 6.2.5: "table" or "changes"; see `SharedNodes`.
+    penalty : reading of (6.2): "excess" or "ratio"; see `SharedCapacity`.
+    overtime : "kill" ends a job whose penalised run time exceeds its estimate (6.4); "allow" lets
+        it run to its end.
+    demand_error : jobs use their declared demand times a factor that is drawn uniformly from
+        1 - demand_error to 1 + demand_error, one for each job.
+    seed : of these draws.
+
+    Raises
+    ------
+    ValueError : `demand_error` is not between 0 and 1; see also `SharedCapacity`.
+    """
+
+    processors_per_node: int
+    amounts: Mapping[str, int]
+    windows: Windows = "table"
+    penalty: PenaltyRule = "excess"
+    overtime: Literal["kill", "allow"] = "kill"
+    demand_error: float = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if not 0 <= self.demand_error <= 1:
+            raise ValueError(f"demand_error must be >= 0 and <= 1, got {self.demand_error}")
+        self.nodes()
+
+    def nodes(self) -> SharedNodes:
+        """Nodes without jobs."""
+        capacity = SharedCapacity(self.processors_per_node, self.amounts, self.penalty)
+        return SharedNodes(capacity, self.windows)
+
+    def demands(self, declared: Sequence[Mapping[str, int]]) -> list[Demand]:
+        """What a process of each job uses, from what the jobs declare."""
+        capacity = self.nodes().capacity
+        demands = [capacity.demand(named) for named in declared]
+        if not self.demand_error:
+            return demands
+        rng = np.random.default_rng(self.seed)
+        factors = 1 + self.demand_error * rng.uniform(-1, 1, len(demands))
+        return [
+            tuple(factor * amount for amount in demand)
+            for demand, factor in zip(demands, factors.tolist(), strict=True)
+        ]
+
+
+class Contiguity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Gain of a job whose processors are close together: t becomes t (1 - s (1 - d)**g).
+
+    d is the relative dispersal of the job: 0 if its processors are contiguous, 1 if their mean
+    distance is that of the whole network or more, and linear between the mean distance of the most
+    compact place and that of the network. With an infinite exponent g, the default, only contiguous
+    jobs gain, by the constant factor of LOC section 4.
+
+    Processors are contiguous if they lie below one switch of the job's level, in a mesh inside the
+    most compact box for their number or, on a flat machine, if their numbers are consecutive.
+
+    Parameters
+    ----------
+    speedup : s.
+    network : of the machine; None: flat.
+    exponent : g.
+
+    Raises
+    ------
+    ValueError : s is not >= 0 and < 1; g is below 0, or finite on a flat machine.
+    """
+
+    speedup: float = 0.0
+    network: Network | None = None
+    exponent: float = inf
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.speedup < 1:
+            raise ValueError(f"speedup must be >= 0 and < 1, got {self.speedup}")
+        if not self.exponent >= 0:
+            raise ValueError(f"exponent must be >= 0, got {self.exponent}")
+        if self.network is None and self.exponent < inf:
+            raise ValueError(f"exponent {self.exponent} needs a machine with a network")
+
+    def run_s(self, run_s: float, processors: ProcSet) -> float:
+        """Run time on these processors, seconds.
+
+        Parameters
+        ----------
+        run_s : on processors that are as far apart as those of the network, seconds.
+        """
+        if self.network is None:
+            contiguous = len(processors.intervals) == 1
+        else:
+            contiguous = self.network.contiguous(processors)
+        if contiguous:
+            return run_s * (1 - self.speedup)
+        if self.network is None or self.exponent == inf:
+            return run_s
+        near = 1 - relative_dispersal(self.network, processors)
+        return float(run_s * (1 - self.speedup * near**self.exponent))
+
+
+def relative_dispersal(network: Network, processors: ProcSet) -> float:
+    """Mean distance of processors between that of the most compact place (0) and the network's."""
+    compact = compact_distance(network, processors.count())
+    whole = network_distance(network)
+    if whole <= compact:
+        return 0.0
+    apart = (mean_distance(network, processors) - compact) / (whole - compact)
+    return min(1.0, max(0.0, apart))

@@ -22,9 +22,7 @@ from simulator.experiment.columns import NAMES, Frame
 from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
-from simulator.experiment.scenarios import OF_SCENARIO
-from simulator.experiment.settings import Settings
-from simulator.predictions.quote_rules import QuoteRules
+from simulator.experiment.settings import OF_SCENARIO, QuoteRules, Settings
 from simulator.traces.files import is_file, replace_all
 from simulator.traces.swf import Trace
 from simulator.workload_models.workload import Workload

@@ -15,16 +15,21 @@ from reshape.speedup import Model, named, parse, written
 from scheduler.text.formats import counted
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
-from simulator.experiment import parquet
-from simulator.experiment.columns import NAMES, Frame, given_columns, trace_of
+from simulator.experiment.columns import (
+    NAMES,
+    PARQUET,
+    Frame,
+    given_columns,
+    read_parquet,
+    trace_of,
+)
 from simulator.traces import swf
 from simulator.traces.files import is_file
 from simulator.traces.normalise import BOUNDS, Rules, largest_size
 from simulator.traces.swf import Trace
 from simulator.workload_models import workload_file
 from simulator.workload_models.generate import PRIO, Simulated, make, prio, request_of
-from simulator.workload_models.resizable_trace import Resizability
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.workload import Resizability, Workload
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: Rules of cleaning of columns, which a program makes for a certain machine: no row is left out.
@@ -176,7 +181,7 @@ class Jobs:
             raise ConfigError(
                 f"jobs have {what}; give one of trace, workload, model and columns", field="jobs"
             )
-        if fields.lenient and (fields.trace is None or fields.trace.endswith(parquet.ENDING)):
+        if fields.lenient and (fields.trace is None or fields.trace.endswith(PARQUET)):
             raise ConfigError("applies to a trace only; leave it out", field="lenient")
         if fields.options and fields.model is None:
             raise ConfigError("applies to a model only; leave it out", field="options")
@@ -317,8 +322,8 @@ class Jobs:
     ) -> Trace | Workload:
         """Read or draw the jobs; see `load`."""
         fields = self.fields
-        if fields.trace is not None and fields.trace.endswith(parquet.ENDING):
-            return parquet.read(fields.trace)
+        if fields.trace is not None and fields.trace.endswith(PARQUET):
+            return read_parquet(fields.trace)
         if fields.trace is not None:
             return swf.read(fields.trace, fields=[*columns], lenient=fields.lenient)
         if fields.workload is not None:

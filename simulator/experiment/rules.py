@@ -17,8 +17,7 @@ import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
-from simulator.experiment.settings import COUNT, Settings
-from simulator.predictions.quote_rules import QuoteRules
+from simulator.experiment.settings import COUNT, QuoteRules, Settings
 
 
 class Refusal(NamedTuple):

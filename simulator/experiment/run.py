@@ -16,7 +16,8 @@ from scheduler.model.selection import Selection
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import json_text
-from simulator.experiment import parquet, tables
+from simulator.experiment import tables
+from simulator.experiment.columns import PARQUET, as_parquet
 from simulator.experiment.tables import Columns, Named
 from simulator.results import jobs_csv, notes, paraver
 from simulator.results.schedule import OF_RESIZABLE, Schedule, Window
@@ -28,15 +29,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from scheduler.web.document import ReportPage
+    from simulator.experiment.quotes import QuotedStart
     from simulator.many_centres.schedule import CentresSchedule
-    from simulator.pools.run import PoolRun
-    from simulator.predictions.quotes import QuotedStart
+    from simulator.pools import PoolRun
     from simulator.results.pictures import Scene
-    from simulator.statistics.job_variables import JobValues
+    from simulator.statistics.variables import JobValues
 
 SAMPLE_S = 3600.0  #: Time between two samples of statistics, s.
 METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
-PARQUET = f"jobs{parquet.ENDING}"
 QUOTES = "quotes.csv"
 
 
@@ -186,7 +186,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     @property
     def values(self) -> JobValues:
         """Variables of the jobs for statistics; see docs/statistics.md."""
-        from simulator.statistics.job_variables import JobValues  # late, as all that few runs need
+        from simulator.statistics.variables import JobValues  # late, as all that few runs need
 
         if self.centres is None:
             assert self.scenario is not None
@@ -257,7 +257,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         folder = Path(folder)
         files = self.files()
         if with_parquet:
-            files[PARQUET] = parquet.encode(self.jobs)
+            files[f"jobs{PARQUET}"] = as_parquet(self.jobs)
         check_place(folder / jobs_csv.NAME, make_parent=True)
         replace_all({folder / name: data for name, data in files.items()})
 

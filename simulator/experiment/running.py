@@ -17,29 +17,26 @@ from scheduler.model.networks.mesh import Mesh
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import predicts
 from scheduler.virtual_clock.loop import Watch
-from simulator.engine.costs import Contiguity
-from simulator.engine.engine import Engine, check_conservation
-from simulator.engine.policy_failures import simulated_core
+from simulator.engine.engine import Engine, check_conservation, simulated_core
+from simulator.engine.physics import Contiguity
 from simulator.experiment.jobs import Jobs
-from simulator.experiment.progress import SimulationProgress
 from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
 from simulator.experiment.sources import Source, cleaned, machine_for, source_of, with_load
 from simulator.many_centres.rules import with_estimates
 from simulator.results.placement import ExternalLoss
 from simulator.results.schedule import Schedule, Window
+from simulator.study.progress import SimulationProgress
 from simulator.traces import swf
-from simulator.traces.feedback import COLUMNS as FEEDBACK
-from simulator.traces.feedback import Feedback
 from simulator.traces.normalise import LABELS, NEEDED
 from simulator.traces.swf import Trace
-from simulator.traces.trace_jobs import TraceJobs
+from simulator.traces.trace_jobs import COLUMNS as FEEDBACK
+from simulator.traces.trace_jobs import Feedback, TraceJobs
 from simulator.workload_models.advance_reservations import granted
-from simulator.workload_models.resizable_trace import of_trace
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.workload import Workload, of_trace
 
 if TYPE_CHECKING:
-    from simulator.predictions.quotes import StartQuotes
+    from simulator.experiment.quotes import StartQuotes
 
 
 def simulated(
@@ -188,7 +185,7 @@ def _quotes(settings: Settings, core: Core, source: Source) -> StartQuotes | Non
     rules = settings.quote_rules
     if rules is None:
         return None
-    from simulator.predictions.quotes import StartQuotes  # late, as all that few runs need
+    from simulator.experiment.quotes import StartQuotes  # late, as all that few runs need
 
     jobs, exact = source.submissions, rules.run_times == "exact"
     run_s = dict(enumerate(jobs.run_times(), 1)) if exact else {}
@@ -225,7 +222,7 @@ def _measured(
 
 def _on_pool(settings: Settings, loaded: Trace | Workload, *, shows_progress: bool) -> Simulation:
     """Simulate on the nodes of an elastic pool."""
-    from simulator.pools.run import run_pool  # late, as all that few runs need
+    from simulator.pools import run_pool  # late, as all that few runs need
 
     pool, chosen = settings.pool_options, settings.chosen
     assert pool is not None

@@ -5,37 +5,166 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from reshape.errors import ConfigError, ReshapeError
+from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.key_values import key_values
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
 from scheduler.policies.assignment.interface import Seeded
-from scheduler.policies.registry import find, name_of
+from scheduler.policies.registry import find, kind_of_policy, known, name_of, with_part
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import uses_first_fit
+from scheduler.policies.scenarios import changed, scenario, uses_first_fit
 from scheduler.pools.options import KEYS, PoolOptions, parse_pool_options
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted
-from simulator.engine.physics import ContiguityGain, SharingRules
-from simulator.engine.sharing import Sharing
+from simulator.engine.physics import ContiguityGain, Sharing, SharingRules
 from simulator.experiment.jobs import Resizable
-from simulator.experiment.scenarios import EXACT, OF_SCENARIO, estimates_of, scenario_of
-from simulator.many_centres.centres_file import (
+from simulator.many_centres.rules import (
     CentreDescription,
+    CentresRules,
     described_centres,
+    rules_named,
 )
-from simulator.many_centres.rules import CentresRules, rules_named
-from simulator.pools.waits import BatchWaits, read_waits
-from simulator.predictions.quote_rules import QuoteRules
-from simulator.traces.normalise import Rules
-from simulator.traces.partitions import PartitionField
+from simulator.traces.normalise import PartitionField, Rules
 from simulator.workload_models import advance_reservations
 from simulator.workload_models.advance_reservations import PlannedReservation
-from simulator.workload_models.resizable_trace import Resizability
+from simulator.workload_models.workload import Resizability
+
+if TYPE_CHECKING:
+    from simulator.pools import BatchWaits
+
+EXACT = "exact"  #: Estimates that are the run times.
+#: Field of an experiment -> field of the scenario that it sets.
+OF_SCENARIO = {
+    "queue_order": "order",
+    "backfill_order": "backfill_order",
+    "estimates": "estimates",
+    "select": "selection",
+}
+#: The same fields -> method of an object that is such a policy.
+_METHODS = {
+    "queue_order": "key",
+    "backfill_order": "key",
+    "estimates": "predictor",
+    "select": "select",
+}
+
+
+def scenario_of(given: object, policies: Mapping[str, Any]) -> Scenario:
+    """Scenario with all changes.
+
+    Parameters
+    ----------
+    given : a name; a mapping of the name and of changes; a scenario; a resizing policy, or a
+        scheduling pass.
+    policies : field of `OF_SCENARIO` -> name, mapping or object; None: as the scenario has it.
+
+    Raises
+    ------
+    ConfigError : a name or a field is unknown, or an object is no policy of the kind.
+    """
+    changes: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+    named = changes.pop("name", "easy") if isinstance(given, Mapping) else given
+    objects: dict[str, Any] = {}
+    for name, field in OF_SCENARIO.items():
+        value = policies[name]
+        if value is None:
+            continue
+        if field in changes:
+            raise ConfigError(f"scenario has {field} as well; keep one", field=name)
+        if name == "estimates":
+            value = estimates_of(value)
+        if isinstance(value, str | Mapping):
+            changes[field] = value
+        elif _has_method(value, _METHODS[name], name):
+            objects[field] = value
+        else:
+            raise ConfigError(
+                f"must be a name, a mapping or an object with a method {_METHODS[name]}, got"
+                f" {value!r}",
+                field=name,
+            )
+    try:
+        base = _base(named)
+    except ConfigError as error:
+        field = "scenario" if named is given else "scenario.name"
+        raise ConfigError(error.message, field=field) from None
+    try:
+        return msgspec.structs.replace(changed(base, changes) if changes else base, **objects)
+    except ConfigError as error:
+        first, dot, rest = (error.field or "").partition(".")
+        own = [name for name, field in OF_SCENARIO.items() if first == field]
+        own = [f"{name}{dot}{rest}" for name in own if policies[name] is not None]
+        raise ConfigError(error.message, field=[*own, f"scenario.{error.field}"][0]) from None
+
+
+def estimates_of(given: Any) -> Any:
+    """Estimates as the scenario takes them: "exact" ones are requests that were replaced.
+
+    Raises
+    ------
+    ConfigError : an unknown name.
+    """
+    names = known("estimates")
+    if isinstance(given, str) and ":" not in given and given not in (EXACT, *names):
+        raise ConfigError(
+            f"unknown estimates {given!r}{nearest(given, (EXACT, *names))}", field="estimates"
+        )
+    return "user" if given == EXACT else given
+
+
+def _base(given: object) -> Scenario:
+    """Scenario of a name, or of an object."""
+    if isinstance(given, Scenario):
+        return given
+    if isinstance(given, str):
+        return scenario(given)
+    for kind, method in (("resizing", "decide"), ("scheduling", "schedule")):
+        if _has_method(given, method, "scenario"):
+            return with_part(kind, type(given).__name__, given)
+    raise ConfigError(
+        "must be a name, a Scenario, a resizing policy, a scheduling pass or a mapping, got"
+        f" {given!r}",
+        field="scenario",
+    )
+
+
+def _has_method(value: object, method: str, field: str) -> bool:
+    """Whether an object is meant as a policy of the kind that has this method.
+
+    Raises
+    ------
+    ConfigError : it is a class, or the class of the object is no policy.
+    """
+    if isinstance(value, type):
+        raise ConfigError(f"is a class; give an object, {value.__name__}()", field=field)
+    if not callable(getattr(value, method, None)):
+        return False
+    try:
+        kind_of_policy(type(value).__name__, type(value))
+    except ConfigError as error:
+        raise ConfigError(error.message, field=field) from None
+    return True
+
+
+class QuoteRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which jobs are forecast when they are submitted, and how.
+
+    Parameters
+    ----------
+    every : of the jobs that have to wait, every n-th is forecast.
+    run_times : forecasts expect the "estimates" of the scheduler, or the "exact" run times.
+    futures : number of futures with arrivals of further jobs that give quantiles of each start; 0:
+        there are none.
+    """
+
+    every: Annotated[int, msgspec.Meta(ge=1)] = 1
+    run_times: Literal["estimates", "exact"] = "estimates"
+    futures: Annotated[int, msgspec.Meta(ge=0)] = 0
+
 
 T = TypeVar("T")
 COUNT = "count"  #: Selection of processors that are only counted.
@@ -331,6 +460,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
     def waits(self) -> BatchWaits:
         """Waits of the allocations of the pool."""
+        from simulator.pools import BatchWaits, read_waits  # late, as all that few runs need
+
         if isinstance(self.pool_wait, int | float):
             return BatchWaits.constant(self.pool_wait)
         try:

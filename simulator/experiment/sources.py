@@ -17,17 +17,21 @@ from scheduler.model.sharing import DIRECTIONS
 from scheduler.policies.scenarios import predicts
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import JobList, Submissions
-from simulator.engine.sharing import Sharing
+from simulator.engine.physics import Sharing
 from simulator.experiment.jobs import processors_of
 from simulator.experiment.settings import Settings
-from simulator.traces.normalise import CleaningReport, Rules, machine_size, normalise
-from simulator.traces.partitions import TracePartitions
-from simulator.traces.scaling import scaled
+from simulator.traces.derived import scaled
+from simulator.traces.normalise import (
+    CleaningReport,
+    Rules,
+    TracePartitions,
+    machine_size,
+    normalise,
+)
 from simulator.traces.swf import Trace
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.advance_reservations import in_list, in_trace
-from simulator.workload_models.resizable_trace import of_trace
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.workload import Workload, of_trace
 
 
 class Source(NamedTuple):

@@ -21,9 +21,9 @@ from simulator.results.schedule import (
 )
 
 if TYPE_CHECKING:
+    from simulator.experiment.quotes import QuotedStart
     from simulator.many_centres.schedule import CentresSchedule
-    from simulator.pools.run import PoolRun
-    from simulator.predictions.quotes import QuotedStart
+    from simulator.pools import PoolRun
 
 Value = TypeVar("Value")
 #: Rows that are shown at each end of a long table.

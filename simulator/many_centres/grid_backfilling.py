@@ -26,8 +26,8 @@ from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
-from simulator.engine.policy_failures import simulated_core
-from simulator.many_centres.centres_file import CentreDescription
+from simulator.engine.engine import simulated_core
+from simulator.many_centres.rules import CentreDescription
 
 
 class WithinCentre(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.many_centres.centres import Quoted
-from simulator.many_centres.centres_file import CentreDescription
+from simulator.many_centres.rules import CentreDescription
 from simulator.results.schedule import Schedule
 from simulator.results.series import in_use
 

@@ -14,6 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model.job import Job
+from scheduler.predictions.deadlines import DeadlineManagers
+from scheduler.predictions.predictor import Predictor
+
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -181,3 +185,31 @@ class FakePredictor(msgspec.Struct, frozen=True):
 
     def _almost_exact(self, rng: np.random.Generator) -> Floats:
         return self.run_s * (1 + ALMOST * rng.random(len(self.run_s)))
+
+
+class GivenEstimates(msgspec.Struct, frozen=True):
+    """Estimates by job number.
+
+    Parameters
+    ----------
+    predicted_s : prediction of job 1, 2, ..., s.
+    deadlines : managers of missed predictions.
+    """
+
+    predicted_s: list[float]
+    deadlines: DeadlineManagers = DeadlineManagers()
+
+    def predictor(self) -> Predictor:
+        """Create the predictor."""
+        return _GivenPredictor(self)
+
+
+class _GivenPredictor(Predictor):
+    """Predictor that looks up the number of a job."""
+
+    def __init__(self, source: GivenEstimates) -> None:
+        self._predicted_s, self.deadlines = source.predicted_s, source.deadlines
+
+    def predict(self, job: Job) -> float:
+        """Return what is given for the job, s."""
+        return self._predicted_s[job.id - 1]

@@ -21,10 +21,17 @@ from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.claims import NOT_RUN, Claim, by_range, by_sign, plus_minus
 from simulator.studies.results import StudyResults, mean_difference, reported
 from simulator.study.study import SEED, Report, Row
-from simulator.workload_models.drawn import DrawnJobs, Floats, poisson
-from simulator.workload_models.feitelson96 import Feitelson96
-from simulator.workload_models.rate import arrival_for_queue, mean_queue
-from simulator.workload_models.requirements import Law, factors, requirements
+from simulator.workload_models.drawn import (
+    DrawnJobs,
+    Floats,
+    Law,
+    arrival_for_queue,
+    factors,
+    mean_queue,
+    poisson,
+    requirements,
+)
+from simulator.workload_models.rigid_models import Feitelson96
 
 #: KRES 3: EASY with First-Fit, BL and BB, and conservative backfilling; BB0 is BB without the
 #: fullness modifier of section 2.2.

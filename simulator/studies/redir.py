@@ -22,12 +22,11 @@ from scheduler.pictures import INK, encode_all, new_figure, reduce_frame
 from simulator.results.statistics import Interval, mean, mean_interval, paired_ratio, quantiles
 from simulator.studies.claims import Claim, below_one, by_sign, with_limits
 from simulator.studies.results import mean_difference, reported, titled
-from simulator.study.report import shown
-from simulator.study.study import Report, Row, trace_path
+from simulator.study.study import Report, Row, shown, trace_path
 from simulator.traces import swf
+from simulator.traces.derived import WEEK_S, choose, cut
 from simulator.traces.normalise import NEEDED
 from simulator.traces.swf import Trace
-from simulator.traces.weeks import WEEK_S, choose, cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +44,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     parameters : `trace`, `processors` (of its machine), `weeks`, `utilization` and `draw` (the
-        choice of the weeks, see `simulator.traces.weeks`), `week` (from 1), `theta`, `alpha`,
+        choice of the weeks, see `simulator.traces.derived`), `week` (from 1), `theta`, `alpha`,
         `conflict`, `filter`, `counts`, `tau` (seconds).
     """
     path = trace_path(parameters, parameters["trace"])

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias, TypeVar
+
+import yaml
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval, mean_interval
 from simulator.studies.claims import Claim, as_records, as_table, numbers, plus_minus
 from simulator.study.study import SEED, Parameters, Report, Row
+
+T = TypeVar("T")
+
+
+def paper(study: str) -> SimpleNamespace:
+    """Numbers of the paper of a study; each field of its file is an attribute."""
+    file = Path(__file__).parent / "papers" / f"{study}.yaml"
+    return SimpleNamespace(**yaml.safe_load(file.read_text()))
+
+
+def keyed(rows: Mapping[str, T]) -> dict[tuple[str, ...], T]:
+    """Rows of a table by the words of their names: ``CTC high`` is ("CTC", "high")."""
+    return {tuple(name.split()): row for name, row in rows.items()}
+
 
 Key: TypeAlias = tuple[Any, ...]
 

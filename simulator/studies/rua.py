@@ -21,8 +21,16 @@ import simulator as sim
 from scheduler import pictures as drawing
 from simulator.results.statistics import mean_interval
 from simulator.studies.claims import OPEN, Claim, by_sign, exactly
-from simulator.studies.papers import keyed, paper
-from simulator.studies.results import Key, StudyResults, beside, plain, reported, titled
+from simulator.studies.results import (
+    Key,
+    StudyResults,
+    beside,
+    keyed,
+    paper,
+    plain,
+    reported,
+    titled,
+)
 from simulator.studies.sharing import centre, numbers, simulated
 from simulator.study.study import Report, Row
 

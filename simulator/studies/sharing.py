@@ -19,12 +19,20 @@ import numpy as np
 import simulator as sim
 from simulator.results.statistics import Interval, mean
 from simulator.studies.claims import Claim, by_sign
-from simulator.studies.papers import keyed, paper
-from simulator.studies.results import Key, StudyResults, beside, plain, reported, titled
+from simulator.studies.results import (
+    Key,
+    StudyResults,
+    beside,
+    keyed,
+    paper,
+    plain,
+    reported,
+    titled,
+)
 from simulator.study.study import TRACES, Parameters, Report, Row
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED
-from simulator.workload_models.demands import CAPACITY, MIXES, NAME, Demands
+from simulator.workload_models.drawn import CAPACITY, MIXES, NAME, Demands
 
 PER_NODE = 4
 

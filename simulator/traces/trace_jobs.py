@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from reshape.errors import ReshapeError
+from reshape.errors import ConfigError, ReshapeError
 from scheduler.model.events import JobSpec
+from simulator.traces.swf import Trace
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -189,3 +190,53 @@ def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> J
     known = {name: value for name, value in zip(names, values, strict=True) if value >= 0}
     labels = {n: value if n in _NUMBERS else str(value) for n, value in known.items()}
     return msgspec.structs.replace(spec, **labels)
+
+
+#: Columns of a trace that tell of it.
+COLUMNS = ("preceding", "think")
+
+
+class Feedback(msgspec.Struct, frozen=True):
+    """Which jobs follow others.
+
+    Parameters
+    ----------
+    after : preceding job of each job, by its place in the order of submission from 1; 0: none.
+    think_s : time from its end to the submission, seconds; 0 where the log does not know it.
+    """
+
+    after: list[int]
+    think_s: list[float]
+
+    @classmethod
+    def of(cls, trace: Trace, jobs: TraceJobs) -> Feedback:
+        """Feedback of the jobs that rules keep of a trace.
+
+        A preceding job that is not simulated, or is not submitted earlier, counts as none.
+
+        Raises
+        ------
+        ConfigError : no job has a preceding one.
+        """
+        preceding, think = (_column(trace, name)[jobs.lines] for name in COLUMNS)
+        positions: dict[int, int] = {}
+        after = []
+        for position, (number, before) in enumerate(
+            zip(jobs.numbers.tolist(), preceding.astype(np.int64).tolist(), strict=True), 1
+        ):
+            after.append(positions.get(before, 0) if before > 0 else 0)
+            positions[number] = position
+        if not any(after):
+            raise ConfigError(
+                f"no job of {trace.path} names a preceding one that is simulated (field 17,"
+                " preceding_job); leave it out",
+                field="feedback",
+            )
+        return cls(after, np.maximum(think, 0.0).tolist())
+
+
+def _column(trace: Trace, name: str) -> NDArray[np.float64]:
+    """Column as float64; -1 everywhere if there is none."""
+    if name not in trace.columns:
+        return np.full(len(trace), -1.0)
+    return trace.columns[name].astype(np.float64)

@@ -1,15 +1,30 @@
-"""Jobs drawn from a model, and their trace."""
+"""Jobs that models draw, what they demand besides processors, and the rate at which they come.
+
+*Requirements* of K resources follow from one size, as KRES 3.1 draws them. Leinberger, Karypis and
+Kumar, "Job scheduling in the presence of multiple resource requirements": "a set of K random
+numbers was drawn from a uniform random variable and then scaled with the job size"; "a similar
+method was used for the exponential distribution". The paper does not give their means. Both are 1/2
+here, so that both laws have the same mean demand: uniform on (0, 1], or exponential of mean 1/2,
+cut at the capacity of the machine. The machine has as many units of each resource as processors; a
+job requests at least one of each.
+
+*Demands* for a shared resource are drawn for the jobs of a trace (GUIM 6.3.1, 6.3.2). The arrival
+*rate* is the one that gives a mean queue length (KRES 3.1, "System Load").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, log
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.traces.swf import RESOURCE, Column, Oddities, Trace
+from reshape.errors import ReshapeError
+from simulator.results.schedule import Schedule
+from simulator.traces.swf import RESOURCE, SHARED, Column, Oddities, Trace
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -93,3 +108,166 @@ def poisson(jobs: int, rng: np.random.Generator, mean_s: float = 1.0) -> Floats:
     (jobs,) float64, seconds
     """
     return np.cumsum(rng.exponential(mean_s, jobs))
+
+
+Law: TypeAlias = Literal["uniform", "exponential"]
+
+
+def factors(jobs: int, k: int, law: Law, rng: np.random.Generator) -> Floats:
+    """Random factors of the sizes, (jobs, k) float64."""
+    if law == "uniform":
+        return 1.0 - rng.random((jobs, k))  # above 0
+    return rng.exponential(0.5, (jobs, k))
+
+
+def requirements(sizes: Ints, capacity: int, drawn: Floats) -> Ints:
+    """Demands of jobs for K resources.
+
+    Parameters
+    ----------
+    sizes : (n,) int64, of the model.
+    capacity : units of each resource.
+    drawn : (n, K) float64, see `factors`.
+
+    Returns
+    -------
+    (n, K) int64, from 1 to the capacity; the first is that of processors.
+    """
+    amounts = np.ceil(sizes[:, np.newaxis] * drawn)
+    return np.clip(amounts, 1, capacity).astype(np.int64)
+
+
+#: Percentages of jobs with a high, a medium and a low demand (GUIM 6.3.1).
+MIXES: Final = {"high": (80, 10, 10), "med": (50, 10, 40), "low": (10, 10, 80)}
+#: Demands of a process, high, medium and low, and what a node has, MB/s (GUIM 6.3.2).
+LEVELS: Final = (2000, 1000, 500)
+CAPACITY: Final = 6000
+NAME: Final = "memory_bandwidth"
+
+
+class Demands(msgspec.Struct, frozen=True):
+    """Demands of jobs for one shared resource.
+
+    Parameters
+    ----------
+    mix : percentages of jobs with the first, the second ... of the levels; together 100.
+    levels : demand of a process.
+    capacity : of a node.
+    name : of the resource.
+
+    Raises
+    ------
+    ValueError : percentages are below 0, not as many as levels, or not 100 together; a level is
+        below 0, or the capacity below 1.
+    """
+
+    mix: Sequence[int] = MIXES["high"]
+    levels: Sequence[int] = LEVELS
+    capacity: int = CAPACITY
+    name: str = NAME
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        shown = "-".join(map(str, self.mix))
+        if len(self.mix) != len(self.levels):
+            raise ValueError(f"mix {shown} must have {len(self.levels)} percentages, as the levels")
+        if min(self.mix) < 0 or sum(self.mix) != 100:
+            raise ValueError(f"mix {shown} must be percentages >= 0 that add up to 100")
+        if min(self.levels) < 0 or self.capacity < 1:
+            raise ValueError(f"levels must be >= 0 and capacity >= 1, got {self.capacity}")
+
+    def of(self, trace: Trace, seed: int) -> Trace:
+        """Trace with these demands in place of any for shared resources.
+
+        The same seed draws the same demands.
+        """
+        rng = np.random.default_rng(seed)
+        shares = np.array(self.mix) / 100
+        drawn = rng.choice(np.array(self.levels, dtype=np.int64), len(trace), p=shares)
+        kept = {n: column for n, column in trace.columns.items() if not n.startswith(SHARED)}
+        ordered = sorted(kept.items(), key=lambda item: item[0].startswith(RESOURCE))
+        header = [
+            line
+            for line in trace.header
+            if line.lstrip("; \t").partition(":")[0].strip().lower() != "shared"
+        ]
+        header.append(f"; Shared: {self.name}={self.capacity}")
+        columns = dict(ordered) | {SHARED + self.name: drawn}
+        return Trace(trace.path, header, columns, trace.oddities)
+
+
+WIDEST = 64.0  # largest factor between the first guess and the result
+
+
+class ArrivalSearch(msgspec.Struct, frozen=True):
+    """Result of a search.
+
+    Parameters
+    ----------
+    mean_arrival_s : mean time between two submissions.
+    queue : mean queue length at that rate.
+    runs : number of simulations.
+    """
+
+    mean_arrival_s: float
+    queue: float
+    runs: int
+
+
+def mean_queue(schedule: Schedule) -> float:
+    """Mean number of waiting jobs over the time in which jobs are submitted."""
+    submitted = schedule.jobs.submitted
+    first, last = float(submitted[0]), float(submitted[-1])
+    span = last - first
+    started = np.where(np.isnan(schedule.started), last, schedule.started)
+    waited: Floats = np.minimum(started, last) - np.maximum(submitted, first)
+    return float(waited.sum()) / span if span else 0.0
+
+
+def arrival_for_queue(
+    target: float, queue_at: Callable[[float], float], guess_s: float, tolerance: float = 0.04
+) -> ArrivalSearch:
+    """Mean time between submissions at which the mean queue has the wanted length.
+
+    The queue is the shorter, the longer the time between two submissions. The search first finds
+    two times with the target between their queues, then uses Brent's method on logarithms until the
+    queue is within the tolerance.
+
+    Parameters
+    ----------
+    target : mean queue length to reach, > 0.
+    queue_at : returns the mean queue of a simulation with this mean time, seconds.
+    tolerance : accepted relative distance from the target.
+
+    Raises
+    ------
+    ReshapeError : no such time within a factor of `WIDEST` of the guess.
+    """
+    from scipy.optimize import brentq  # late: it makes commands slow to start
+
+    seen: dict[float, float] = {}
+
+    def distance(log_s: float) -> float:
+        if log_s not in seen:
+            seen[log_s] = queue_at(exp(log_s))
+        apart = log((seen[log_s] + 0.01) / (target + 0.01))
+        return 0.0 if abs(apart) <= tolerance else apart
+
+    start = log(guess_s)
+    step = 0.15 if distance(start) > 0 else -0.15
+    near, far = start, start
+    while distance(near) * distance(far) > 0:
+        near, far = far, far + step
+        step *= 1.5
+        if abs(far - start) > log(WIDEST):
+            raise ReshapeError(
+                f"no rate of arrival gives a mean queue of {target:g}: between"
+                f" {exp(min(start, far)):.3g} and {exp(max(start, far)):.3g} s the queue is"
+                f" {min(seen.values()):.3g} to {max(seen.values()):.3g}; take more jobs"
+            )
+    best = near if distance(near) == 0.0 else far
+    if distance(best) != 0.0:
+        best = float(brentq(distance, near, far, xtol=1e-4, maxiter=30, disp=False))
+        distance(best)
+    best = min(seen, key=lambda log_s: abs(log((seen[log_s] + 0.01) / (target + 0.01))))
+    return ArrivalSearch(exp(best), seen[best], len(seen))

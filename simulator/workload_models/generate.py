@@ -18,14 +18,19 @@ from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.results.schedule import Schedule
 from simulator.traces.swf import Trace
-from simulator.workload_models.drawn import DrawnJobs, Floats, poisson
+from simulator.workload_models.drawn import (
+    DrawnJobs,
+    Floats,
+    Law,
+    arrival_for_queue,
+    factors,
+    mean_queue,
+    poisson,
+    requirements,
+)
 from simulator.workload_models.estimates import LEAST_LONGEST_S, TsafrirEstimates
-from simulator.workload_models.feitelson96 import Feitelson96
-from simulator.workload_models.lublin import Lublin
-from simulator.workload_models.prio import PrioWorkload
-from simulator.workload_models.rate import arrival_for_queue, mean_queue
-from simulator.workload_models.requirements import Law, factors, requirements
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.rigid_models import Feitelson96, Lublin
+from simulator.workload_models.workload import PrioWorkload, Workload
 
 Model: TypeAlias = Feitelson96 | Lublin
 MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}

@@ -39,8 +39,7 @@ from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import ProgramPhase, SimJob
 from simulator.traces.swf import LARGEST
-from simulator.workload_models.prio import PrioWorkload
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.workload import PrioWorkload, Workload
 
 ENDINGS = (".yaml", ".yml")
 Whole = Annotated[int, msgspec.Meta(lt=2**31)]

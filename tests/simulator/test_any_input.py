@@ -23,13 +23,12 @@ from scheduler.config import machine_file
 from scheduler.text.located import Located
 from simulator import Experiment
 from simulator.experiment.jobs import processors_of
-from simulator.many_centres.centres_file import described_centres
-from simulator.pools.waits import read_waits
+from simulator.many_centres.rules import described_centres
+from simulator.pools import read_waits
 from simulator.results import jobs_csv
 from simulator.results.pictures import PICTURES, Scene
 from simulator.statistics.collectors import JOBS_FILE, SAMPLES_FILE
-from simulator.statistics.pictures import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples
-from simulator.statistics.tables import read_columns
+from simulator.statistics.pictures import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples, read_columns
 from simulator.traces import swf
 from simulator.traces.normalise import normalise
 from simulator.workload_models import advance_reservations, workload_file

@@ -30,8 +30,7 @@ from simulator.results.schedule import Window
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
-from simulator.workload_models.resizable_trace import Resizability, of_trace
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.workload import Resizability, Workload, of_trace
 
 SMALL = SMALL_TRACE
 FILE = """\

@@ -13,8 +13,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.scenario import Scenario
 from scheduler.virtual_clock.loop import Watch
 from simulator import Experiment, Jobs
-from simulator.engine.physics import ContiguityGain, SharingRules
-from simulator.engine.sharing import Sharing
+from simulator.engine.physics import ContiguityGain, Sharing, SharingRules
 from simulator.results.schedule import Schedule
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import Trace

@@ -2,7 +2,7 @@
 
 Size interval task assignment with equal load (SITA-E, Crovella, Harchol-Balter and Murta), and with
 purposely unequal load (SITA-U, Schroeder and Harchol-Balter): GUIM 8.2.2. All need cut-offs between
-the intervals, which are fitted to jobs of the past (`simulator.many_centres.cutoffs`).
+the intervals, which are fitted to jobs of the past (`simulator.many_centres.run`).
 """
 
 from __future__ import annotations

@@ -18,11 +18,9 @@ import numpy as np
 import simulator as sim
 from reshape.errors import ConfigError
 from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
-from simulator.predictions.fake import QUALITATIVE, Bounds, FakePredictor, JobBounds
-from simulator.predictions.given import GivenEstimates
+from simulator.predictions.fake import QUALITATIVE, Bounds, FakePredictor, GivenEstimates, JobBounds
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.papers import paper
-from simulator.studies.results import Key, StudyResults, plain
+from simulator.studies.results import Key, StudyResults, paper, plain
 from simulator.study.study import Parameters, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise

@@ -32,8 +32,7 @@ from simulator.studies.prio.runs import (
     paper,
 )
 from simulator.studies.results import reported, titled
-from simulator.study.report import shown
-from simulator.study.study import Report, Row
+from simulator.study.study import Report, Row, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from simulator.experiment.tables import of_rows
 from simulator.results.statistics import Interval, mean
 from simulator.studies.claims import Claim, by_range, of_part
-from simulator.studies.papers import keyed
-from simulator.studies.results import reported, titled
+from simulator.studies.results import keyed, reported, titled
 from simulator.studies.sites.runs import (
     PAPER,
     QUEUE_EVERY_S,

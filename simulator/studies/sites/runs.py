@@ -22,12 +22,12 @@ import simulator as sim
 from reshape.errors import ReshapeError, nearest
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
-from simulator.many_centres.centres_file import CentreDescription
+from simulator.many_centres.rules import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
-from simulator.studies.papers import paper
+from simulator.studies.results import paper
 from simulator.study.study import SEED, trace_path
 from simulator.traces import swf
-from simulator.traces.merge import merge
+from simulator.traces.derived import merge
 
 Floats: TypeAlias = NDArray[np.float64]
 PAPER: Final = paper("sites")

@@ -25,7 +25,7 @@ from scheduler.model.orders import Kill, Order, Start
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from scheduler.state.view import Reservation
-from simulator.engine.costs import Contiguity
+from simulator.engine.physics import Contiguity
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 

@@ -22,7 +22,7 @@ from scheduler.replay.compare import compare
 from scheduler.replay.journal_reader import reading
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import JobList, SimJob
-from simulator.workload_models.prio import PrioWorkload
+from simulator.workload_models.workload import PrioWorkload
 
 SITE = """
 processors: 4

@@ -13,9 +13,8 @@ from paths import ROOT
 from paths import SMALL_TRACE as SMALL
 
 from reshape.__main__ import main
-from simulator.commands.set_option import assignments, paths
 from simulator.commands.simulate import simulate
-from simulator.commands.simulate_options import HEADINGS, MOVED
+from simulator.commands.simulate_options import HEADINGS, MOVED, assignments, paths
 
 LINES = 100  #: Two screens.
 TWENTY = {

@@ -12,9 +12,9 @@ from command_line import invoke
 from paths import SMALL_TRACE as SMALL
 
 from simulator.traces import swf
+from simulator.traces.derived import offered_load, scaled
 from simulator.traces.normalise import NEEDED, machine_size, normalise
 from simulator.traces.pictures import local_times
-from simulator.traces.scaling import offered_load, scaled
 
 SAMPLED = "time,queued_jobs,running_jobs,submitted_jobs,backfilled_jobs,killed_jobs,pending_work,"
 

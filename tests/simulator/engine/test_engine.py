@@ -28,7 +28,7 @@ from simulator.engine.costs import Costs, ProcessStarts, ResizeCost, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.schedule import Schedule
-from simulator.workload_models.prio import PrioWorkload
+from simulator.workload_models.workload import PrioWorkload
 
 SMALL_RUN = Path(__file__).parent / "golden" / "small_run.txt"
 KNOWN = SHARED / "golden"

@@ -18,11 +18,11 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.commands.simulate import simulate
 from simulator.commands.workload import workload
-from simulator.engine.sharing import Sharing
+from simulator.engine.physics import Sharing
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
-from simulator.workload_models.demands import Demands
+from simulator.workload_models.drawn import Demands
 
 #: Jobs 1 and 2 share a node for 100 s; job 3 fills a node of its own.
 TRACE = """\

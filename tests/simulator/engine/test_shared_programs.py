@@ -29,7 +29,7 @@ from scheduler.policies.selection.first_fit import FirstFit
 from simulator.commands.simulate import simulate
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
-from simulator.engine.sharing import Sharing
+from simulator.engine.physics import Sharing
 from simulator.results.schedule import Schedule
 from simulator.workload_models.workload import Workload
 

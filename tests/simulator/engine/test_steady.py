@@ -18,7 +18,7 @@ from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.schedule import Metrics, Schedule
-from simulator.workload_models.prio import PrioWorkload
+from simulator.workload_models.workload import PrioWorkload
 
 COST = ResizeCost(start_s=0.4, join_s=0.05)
 PAPER = ("fcfs-pr", "pba-pr", "max-b-pr")

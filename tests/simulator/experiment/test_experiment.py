@@ -29,22 +29,18 @@ from scheduler.policies.scenarios import scenario
 from scheduler.pools.options import parse_pool_options
 from scheduler.text.located import Located
 from simulator import Experiment, Jobs, Simulation, simulate
-from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine, check_conservation
 from simulator.engine.jobs import SimJob
-from simulator.engine.sharing import Sharing
-from simulator.many_centres.centres_file import described_centres
-from simulator.many_centres.rules import rules_named
+from simulator.engine.physics import Contiguity, Sharing
+from simulator.many_centres.rules import described_centres, rules_named
 from simulator.many_centres.run import run_centres
-from simulator.pools.run import run_pool
-from simulator.pools.waits import BatchWaits
+from simulator.pools import BatchWaits, run_pool
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models import advance_reservations
-from simulator.workload_models.resizable_trace import of_trace
-from simulator.workload_models.workload import Workload
+from simulator.workload_models.workload import Workload, of_trace
 
 RESERVATIONS = [
     {"name": "course", "start": 40, "duration": 30, "processors": 8, "jobs": "7", "requested": 0}

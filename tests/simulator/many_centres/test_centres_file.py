@@ -8,7 +8,7 @@ import pytest
 from paths import EXAMPLES
 
 from reshape.errors import ConfigError
-from simulator.many_centres.centres_file import names_centres, read_centres
+from simulator.many_centres.rules import names_centres, read_centres
 
 
 def file(folder: Path, text: str) -> Path:

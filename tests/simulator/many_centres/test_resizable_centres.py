@@ -11,11 +11,10 @@ from test_run_centres import trace_jobs
 from reshape.errors import ConfigError
 from reshape.speedup import parse
 from scheduler.policies.scenarios import scenario
-from simulator.many_centres.centres_file import CentreDescription
-from simulator.many_centres.rules import rules_named
+from simulator.many_centres.rules import CentreDescription, rules_named
 from simulator.many_centres.run import simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
-from simulator.workload_models.resizable_trace import Resizability
+from simulator.workload_models.workload import Resizability
 
 PERFECT = "amdahl:serial=0"
 GROWS = Resizability(1.0, parse(PERFECT), expand_most=4.0, expand_step=1.0, performance=PERFECT)

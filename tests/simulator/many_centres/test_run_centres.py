@@ -16,11 +16,9 @@ from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 from scheduler.predictions.estimates import Constant, Tsafrir
 from simulator.engine.engine import Engine
-from simulator.many_centres.centres_file import CentreDescription
-from simulator.many_centres.cutoffs import equal_load
 from simulator.many_centres.grid_backfilling import GridBackfilling
-from simulator.many_centres.rules import rules_named, with_estimates
-from simulator.many_centres.run import simulate_jobs
+from simulator.many_centres.rules import CentreDescription, rules_named, with_estimates
+from simulator.many_centres.run import equal_load, simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.traces.trace_jobs import TraceJobs
 

@@ -10,7 +10,7 @@ from scheduler.predictions.estimates import Tsafrir, UserPredictor
 from scheduler.predictions.predictor import Predictor
 from scheduler.predictions.statistical import Statistical
 from simulator.predictions.accuracy import PlayedTrace, play
-from simulator.predictions.given import GivenEstimates
+from simulator.predictions.fake import GivenEstimates
 from simulator.traces.trace_jobs import TraceJobs
 
 

@@ -18,7 +18,7 @@ from paths import SMALL_TRACE
 from scheduler.model.networks.mesh import Mesh
 from scheduler.model.networks.network import Network, Tree
 from scheduler.model.procset import ProcSet
-from simulator.engine.costs import Contiguity
+from simulator.engine.physics import Contiguity
 from simulator.results.placement import (
     compact_distance,
     extent,

@@ -20,8 +20,7 @@ from simulator.statistics.collectors import (
     requests,
     samples_csv,
 )
-from simulator.statistics.job_variables import JobValues
-from simulator.statistics.samples import Samples
+from simulator.statistics.variables import JobValues, Samples
 from simulator.traces.trace_jobs import TraceJobs
 
 NAN = float("nan")

@@ -10,7 +10,7 @@ from claim_records import check_claims
 
 from reshape.errors import ReshapeError
 from simulator.studies.malleable import POLICIES, RULES, report, run
-from simulator.studies.papers import paper
+from simulator.studies.results import paper
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies

@@ -8,7 +8,7 @@ import pytest
 from command_line import invoke
 
 from simulator.traces import swf
-from simulator.traces.merge import merge, origins
+from simulator.traces.derived import merge, origins
 
 
 def trace(folder: Path, name: str, submits: list[int]) -> swf.Trace:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ReshapeError
-from simulator.traces import swf, weeks
+from simulator.traces import derived as weeks
+from simulator.traces import swf
+from simulator.traces.derived import WEEK_S, choose, cut
 from simulator.traces.swf import Oddities, Trace
-from simulator.traces.weeks import WEEK_S, choose, cut
 
 DAY_S = 86400
 

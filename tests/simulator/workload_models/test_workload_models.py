@@ -25,14 +25,18 @@ from simulator.study.study import SHIPPED
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, machine_size, normalise
 from simulator.workload_models import workload_file
-from simulator.workload_models.drawn import poisson
+from simulator.workload_models.drawn import arrival_for_queue, factors, poisson, requirements
 from simulator.workload_models.estimates import HEAD, POPULARITY, TsafrirEstimates, popularity
-from simulator.workload_models.feitelson96 import Feitelson96
 from simulator.workload_models.generate import TraceRequest, make, model_of
-from simulator.workload_models.lublin import BUCKET_S, BUCKETS, LONGEST_PAUSE, LONGEST_RUN, Lublin
-from simulator.workload_models.prio import PrioWorkload
-from simulator.workload_models.rate import arrival_for_queue
-from simulator.workload_models.requirements import factors, requirements
+from simulator.workload_models.rigid_models import (
+    BUCKET_S,
+    BUCKETS,
+    LONGEST_PAUSE,
+    LONGEST_RUN,
+    Feitelson96,
+    Lublin,
+)
+from simulator.workload_models.workload import PrioWorkload
 
 N = 20000
 LEVEL = 0.01  # the seeds are fixed, so a wrong law fails and a right one never does

@@ -15,7 +15,7 @@ from small_experiments import CENTRES, POOL
 import simulator as sim
 from scheduler.policies.api import QueueOrder
 from simulator.experiment import running
-from simulator.experiment.progress import SimulationProgress
+from simulator.study.progress import SimulationProgress
 from simulator.study.runner import compute
 
 

@@ -17,8 +17,7 @@ from scheduler.policies.scenarios import scenario
 from scheduler.pools.options import PoolOptions
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
-from simulator.pools.run import PoolRun, run_pool
-from simulator.pools.waits import BatchWaits
+from simulator.pools import BatchWaits, PoolRun, run_pool
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 

@@ -16,7 +16,7 @@ from scheduler.forecasts.recorded_state import KEPT_JOBS, RecordedState
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Order, Start
-from simulator.predictions.quote_rules import QuoteRules
+from simulator.experiment.settings import QuoteRules
 
 
 class QuotedStart(NamedTuple):

@@ -1,0 +1,479 @@
+"""Simulations of machines whose nodes are granted by a batch system, by an elastic pool.
+
+The batch system starts an allocation when its wait is over and ends it at its time limit, when it
+is released, or when it is cancelled. Its nodes join and are lost by the events that a live service
+gives to its core, too. Of one instant, nodes join first, then everything else is handled, then
+nodes are lost: a job that ends at the instant at which its allocation expires has not lost
+anything.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from math import inf, isfinite, nan
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.collection import no_collection
+from reshape.errors import ReshapeError
+from reshape.times import seconds_of
+from scheduler.core.core import Core
+from scheduler.model.events import Event, JobSubmitted, NodeJoined, NodeLost, ResizeFailed
+from scheduler.model.job import Job
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Kill, Order, WakeAt
+from scheduler.model.procset import ProcSet
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import predicts
+from scheduler.pools.options import PoolOptions
+from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
+from scheduler.pools.view import AllocationState
+from scheduler.text.formats import counted, format_time
+from scheduler.virtual_clock.driven import DrivenMachine
+from scheduler.virtual_clock.loop import Tick
+from simulator.engine.engine import Engine, simulated_core
+from simulator.results.schedule import Schedule
+from simulator.traces import swf
+from simulator.traces.files import is_file
+from simulator.traces.trace_jobs import TraceJobs
+from simulator.workload_models.workload import Workload
+
+
+class BatchWaits(msgspec.Struct, frozen=True):
+    """Waits from which those of allocations are drawn, each with the same probability.
+
+    Parameters
+    ----------
+    seconds : (n,) float64, n >= 1.
+    """
+
+    seconds: NDArray[np.float64]
+
+    @classmethod
+    def constant(cls, seconds: float) -> BatchWaits:
+        """The same wait for all allocations."""
+        return cls(np.array([float(seconds)]))
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """Draw a wait, seconds; a constant draws nothing from the generator."""
+        if len(self.seconds) == 1:
+            return float(self.seconds[0])
+        return float(self.seconds[rng.integers(len(self.seconds))])
+
+
+def read_waits(text: str) -> BatchWaits:
+    """Read a time in the notation of Slurm, or the recorded waits of a trace.
+
+    Parameters
+    ----------
+    text : such as ``10:00``, or the path of a trace; a file of that name is preferred.
+
+    Raises
+    ------
+    ReshapeError : it is neither; no job of the trace has a recorded wait.
+    """
+    path = Path(text)
+    if not is_file(path):
+        try:
+            return BatchWaits.constant(seconds_of(text))
+        except ValueError as error:
+            raise ReshapeError(f"there is no file {text}, and {error}") from None
+    waits = swf.read(path, fields=("wait",)).columns["wait"]
+    known = waits[waits >= 0].astype(np.float64)
+    if not len(known):
+        raise ReshapeError(f"{path}: no job has a recorded wait; name a trace with waits")
+    return BatchWaits(known)
+
+
+Ending = Literal["cancelled", "released", "expired"]
+
+
+class EndedAllocation(msgspec.Struct, frozen=True):
+    """What became of an allocation; times in seconds.
+
+    Parameters
+    ----------
+    number, nodes, names : its number in the pool, how many nodes it had, and their names.
+    granted_at : None if it was cancelled before.
+    ending : how it ended.
+    used : whether a job ran there.
+    jobs_lost, lost_processor_s : jobs that its expiry ended, and what they had held until then.
+    """
+
+    number: int
+    nodes: int
+    names: tuple[str, ...]
+    submitted_at: float
+    granted_at: float | None
+    ended_at: float
+    ending: Ending
+    used: bool
+    jobs_lost: int = 0
+    lost_processor_s: float = 0.0
+
+    @property
+    def node_s(self) -> float:
+        """Node-seconds held."""
+        return 0.0 if self.granted_at is None else self.nodes * (self.ended_at - self.granted_at)
+
+
+class PooledSite:
+    """A site for the loop of the virtual clock.
+
+    Parameters
+    ----------
+    core : the core; its machine must have no nodes of the pool yet.
+    pool : the pool, without allocations.
+    wait_s : called for the wait in the batch system of each allocation, seconds.
+    jobs : number of jobs that will be submitted; the pool gives everything back after them.
+
+    Attributes
+    ----------
+    ended : allocations that have ended, in the order of their ends.
+    """
+
+    def __init__(self, core: Core, pool: Pool, wait_s: Callable[[], float], jobs: int) -> None:
+        self._core, self._pool, self._wait_s = core, pool, wait_s
+        self._partition = core.partitions[0]
+        self._coming = jobs
+        self._happenings: list[tuple[float, bool, int]] = []  # (time, whether it ends, allocation)
+        self._wake_at = inf
+        self.ended: list[EndedAllocation] = []
+        names, processors = pool.node_names, pool.options.processors
+        joined: list[Event] = [NodeJoined(0.0, name, processors) for name in names]
+        core.handle([*joined, *(NodeLost(0.0, name) for name in names)])
+
+    # What the loop and the physics use.
+
+    @property
+    def now(self) -> float:
+        """Time of the latest instant handled, seconds."""
+        return self._core.now
+
+    @property
+    def jobs(self) -> Mapping[int, Job]:
+        """All jobs that the core remembers, by number."""
+        return self._core.jobs
+
+    @property
+    def live(self) -> Mapping[int, Job]:
+        """The jobs that hold processors, by number."""
+        return self._core.live
+
+    @property
+    def machine(self) -> DrivenMachine:
+        """Nodes and processors."""
+        return self._core.machine
+
+    def forget(self, job: int) -> None:
+        """Drop the record of a job that has ended."""
+        self._core.forget(job)
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Apply the events of one instant, and let the pool decide; return the orders."""
+        now = max(event.at for event in events)
+        self._coming -= sum(isinstance(event, JobSubmitted) for event in events)
+        orders = self._core.handle([*self._start_allocations(now), *events])
+        while ends := self._due_ends(now):
+            for number in ends:
+                orders += self._end(number, now, "expired")
+        while True:
+            steps = self._pool.consider(self._partition, now, closing=self._is_closing)
+            for allocation in steps.submitted:
+                self._pool.queued(allocation.number, str(allocation.number))
+                heappush(self._happenings, (now + self._wait_s(), False, allocation.number))
+            for allocation in steps.cancelled:
+                orders += self._end(allocation.number, now, "cancelled")
+            for allocation in steps.released:
+                orders += self._end(allocation.number, now, "released")
+            started = self._start_allocations(now)
+            if started:
+                orders += self._core.handle(started)
+            if not (started or steps.cancelled or steps.released):
+                break
+        self._ask_to_wake(min(steps.next_at, self._next_at()), now, orders)
+        return orders
+
+    @property
+    def _is_closing(self) -> bool:
+        """Whether all jobs have been submitted and have ended."""
+        return self._coming == 0 and not self._core.live and not len(self._partition.queue)
+
+    def _next_at(self) -> float:
+        return self._happenings[0][0] if self._happenings else inf
+
+    def _ask_to_wake(self, at: float, now: float, orders: list[Order]) -> None:
+        """Add a wake-up to the orders unless an earlier one was asked for."""
+        if not now < self._wake_at <= at and isfinite(at):
+            self._wake_at = at
+            orders.append(WakeAt(at))
+
+    def _start_allocations(self, now: float) -> list[Event]:
+        """Start the allocations whose waits are over; return the events of their nodes."""
+        events: list[Event] = []
+        pool, processors = self._pool, self._pool.options.processors
+        while self._happenings and self._happenings[0][0] <= now and not self._happenings[0][1]:
+            _, _, number = heappop(self._happenings)
+            allocation = pool.record.allocations.get(number)
+            if allocation is None or allocation.state is not AllocationState.QUEUED:
+                continue  # it was cancelled
+            ends_at = now + pool.options.time_limit_s
+            pool.granted(number, now, ends_at)
+            pool.joined(number)
+            heappush(self._happenings, (ends_at, True, number))
+            events += [
+                NodeJoined(now, name, processors, until=ends_at) for name in allocation.nodes
+            ]
+        return events
+
+    def _due_ends(self, now: float) -> list[int]:
+        """Numbers of the allocations that expire now."""
+        numbers = []
+        while self._happenings and self._happenings[0][0] <= now and self._happenings[0][1]:
+            _, _, number = heappop(self._happenings)
+            if number in self._pool.record.allocations:
+                numbers.append(number)
+        return numbers
+
+    def _end(self, number: int, now: float, ending: Ending) -> list[Order]:
+        """End an allocation; return the orders that follow from the loss of its nodes."""
+        allocation = self._pool.ended(number, now)
+        orders: list[Order] = []
+        if allocation.granted_at is not None:
+            orders = self._core.handle([NodeLost(now, name) for name in allocation.nodes])
+        self.ended.append(self._account(allocation, now, ending, orders))
+        failed = list(self._failed_expansions(allocation, now))
+        return orders + self._core.handle(failed) if failed else orders
+
+    def _failed_expansions(self, each: PoolAllocation, now: float) -> Iterator[Event]:
+        """Roll-backs of the expansions whose groups were on nodes that are gone."""
+        nodes = self._core.machine.nodes
+        lost = ProcSet.union(nodes[name].processors for name in each.nodes)
+        for job in self._core.live.values():
+            resize = job.resize
+            joining = () if resize is None else resize.joining
+            if resize is not None and any(job.groups[group] & lost for group in joining):
+                yield ResizeFailed(now, job.id, resize.serial, "the node of the group has expired")
+
+    def _account(
+        self, each: PoolAllocation, now: float, ending: Ending, orders: Sequence[Order]
+    ) -> EndedAllocation:
+        lost = [
+            self._core.jobs[order.job]
+            for order in orders
+            if isinstance(order, Kill) and order.reason.rule in ("node lost", "node expired")
+        ]
+        return EndedAllocation(
+            each.number,
+            len(each.nodes),
+            each.nodes,
+            each.submitted_at,
+            each.granted_at,
+            now,
+            ending,
+            each.used,
+            len(lost),
+            sum(_held_s(job, now) for job in lost),
+        )
+
+
+def _held_s(job: Job, now: float) -> float:
+    """Processor-seconds that a job has held since its last start."""
+    times = [at for at, _ in job.sizes] + [now]
+    spans = zip(job.sizes, times[1:], strict=True)
+    return sum(size * (end - begin) for (begin, size), end in spans)
+
+
+#: Name of the simulated pool.
+NAME = "pool"
+
+
+class PoolMetrics(msgspec.Struct, frozen=True):
+    """What a pool cost; means are nan if there is nothing to average.
+
+    Parameters
+    ----------
+    allocations, cancelled, released, expired : allocations that were submitted; that were cancelled
+        while they were queued; that were given back; that lasted to their time limit.
+    unused_allocations : granted allocations in which no job ran.
+    node_hours : node-hours of all granted allocations.
+    used_share : processor-seconds that jobs held over those of the granted allocations.
+    most_nodes : largest number of nodes held at a time.
+    mean_allocation_wait_s : from the submission of a granted allocation to its start.
+    jobs_lost, jobs_lost_processor_s : jobs that were ended because a node expired, and what they
+        had held until then.
+    too_long : jobs that no allocation lasts long enough for, which were left out.
+    paused : why the pool was paused at the end; empty if it was not.
+    """
+
+    allocations: int
+    cancelled: int
+    released: int
+    expired: int
+    unused_allocations: int
+    node_hours: float
+    used_share: float
+    most_nodes: int
+    mean_allocation_wait_s: float
+    jobs_lost: int
+    jobs_lost_processor_s: float
+    too_long: int
+    paused: str
+
+
+class PoolRun(msgspec.Struct, frozen=True):
+    """A simulation on the nodes of a pool.
+
+    Parameters
+    ----------
+    schedule : of the jobs; its number of processors is that of the whole pool.
+    metrics : what the pool cost.
+    allocations : in the order of their ends.
+    """
+
+    schedule: Schedule
+    metrics: PoolMetrics
+    allocations: list[EndedAllocation]
+
+    def allocations_csv(self) -> bytes:
+        """Write a line for each allocation, in the order of their ends; times in seconds."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(EndedAllocation.__struct_fields__)
+        for allocation in self.allocations:
+            values = msgspec.structs.asdict(allocation) | {"names": " ".join(allocation.names)}
+            writer.writerow("" if value is None else value for value in values.values())
+        return text.getvalue().encode()
+
+
+def run_pool(
+    workload: TraceJobs | Workload,
+    scenario: Scenario,
+    options: PoolOptions,
+    waits: BatchWaits,
+    seed: int = 0,
+    tick: Tick | None = None,
+) -> PoolRun:
+    """Simulate a workload on a machine of which all nodes belong to a pool.
+
+    Jobs that request more time than an allocation has are left out.
+
+    Parameters
+    ----------
+    workload : cleaned jobs of a trace, which fit on the nodes of the pool, or single jobs.
+    waits, seed : waits of allocations in the batch system, and how they are drawn.
+    tick : called with the time now and then.
+
+    Raises
+    ------
+    ReshapeError : no job is short enough, one requests further resources, or the scenario needs a
+        redirection group.
+    """
+    if scenario.redirection is not None:
+        raise ReshapeError("a pool has no redirection group: choose another --policy")
+    workload, too_long = _short_enough(workload, options)
+    kill = isinstance(workload, Workload) and workload.kills
+    core = simulated_core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
+    pool = Pool(PoolRecord(NAME, options))
+    rng = np.random.default_rng(seed)
+    jobs = workload.jobs if isinstance(workload, Workload) else workload
+    site = PooledSite(core, pool, lambda: waits.draw(rng), len(jobs))
+    if isinstance(workload, Workload):
+        engine = Engine(
+            site,
+            workload.submissions(),
+            cost=workload.cost,
+            start_s=workload.start_s,
+            end_s=workload.end_s,
+            estimates=predicts(scenario),
+            tick=tick,
+        )
+    else:
+        engine = Engine(site, workload, allocations=True, estimates=predicts(scenario), tick=tick)
+    with no_collection():
+        schedule = engine.run()
+    size = options.max_nodes * options.processors
+    schedule = msgspec.structs.replace(schedule, processors=size)
+    metrics = pool_metrics(schedule, site.ended, options, too_long, pool.record.paused)
+    return PoolRun(schedule, metrics, site.ended)
+
+
+def pool_metrics(
+    schedule: Schedule,
+    ended: list[EndedAllocation],
+    options: PoolOptions,
+    too_long: int,
+    paused: str,
+) -> PoolMetrics:
+    """Compute what a pool cost from its allocations and the schedule of the jobs."""
+    granted = [allocation for allocation in ended if allocation.granted_at is not None]
+    node_s = sum(allocation.node_s for allocation in granted)
+    endings = [allocation.ending for allocation in ended]
+    waits = [
+        allocation.granted_at - allocation.submitted_at
+        for allocation in granted
+        if allocation.granted_at is not None
+    ]
+    return PoolMetrics(
+        allocations=len(ended),
+        cancelled=endings.count("cancelled"),
+        released=endings.count("released"),
+        expired=endings.count("expired"),
+        unused_allocations=sum(not allocation.used for allocation in granted),
+        node_hours=node_s / 3600.0,
+        used_share=schedule.all_held_s / (node_s * options.processors) if node_s else nan,
+        most_nodes=_most_nodes(granted),
+        mean_allocation_wait_s=sum(waits) / len(waits) if waits else nan,
+        jobs_lost=sum(allocation.jobs_lost for allocation in ended),
+        jobs_lost_processor_s=sum(allocation.lost_processor_s for allocation in ended),
+        too_long=too_long,
+        paused=paused,
+    )
+
+
+def _most_nodes(granted: list[EndedAllocation]) -> int:
+    """Largest number of nodes held at a time; what ends at an instant ends before what begins."""
+    changes = [(allocation.ended_at, -allocation.nodes) for allocation in granted]
+    changes += [(allocation.granted_at or 0.0, allocation.nodes) for allocation in granted]
+    held = most = 0
+    for _, nodes in sorted(changes):
+        held += nodes
+        most = max(most, held)
+    return most
+
+
+def _short_enough(
+    workload: TraceJobs | Workload, options: PoolOptions
+) -> tuple[TraceJobs | Workload, int]:
+    """Leave out jobs that request more time than an allocation has, and count them."""
+    columns = workload.submissions().columns() if isinstance(workload, Workload) else workload
+    columns.need_no_resources("a pool")
+    fits = columns.estimate <= options.longest_s
+    most = options.max_nodes * options.processors
+    if (columns.processors > most).any():
+        largest = int(columns.processors.max())
+        raise ReshapeError(
+            f"a job requests {largest} processors, and the pool has at most {most}: give it more"
+            " nodes, or more processors a node"
+        )
+    too_long = int((~fits).sum())
+    if not fits.any():
+        raise ReshapeError(
+            f"all {counted(too_long, 'job')} request more than the {format_time(options.longest_s)}"
+            " that an allocation has for them: give the pool a longer time_limit"
+        )
+    if not too_long:
+        return workload, 0
+    if not isinstance(workload, Workload):
+        return workload.select(fits), too_long
+    ordered = sorted(workload.jobs, key=lambda job: job.at)
+    jobs = [job for job, short in zip(ordered, fits.tolist(), strict=True) if short]
+    trace_jobs = None if workload.trace_jobs is None else workload.trace_jobs.select(fits)
+    return msgspec.structs.replace(workload, jobs=jobs, trace_jobs=trace_jobs), too_long

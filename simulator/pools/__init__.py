@@ -1,1 +1,0 @@
-"""Simulations of machines whose nodes are granted by a batch system, by elastic pools."""
