@@ -158,7 +158,7 @@ def try_program(
                 click.echo(f"{len(steps)} resizes at random, --seed {seed}:")
             resized = _run(runs[1], steps, "with resizes")
         except MistakeError as mistake:
-            click.echo(_plain_paths(str(mistake), scratch))
+            click.echo(mistake)
             ctx.exit(_MISTAKE)
         except ReshapeError as error:
             raise click.UsageError(str(error)) from None
@@ -232,11 +232,6 @@ def _checked(steps: Sequence[Step], plain: TrialRun) -> Sequence[Step]:
                 f"which does not allow {step.size} processes"
             )
     return steps
-
-
-def _plain_paths(text: str, scratch: str) -> str:
-    """Leave out of the names of files the folders in which the program was run."""
-    return re.sub(rf"{re.escape(scratch)}/\w+/files/", "", text)
 
 
 def _conclude(run: TrialRun, steps: Sequence[Step], found: Differences) -> int:

@@ -102,12 +102,12 @@ class TrialRun:
             self._job = [driver.start(self.program.size, "first")]
             try:
                 self._follow(driver, steps, tell)
-            except MistakeError:
-                watch.look()  # it may know more of a group that has failed
-                raise
-            watch.look()
+                watch.look()
+            except MistakeError as mistake:
+                why = watch.failure() or str(mistake)
+                raise MistakeError(self._with_names(why)) from None
             self.topology = next((hello.topology for hello in driver.hellos), None)
-            self.notes = watch.notes()
+            self.notes = set(map(self._with_names, watch.notes()))
             texts = [_KILLED.sub("", group.text) for group in driver.groups.values()]
             lines = [line for text in texts for line in text.splitlines()]
             after = _written(self.folder)
@@ -127,6 +127,10 @@ class TrialRun:
             self._carry_out(driver, step)
             self.done.append(step)
         driver.serve(lambda: driver.has_ended)
+
+    def _with_names(self, text: str) -> str:
+        """Name files of the copy as those of the working directory."""
+        return text.replace(f"{self.folder}{os.sep}", "")
 
     @property
     def has_checkpoints(self) -> bool:

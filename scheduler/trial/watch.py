@@ -77,9 +77,8 @@ class RunWatch:
         ------
         MistakeError : it is not.
         """
-        for group in self._driver.groups.values():
-            if not group.was_killed and group.process.poll() not in (None, 0):
-                raise MistakeError(self._failure(group))
+        if why := self.failure():
+            raise MistakeError(why)
         now = time.monotonic()
         if now - self._looked_at < _EVERY_S:
             return
@@ -102,8 +101,15 @@ class RunWatch:
 
     # ------------------------------------------------------------ a group that has failed
 
-    def _failure(self, group: Group) -> str:
-        """Why a group has failed: its signal, the error that it has reported, or its output."""
+    def failure(self) -> str:
+        """Why a group has failed; empty if none has.
+
+        It is its signal, the error that it has reported, or its output.
+        """
+        groups = self._driver.groups.values()
+        failed = [g for g in groups if not g.was_killed and g.process.poll() not in (None, 0)]
+        if not failed:
+            return ""
         crashes = []
         for pid, text in self._texts().items():
             if _FATAL in text:
@@ -111,15 +117,9 @@ class RunWatch:
                 crashes.append(f"{self._who(pid)}: {what}, at {_place(frames_of(text))}")
         if crashes:
             return "\n".join([*crashes, _STALE])
-        faults = dict.fromkeys(fault.why for fault in self._driver.faults)
-        if faults:
-            lines = [*faults, *self._tail(group)]
-        else:
-            lines = [
-                f"a process ends with exit code {group.process.returncode}",
-                *self._tail(group),
-            ]
-        return "\n".join(lines)
+        exits = f"a process ends with exit code {failed[0].process.returncode}"
+        faults = list(dict.fromkeys(fault.why for fault in self._driver.faults))
+        return "\n".join([*(faults or [exits]), *self._tail(failed[0])])
 
     def _tail(self, group: Group) -> list[str]:
         lines = [line for line in group.text.splitlines() if line.strip()]

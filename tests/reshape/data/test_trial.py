@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from application_scripts import script
+from driver import Driver
 from mpi4py import MPI
 
 from reshape.data.trial import check_state
@@ -57,3 +60,14 @@ def test_the_first_different_value_is_named_on_every_rank() -> None:
 @pytest.mark.mpi(min_size=2)
 def test_what_cannot_be_pickled_is_left_to_the_resize() -> None:
     check_state(MPI.COMM_WORLD, {"bad": (lambda: RANK) if RANK else 1})
+
+
+def test_state_is_compared_in_trials_only(tmp_path: Path) -> None:
+    body = """
+        for step in app.iterations(10):
+            app.state["rank"] = app.comm.rank
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        driver.start(2, "first")
+        assert driver.expand(1).ok
+        driver.finish()

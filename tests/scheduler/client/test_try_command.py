@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +27,8 @@ with reshape.application() as app:
         u.local[:] = u.layout.global_indices(app.comm.rank)[0]
         app.state["sums"] = []
     for step in app.iterations(40):
-        u.local[:] += 0.1
+        part = u.local  # is bound until the next iteration, also across a resize
+        part[:] += 0.1
         app.state["names"] = {"u", "v", str(step)}  # pickled in another order on each rank
         app.state["sums"].append(app.comm.allreduce(float(u.local.sum())))
     app.report(total=app.state["sums"][-1])
@@ -36,8 +39,13 @@ with reshape.application() as app:
 )
 
 
-def attempt(folder: Path, program: str, *options: str) -> tuple[int, str]:
-    """Exit code and output of the command; checks that it leaves nothing behind."""
+def attempt(folder: Path, program: str, *options: str, ends: str = "") -> tuple[int, str]:
+    """Exit code and output of the command; checks that it leaves nothing behind.
+
+    Parameters
+    ----------
+    ends : the command is terminated when it has printed this line; if empty, it ends by itself.
+    """
     (folder / "program.py").write_text(program)
     scratch = folder / ".scratch"
     scratch.mkdir(exist_ok=True)
@@ -49,7 +57,13 @@ def attempt(folder: Path, program: str, *options: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    text, _ = process.communicate(timeout=200)
+    text = ""
+    assert process.stdout is not None
+    while ends and ends not in text:
+        text += process.stdout.readline()
+    if ends:
+        process.send_signal(signal.SIGTERM)
+    text += process.communicate(timeout=200)[0]
     print(text)
     assert sorted(path.name for path in folder.iterdir()) == [".scratch", "program.py"]
     assert list(scratch.iterdir()) == []
@@ -83,7 +97,7 @@ LOOP = (
     HEAD
     + """
 class Solver:
-    cart = edge = None
+    cart = edge = win = file = None
 
 solver = Solver()
 with reshape.application() as app:
@@ -100,6 +114,22 @@ MISTAKES = {
         "            solver.cart = app.comm.Create_cart([app.comm.size])\n"
         "        solver.cart.Barrier()",
         "program.py:16 uses a communicator that program.py:15 made before a resize",
+    ),
+    "window": (
+        "if solver.win is None:\n"
+        "            solver.win = MPI.Win.Allocate(8, comm=app.comm)\n"
+        "        solver.win.Fence()",
+        "program.py:16 uses a window that program.py:15 made before a resize",
+    ),
+    "file": (
+        "if solver.file is None:\n"
+        "            solver.file = MPI.File.Open(app.comm, __file__)\n"
+        "        solver.file.Get_size()",
+        "program.py:16 uses a file that program.py:15 made before a resize",
+    ),
+    "world": (
+        "app.comm.size == 3 and MPI.COMM_WORLD.Barrier()",
+        "use app.comm, and read it again in each iteration",
     ),
     "view": (
         "if solver.edge is None:\n"
@@ -119,13 +149,29 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("kind", MISTAKES)
+LONG = {"window", "file", "world"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.long] * (kind in LONG)) for kind in MISTAKES],
+)
 def test_each_kind_of_mistake_is_named(temporary: Path, kind: str) -> None:
     use, why = MISTAKES[kind]
     program = LOOP.replace("USE", use)
     code, text = attempt(temporary, program, "-n", "2", "--at", "10:3,20:2", "--limit", "20")
     assert code == 1
     assert why in text
+
+
+def test_communicators_that_are_not_freed_are_counted(temporary: Path) -> None:
+    """They are no mistake: a program of few iterations ends before MPI has no more of them."""
+    program = LOOP.replace("USE", "app.comm.Dup()")
+    code, text = attempt(temporary, program, "-n", "2", "--at", "10:3")
+    assert code == 0
+    assert re.search(
+        r"^note: 30 communicators, .* not freed, 30 of them at program.py:14$", text, re.M
+    )
 
 
 def test_what_is_not_registered_is_named(temporary: Path) -> None:
@@ -178,7 +224,7 @@ def test_sizes_are_those_of_the_topology(temporary: Path) -> None:
         (HEAD + "print(1)", "mistake: the program has no resize point"),
         (CORRECT.replace("+= 0.1", "+= 1 / (step - 5)"), "mistake, without resizes: ZeroDivision"),
         (
-            CORRECT.replace("u.local[:] +=", "app.comm.size == 2 and sys.exit(3); u.local[:] +="),
+            CORRECT.replace("part[:] +=", "app.comm.size == 2 and sys.exit(3); part[:] +="),
             "mistake, with resizes: a process ends with exit code 3",
         ),
         (
@@ -192,3 +238,12 @@ def test_a_program_that_fails(temporary: Path, program: str, why: str) -> None:
     code, text = attempt(temporary, program, "-n", "1", "--at", "10:3,20:2")
     assert code == 1
     assert why in text
+
+
+def test_a_command_that_is_terminated_leaves_nothing_behind(temporary: Path) -> None:
+    """While its job computes at another size."""
+    program = CORRECT.replace("part[:] +=", "print(step, flush=True); part[:] +=")
+    code, _ = attempt(
+        temporary, program, "-n", "2", "--at", "5:3,20:2", ends="at 20: to 2 processes"
+    )
+    assert code == 128 + signal.SIGTERM
