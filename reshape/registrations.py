@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -13,9 +13,10 @@ from reshape.data.arrays import Array
 from reshape.data.declarations import Declaration, declare, declare_cyclic, divide
 from reshape.data.job_context import JobContext
 from reshape.data.mapped_files import Order
-from reshape.data.ragged import Items
+from reshape.data.ragged import Items, Ragged
 from reshape.data.sparse import Csr, declare_csr
 from reshape.data.stencils import BlockArray, declare_blocks
+from reshape.data.streams import RankStream, Streams, StreamStates, declare_streams
 from reshape.errors import ReshapeError
 from reshape.resizing.registry import NOT_YET, Registry
 
@@ -239,6 +240,42 @@ class Registrations:
             share.begin(items[cuts[rank] : cuts[rank + 1]])
         return share
 
+    @overload
+    def rng(self, name: str, *, seed: int = 0) -> RankStream: ...
+
+    @overload
+    def rng(self, name: str, like: Array | Csr, seed: int = 0) -> Streams: ...
+
+    def rng(
+        self, name: str, like: Array | Csr | None = None, seed: int = 0
+    ) -> Streams | RankStream:
+        """Register independent streams of random numbers: for each row of an array, or each rank.
+
+        Parameters
+        ----------
+        name : as in `block_cyclic`; each name has other streams.
+        like : array that is cut along one axis, with a stream for each index of this axis. The
+            streams move with the array, so that the numbers do not depend on the number of
+            processes. Without it each rank has a stream: processes that join get new ones, and
+            after a resize or a restart all do, so that the numbers depend on the sizes.
+        seed : integer in [0, 2**63); each has other streams.
+
+        Returns
+        -------
+        Streams whose `local` is a list of a numpy.random.Generator for each row of this process,
+        or RankStream whose `local` is one.
+
+        Raises
+        ------
+        ReshapeError : as in `block_cyclic`.
+        """
+        declaration = declare_streams(name, seed, _declaration(name, like))
+        if like is None:
+            self._open_registry().enter(declaration, "streams")
+            return RankStream(declaration, self._here(), self._here().group)
+        states = StreamStates(declaration, self._here(), NOT_YET.format("streams", name))
+        return Streams(self._open_registry().array(states))
+
     def _array(self, declaration: Declaration) -> Array:
         array = Array(declaration, self._here(), NOT_YET.format("array", declaration.name))
         return self._open_registry().array(array)
@@ -246,7 +283,7 @@ class Registrations:
 
 def _declaration(name: str, like: Array | Csr | None) -> Declaration | None:
     """Declaration of the data that an array is to be laid out like."""
-    if like is None or isinstance(like, Array | Csr):
+    if like is None or isinstance(like, Array | Ragged):
         return None if like is None else like.declaration
     raise ReshapeError(
         f"array {name!r}, like={like!r:.200}: expected an array of app.blocks, app.rows or "

@@ -205,8 +205,7 @@ def write_checkpoint(job: JobContext, directory: CheckpointDirectory, keep: int)
         earlier checkpoints are as they were.
     """
     try:
-        if job.ragged:
-            agree(job.comm, pack_all(job))
+        pack_all(job)
         folder, state, why = Path(), b"", ""
         if job.comm.rank == 0:
             try:

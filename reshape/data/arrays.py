@@ -31,6 +31,10 @@ class Processes(Protocol):
     def memory(self) -> RankMemory:
         """Where the local parts of this rank lie."""
 
+    @property
+    def done(self) -> int:
+        """Number of iterations finished in all loops."""
+
 
 class Array:
     """A registered array: the local part of this process, and the layout.
@@ -163,6 +167,9 @@ class Array:
             longer.
         """
         save(self.job.comm, self.layout, self.local, self.declaration.order, path)
+
+    def pack(self) -> None:
+        """Write into the local part what belongs to it and is elsewhere, before it is moved."""
 
     def place(self, layout: Layout, segment: Segment) -> Segment | None:
         """Make this segment the data, and return the previous one, which the caller releases."""

@@ -23,7 +23,7 @@ from reshape.data.mapped_files import Order
 from reshape.errors import ReshapeError
 from reshape.topology import nearly_square
 
-Kind = Literal["block_cyclic", "blocks", "rows", "replicated", "csr", "items", "entries"]
+Kind = Literal["block_cyclic", "blocks", "rows", "replicated", "csr", "items", "entries", "streams"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
 
@@ -104,9 +104,10 @@ class Declaration(NamedTuple):
         `reshape.data.ragged`.
     detail : "block_cyclic": extents of a block; "blocks": widths of the halo, then whether each
         axis is periodic; "rows": the axis that is cut; "csr": whether it is
-        balanced by entries; otherwise empty.
+        balanced by entries; "streams": the seed; otherwise empty.
     dtype : text of the element type; see `reshape.data.element_types`.
-    by, cut, grid, extents : as in `ArrayDivision`; "rows" and "csr" have no `cut` and `grid`.
+    by, cut, grid, extents : as in `ArrayDivision`; only "blocks" and "block_cyclic" have
+        `cut` and `grid`.
     """
 
     name: str
@@ -128,7 +129,7 @@ class Declaration(NamedTuple):
     @property
     def division(self) -> ArrayDivision:
         """How the array is divided, defaults written out; without a cut if it is not."""
-        if self.kind in ("rows", "csr"):
+        if self.kind in ("rows", "csr", "streams"):
             cut = checked_cut(self.detail if self.kind == "rows" else (0,), self.shape)
         elif self.kind in ("blocks", "block_cyclic"):
             cut = self.cut or tuple(range(len(self.shape)))
@@ -192,6 +193,7 @@ class Declaration(NamedTuple):
             "blocks": f", halo={self.detail[:ndim]}, periodic={self.detail[ndim:]}",
             "block_cyclic": f", block={self.detail}",
             "rows": f", axis={self.detail}",
+            "streams": f", seed={self.detail}",
             "csr": f", balance={'entries' if any(self.detail) else 'rows'}",
         }
         detail = names.get(self.kind, "") + (f", like={self.by}" if self.by else "")

@@ -356,13 +356,21 @@ def next_cuts(
     return now, then
 
 
-def pack_all(job: JobContext) -> str:
+def pack_all(job: JobContext) -> None:
     """Collective over job.comm. Pack all data that is not plain memory, such as items.
 
-    Returns
-    -------
-    the reason why this process failed; empty if it succeeded.
+    Raises
+    ------
+    RolledBackError : on every rank: an item cannot be pickled, or there is no memory for them.
     """
+    for array in job.arrays.values():
+        array.pack()
+    if job.ragged:
+        agree(job.comm, _pack_ragged(job))
+
+
+def _pack_ragged(job: JobContext) -> str:
+    """Collective over job.comm. Pack ragged data; return why this process failed, or ""."""
     packed: dict[str, tuple[Counts, list[NDArray[Any]]]] = {}
     why = ""
     for name, ragged in job.ragged.items():

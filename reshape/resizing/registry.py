@@ -99,7 +99,7 @@ class Registry:
         ReshapeError : the name is taken, the registry is closed, or the restart point is that of
             another program.
         """
-        self._enter(array.declaration, "array")
+        self.enter(array.declaration, "array")
         cuts = dict[str, RaggedCuts]()
         if by := array.declaration.by:
             self.job.ragged[by].followers.append(array.name)
@@ -110,7 +110,7 @@ class Registry:
 
     def ragged(self, ragged: Ragged, rows: int) -> None:
         """Register a ragged array of empty rows in even parts; it raises the errors of `array`."""
-        self._enter(ragged.declaration, ragged.declaration.kind)
+        self.enter(ragged.declaration, ragged.declaration.kind)
         self.job.ragged[ragged.name] = ragged
         even = Cuts.even((rows,), self.job.comm.size).offsets
         cuts = RaggedCuts(even, (0,) * len(even))
@@ -140,7 +140,8 @@ class Registry:
             for ragged in self.job.ragged.values():
                 ragged.roll_back()  # the packed items are not needed any more
 
-    def _enter(self, declaration: Declaration, what: str) -> None:
+    def enter(self, declaration: Declaration, what: str) -> None:
+        """Register a name; it raises the errors of `array`."""
         name, declarations = declaration.name, self.job.declarations
         if self.closed:
             raise ReshapeError(

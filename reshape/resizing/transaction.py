@@ -186,8 +186,7 @@ def stop(job: JobContext) -> bytes:
     RolledBackError : a value of `app.state` or an item cannot be pickled, or the restart point
         cannot be written.
     """
-    if job.ragged:
-        agree(job.comm, pack_all(job))
+    pack_all(job)
     outlives = job.folder is not None and all(
         array.segment is not None and array.segment.outlives for array in job.arrays.values()
     )

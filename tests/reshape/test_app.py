@@ -173,7 +173,18 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
         lambda a: a.rows("a", (3,), like="b"),
         "array 'a', like='b': expected an array of app.blocks, app.rows or app.block_cyclic, or",
     ),
-    (lambda a: a.rows("a", (3,), like=a.items("b")), "array 'a', like=<Items items 'b' (shape"),
+    (
+        lambda a: a.rows("a", (3,), like=a.items("b")),
+        "array 'a', like=b: items 'b' (shape=(0,), dtype=|u1, order='C') is not divided along its",
+    ),
+    (lambda a: a.rng("a", seed=-1), "app.rng('a', seed=-1): expected an integer in [0, 2**63)"),
+    (lambda a: a.rng("a", seed="b"), "app.rng('a', seed='b'): expected an integer"),
+    (lambda a: (a.rng("a"), a.rng("a")), "streams 'a' is registered twice: give each its own"),
+    (
+        lambda a: a.rng("a", a.blocks("b", (3, 3))),
+        "app.rng('a', like=b): blocks 'b' (shape=(3, 3), halo=(1, 1), periodic=(0, 0), dtype=<f8, "
+        "order='C') is not divided along one axis; use an array of app.rows, or leave like out",
+    ),
     (
         lambda a: a.rows("a", (3,), like=a.replicated("b", [1])),
         "array 'a', like=b: replicated 'b' (shape=(1,), dtype=<i8, order='C') is not divided along",

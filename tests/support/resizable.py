@@ -31,6 +31,7 @@ import pickle
 import signal
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,16 @@ def items_are_right(comm: Any, t: Any, done: int) -> bool:
     return is_even and [item for own in items for item in own] == expected
 
 
+def throws_are_right(throws: Any, rank: int, done: int) -> bool:
+    """Check the sums of the numbers that each row has drawn from its stream."""
+    from numpy.random import PCG64DXSM, Generator, SeedSequence
+
+    (rows,) = throws.layout.global_indices(rank)
+    streams = [SeedSequence(3, spawn_key=(zlib.crc32(b"dice"), row)) for row in rows]
+    numbers = [Generator(PCG64DXSM(s)).integers(100, size=done, dtype=np.int32) for s in streams]
+    return bool(np.array_equal(throws.local, np.sum(numbers, axis=1) if len(rows) else []))
+
+
 def halo_is_right(comm: Any, b: Any, done: int) -> bool:
     """Collective over comm. Check a block array with its halo against the whole array."""
     whole = np.arange(np.prod(b.shape)).reshape(b.shape) + done
@@ -276,12 +287,15 @@ def main() -> None:
                 s.assemble(sparse() if app.comm.rank == 0 else None)
             x = app.rows("x", (53,), like=s)
             indexed += [x, app.blocks("y", (2, 54), cut=(1,), like=s)]
+        dice = app.rng("dice", like=u, seed=3)
+        throws = app.rows("throws", (LENGTH,), dtype=np.int32, like=u)
+        noise = app.rng("noise")
         t = app.items("t", [{"number": k, "text": "x" * k, "done": 0} for k in range(23)])
         if app.is_fresh_start:
             for array in indexed:
                 array.local[...] = indices(array, app.comm.rank)
             r.local[...] = records(r, app.comm.rank, 0)
-            app.state["sizes"] = []
+            app.state["sizes"], app.state["noise"] = [], []
         old = (app.comm, a.local) if "CHECK_STALE" in os.environ else None
         done, right = 0, True
         for step in app.iterations(total):
@@ -296,6 +310,9 @@ def main() -> None:
                 kill_self()
             for array in indexed:
                 array.local[...] += 1
+            for row, generator in enumerate(dice.local):
+                throws.local[row] += generator.integers(100, dtype=np.int32)
+            app.state["noise"] += app.comm.allgather(int(noise.local.integers(2**63)))
             if "SPARSE" in os.environ:
                 s.local.data += 1
             for item in t.local:
@@ -309,6 +326,8 @@ def main() -> None:
         right &= all(np.array_equal(x.local, indices(x, rank) + done) for x in indexed)
         right &= r.local.dtype == RECORD and np.array_equal(r.local, records(r, rank, done))
         right &= items_are_right(app.comm, t, done)
+        right &= throws_are_right(throws, rank, done)
+        right &= len(set(app.state["noise"])) == len(app.state["noise"]) >= done
         if "SPARSE" in os.environ:
             right &= sparse_data_is_right(app.comm, s, x, done)
         right &= np.array_equal(p.local, np.arange(11.0) + done * (done - 1) / 2)

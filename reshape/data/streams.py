@@ -1,0 +1,161 @@
+"""Streams of random numbers: one for each row of an array, or one for each rank.
+
+The stream of a row is seeded by its index. Its state moves with the row, so that the numbers are
+the same at any size. The states lie in a registered array; between two iterations, when the runtime
+moves or writes it, the generators write their states into it. The stream of a rank belongs to one
+configuration of the job: processes that join, and all processes after a resize or a restart, begin
+streams that no process has had before.
+"""
+
+from __future__ import annotations
+
+import zlib
+from operator import index
+from typing import TYPE_CHECKING
+
+from redistribution import Layout
+from reshape.data.arrays import Array, Processes
+from reshape.data.declarations import Declaration, declare, divide
+from reshape.data.segments import Segment
+from reshape.errors import ReshapeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Words of the state of a generator: state and increment of 128 bits, and a kept half of a draw.
+_WORDS = 6
+_WORD = 2**64 - 1
+
+
+def declare_streams(name: str, seed: int, like: Declaration | None) -> Declaration:
+    """Check the declaration of streams, one for each index of the axis along which `like` is cut.
+
+    Raises
+    ------
+    ReshapeError : the seed is no integer in [0, 2**63), or `like` is not divided along one axis.
+    """
+    try:
+        number = index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**63:
+        raise ReshapeError(f"app.rng({name!r}, seed={seed!r}): expected an integer in [0, 2**63)")
+    if like is None:
+        return declare(name, "streams", (0, _WORDS), (number,), "<u8", "C")
+    if like.kind not in ("rows", "csr", "blocks") or len(like.division.cut) > 1:
+        raise ReshapeError(
+            f"app.rng({name!r}, like={like.name}): {like} is not divided along one axis; use an "
+            "array of app.rows, or leave like out for a stream for each rank; an item of app.items "
+            "may have a generator in it, which moves with it"
+        )
+    (axis,) = like.division.cut
+    assert axis is not None
+    shape = (like.shape[axis], _WORDS)
+    division = divide(name, "rows", shape, (0,), None, like)._replace(cut=(), grid=())
+    return declare(name, "streams", shape, (number,), "<u8", "C", division)
+
+
+def _generator(declaration: Declaration, *key: int) -> np.random.Generator:
+    """Generator with a stream of its own for each name, seed and key."""
+    from numpy.random import PCG64DXSM, Generator, SeedSequence
+
+    (seed,), name = declaration.detail, zlib.crc32(declaration.name.encode())
+    return Generator(PCG64DXSM(SeedSequence(seed, spawn_key=(name, *key))))
+
+
+class StreamStates(Array):
+    """The states of the streams of rows, (rows, 6) uint64; zeros if a stream has not begun."""
+
+    _generators: list[np.random.Generator] | None = None
+
+    @property
+    def generators(self) -> list[np.random.Generator]:
+        """Generator of each local row."""
+        states = self.local
+        if self._generators is None:
+            (rows, _) = self.layout.global_indices(self.job.comm.rank)
+            self._generators = [_generator(self.declaration, row) for row in rows.tolist()]
+            for generator, words in zip(self._generators, states.tolist(), strict=True):
+                if any(words):
+                    generator.bit_generator.state = _state_of(words)
+        return self._generators
+
+    def pack(self) -> None:
+        """Write the states of the generators into the local part."""
+        for row, generator in enumerate(self._generators or ()):
+            self.local[row] = _words_of(generator)
+
+    def place(self, layout: Layout, segment: Segment) -> Segment | None:
+        """Make this segment the data; see `Array.place`. The generators are made anew."""
+        self._generators = None
+        return super().place(layout, segment)
+
+    def withdraw(self, why: str) -> Segment | None:
+        """Return the segment; see `Array.withdraw`."""
+        self._generators = None
+        return super().withdraw(why)
+
+
+def _words_of(generator: np.random.Generator) -> list[int]:
+    state = generator.bit_generator.state
+    numbers = state["state"]["state"], state["state"]["inc"]
+    halves = [half for number in numbers for half in (number & _WORD, number >> 64)]
+    return [*halves, state["has_uint32"], state["uinteger"]]
+
+
+def _state_of(words: list[int]) -> dict[str, object]:
+    return {
+        "bit_generator": "PCG64DXSM",
+        "state": {"state": words[0] | words[1] << 64, "inc": words[2] | words[3] << 64},
+        "has_uint32": words[4],
+        "uinteger": words[5],
+    }
+
+
+class Streams:
+    """Streams of random numbers for the rows of this process.
+
+    Parameters
+    ----------
+    states : registered array of their states.
+    """
+
+    def __init__(self, states: StreamStates) -> None:
+        self._states = states
+
+    @property
+    def local(self) -> list[np.random.Generator]:
+        """Generator of each row of this process, in order; another list after each resize.
+
+        Raises
+        ------
+        ReshapeError : this process has no rows yet, or no longer.
+        """
+        return self._states.generators
+
+
+class RankStream:
+    """A stream of random numbers for this process at the present size.
+
+    Parameters
+    ----------
+    declaration : name and seed.
+    job : the processes of the job.
+    group : group of this process.
+    """
+
+    def __init__(self, declaration: Declaration, job: Processes, group: int) -> None:
+        self._declaration, self._job, self._group = declaration, job, group
+        self._generator: np.random.Generator | None = None
+        self._epoch = -1
+
+    @property
+    def local(self) -> np.random.Generator:
+        """Generator of this process; after a resize or a restart, one with another stream."""
+        _, epoch, rank = self._job.memory
+        if self._generator is None or epoch != self._epoch:
+            # A job that restarts is at a later iteration than when this configuration began.
+            self._epoch = epoch
+            key = self._group, epoch, self._job.done, rank
+            self._generator = _generator(self._declaration, *key)
+        return self._generator

@@ -1,0 +1,73 @@
+"""Streams of random numbers: independent, and continued where their states have been kept."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reshape
+from reshape.data import segments
+from reshape.data.declarations import declare
+from reshape.data.segments import RankMemory
+from reshape.data.streams import StreamStates, declare_streams
+from reshape.errors import ReshapeError
+
+on_4_ranks = pytest.mark.mpi(min_size=4)
+#: Draws that leave different things in a generator.
+DRAWS = [
+    lambda rng: rng.random(),
+    lambda rng: rng.normal(size=3).tolist(),
+    lambda rng: rng.integers(100, dtype=np.int32),
+    lambda rng: rng.permutation(4).tolist(),
+]
+
+
+@examples(60)
+@given(st.lists(st.sampled_from(DRAWS)), st.integers(0, 2))
+def test_a_stream_continues_where_its_state_was_packed(draws: list, begun: int) -> None:
+    """Rows that have drawn nothing begin later."""
+    declaration = declare_streams("a", 5, declare("b", "rows", (3,), (0,), "f8", "C"))
+    layout, memory = declaration.layout(1), RankMemory(None, 0, 0)
+    segment = segments.create(memory, "a", layout.local_shape(0), np.uint64, "C")
+    states = StreamStates(declaration, SimpleNamespace(comm=SimpleNamespace(rank=0)))
+    states.place(layout, segment)
+    expected = [
+        np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(5, spawn_key=(key, row))))
+        for key in (3904355907,)
+        for row in range(3)
+    ]
+    for each in (*draws, *DRAWS):
+        for row in range(begun):
+            assert each(states.generators[row]) == each(expected[row])
+        states.pack()
+        states.place(layout, segment)  # as after a resize that keeps this part
+    for row in range(3):
+        assert [draw(states.generators[row]) for draw in DRAWS] == [
+            draw(expected[row]) for draw in DRAWS
+        ]
+
+
+@on_4_ranks
+def test_all_streams_are_different() -> None:
+    with reshape.application() as app:
+        u, matrix = app.rows("u", (9, 2)), app.csr("m", (9, 9))
+        line = app.blocks("line", (9,))
+        rows = [
+            *(app.rng(f"r{k}", like=like) for k, like in enumerate((u, matrix, line))),
+            app.rng("other", u, seed=1),
+        ]
+        ranks = [app.rng("x"), app.rng("y"), app.rng("z", seed=1)]
+        for streams in rows:
+            assert len(streams.local) == len(u.local)
+        draws = [int(g.integers(2**63)) for streams in rows for g in streams.local]
+        draws += [int(stream.local.integers(2**63)) for stream in (*ranks, *ranks)]
+        every = [draw for own in app.comm.allgather(draws) for draw in own]
+        assert len(every) == len(set(every)) == 4 * 9 + 4 * 6
+        assert ranks[0].local is ranks[0].local
+    with pytest.raises(ReshapeError, match="array 'r0': the block 'with resh"):
+        _ = rows[0].local
