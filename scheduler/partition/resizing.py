@@ -113,6 +113,9 @@ class Resizes:
         order = self._vacate(job) or self._meet_request(job)
         if order is not None:
             return order
+        lasting = job.history.lasting
+        if lasting is not None and lasting[0] == self._state.version:
+            return lasting[1]
         return self._guards[id(policy)].call(
             "decide",
             lambda: self._apply_policy(job, policy),
@@ -131,10 +134,7 @@ class Resizes:
         ------
         TypeError, ValueError : the decision is invalid, whatever the job and the machine do next.
         """
-        state, history = self._state, job.history
-        lasting = history.lasting
-        if lasting is not None and lasting[0] == state.version:
-            return lasting[1]
+        state = self._state
         decision: object
         is_other = self._has_others and not is_ours(policy)
         if is_other:
@@ -148,7 +148,7 @@ class Resizes:
         if isinstance(decision, Stay):
             order = CONTINUE(job.id, decision.reason)
             if decision.lasting and not state.excluding:  # exclusions change with time
-                history.lasting = state.version, order
+                job.history.lasting = state.version, order
         else:
             fault = self._fault(job, decision)
             if fault:
