@@ -18,10 +18,10 @@ from reshape.times import in_local_time
 from scheduler.client.api import operations
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.api.client import Client
+from scheduler.client.job_options import request_options
 from scheduler.client.options import (
     Walltime,
     json_option,
-    request_options,
     service_option,
 )
 from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting

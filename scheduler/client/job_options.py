@@ -1,174 +1,377 @@
-"""The options that describe a job: of submit, batch, lines of scripts and files, and `Client`."""
+"""The options that describe a job: of submit, batch, lines of scripts and files, and `Client`.
+
+`JobOptions` declares each of them once: the keyword of `Client.submit` with its type, and the
+option of the commands. The values become the fields of the same names of a `Submission`; those that
+`scheduler.client.submission.prepare` names are adapted to this host.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, get_type_hints
 
 import click
 
+from reshape import topology
 from reshape.cli.options import WholeRange
-from reshape.speedup import FORMS
-from scheduler.client.options import (
-    LaterMoment,
-    ResourceAmounts,
-    per_process_option,
-    request_options,
-)
+from reshape.speedup import FORMS as MODELS
+from scheduler.client.options import LaterMoment, Priority, ResourceAmounts, TimeLimit, TopologyText
 from scheduler.client.submission import OUTPUT
-from scheduler.model.requests.conditions import FORM
+from scheduler.model.requests.conditions import FORM as DEPENDENCIES
 from scheduler.model.requests.nodes import FORM as FEATURES
 from scheduler.model.requests.signals import FORM as SIGNALS
 from scheduler.model.requests.task_array import FORM as ARRAYS
+from scheduler.protocol.command_messages import OpenMode, Placement
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-_OPTIONS = (
-    click.option(
-        "-n",
-        "processors",
-        type=WholeRange(min=1),
-        help="Processors to start with; with --min the preferred number.",
-    ),
-    per_process_option,
-    request_options,
-    click.option("--name", default="", help="Name of the job.  [default: name of the program]"),
-    click.option(
-        "--output",
-        default=OUTPUT,
-        show_default=True,
-        help="File for the output of the job; %j stands for its number, %x for its name, %u for"
-        " its user, %N for the host, as in Slurm.",
-    ),
-    click.option(
-        "--error",
-        "-e",
-        default="",
-        metavar="FILE",
-        help="File for the standard error, with the same placeholders.  [default: that of the"
-        " output]",
-    ),
-    click.option(
-        "--open-mode",
-        type=click.Choice(["truncate", "append"]),
-        help="Whether the start of the job empties existing output files, or appends to them."
-        "  [default: append with the default of --output, else truncate]",
-    ),
-    click.option(
-        "--chdir",
-        "cwd",
-        metavar="FOLDER",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Working directory of the job.  [default: the current one]",
-    ),
-    click.option(
-        "--reservation",
-        default="",
-        metavar="NAME",
-        help="Run in this advance reservation; see reshape reserve.",
-    ),
-    click.option(
-        "--placement",
-        type=click.Choice(["block", "cyclic"]),
-        default="block",
-        show_default=True,
-        help="Placement of ranks on several hosts: consecutive on each host, or dealt out in turn.",
-    ),
-    click.option(
-        "--bind/--no-bind",
-        "bind",
-        default=True,
-        show_default=True,
-        help="Bind ranks to the CPUs of their processors where the service does that.",
-    ),
-    click.option(
-        "--requeue/--no-requeue",
-        help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
-    ),
-    click.option(
-        "--restart-from",
-        "restart_from",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Restart the program from the checkpoints of another run in DIR.",
-    ),
-    click.option(
-        "--array",
-        default="",
-        metavar="INDICES",
-        help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
-    ),
-    click.option(
-        "--constraint",
-        "-C",
-        default="",
-        metavar="FEATURES",
-        help=f"Run on nodes with these features alone: {FEATURES}; see reshape node list.",
-    ),
-    click.option(
-        "--exclusive",
-        is_flag=True,
-        help="Run on whole nodes: no other job gets processors of them meanwhile.",
-    ),
-    click.option(
-        "--hook-end",
-        "hook_end",
-        default="",
-        metavar="COMMAND",
-        help="Command of the shell that the first node runs when the job has ended, within a"
-        " minute; see docs/jobs.md.",
-    ),
-    click.option(
-        "--signal",
-        default="",
-        metavar="SIGNAL",
-        help=f"Signal that the processes get before the end of the walltime: {SIGNALS}; after B:"
-        " only the script gets it.  [default seconds: 60]",
-    ),
-    click.option("--hold", is_flag=True, help="Hold the job until reshape release."),
-    click.option(
-        "--begin",
-        type=LaterMoment(),
-        help="Time before which the job does not start: 2026-05-01T12:00, or now+2h.",
-    ),
-    click.option(
-        "--dependency",
-        "-d",
-        default="",
-        metavar="LIST",
-        help=f"Other jobs that have to start or to end first: {FORM}; see docs/jobs.md.",
-    ),
-    click.option(
-        "--kill-on-invalid-dep",
-        "kill_on_invalid",
-        is_flag=True,
-        help="End the job when its dependency can never be met.",
-    ),
-    click.option(
-        "--performance",
-        default="",
-        metavar="MODEL",
-        help="Performance model, which predicts the speed on sizes that were not measured:"
-        f" {FORMS}, or module:Class,KEY=VALUE if the service allows it.  [default: a fit to the"
-        " measurements]",
-    ),
-    click.option(
-        "--demand",
-        "shared",
-        type=ResourceAmounts("memory_bandwidth=2000"),
-        help="Demand of each process for the shared resources of its node; see docs/sharing.md.",
-    ),
+class DeclaredOption(NamedTuple):
+    """The option of a command line for a keyword.
+
+    Attributes
+    ----------
+    names : as users write it.
+    attributes : of `click.option`.
+    """
+
+    names: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
+def _option(*names: str, **attributes: Any) -> DeclaredOption:
+    return DeclaredOption(names, attributes)
+
+
+def _text(*names: str, **attributes: Any) -> DeclaredOption:
+    """DeclaredOption with a text, which is empty without it."""
+    return _option(*names, default="", **attributes)
+
+
+def _flag(*names: str, **attributes: Any) -> DeclaredOption:
+    return _option(*names, is_flag=True, **attributes)
+
+
+class RequestOptions(TypedDict, total=False):
+    """The options of a request for processors, besides their number.
+
+    `walltime` is in seconds, or a text such as "2h" or "10:00".
+    """
+
+    min_processors: Annotated[
+        int,
+        _option(
+            "--min",
+            type=WholeRange(min=1),
+            help="Smallest number of processors, on which the job may start and to which it may"
+            " contract.  [default: it has as many as it starts with, or more]",
+        ),
+    ]
+    max_processors: Annotated[
+        int,
+        _option(
+            "--max",
+            type=WholeRange(min=1),
+            help="Largest number of processors.  [default: as -n]",
+        ),
+    ]
+    topology: Annotated[
+        topology.Topology | str,
+        _option(
+            "--topology",
+            type=TopologyText(),
+            help=f"Sizes on which the job can run: {topology.FORMS}.  [default: as the program"
+            " declares]",
+        ),
+    ]
+    walltime: Annotated[
+        float | str,
+        _option(
+            "--walltime",
+            "walltime_s",
+            type=TimeLimit(),
+            help="Limit of the run time: 90s, 30min, 2h or 1d, or as in Slurm M, M:S, H:M:S, D-H,"
+            " D-H:M or D-H:M:S; UNLIMITED is the longest one of the partition or queue.  [default:"
+            " that of the queue, usually 1h]",
+        ),
+    ]
+    priority: Annotated[
+        float | str,
+        _option(
+            "--priority",
+            type=Priority(),
+            help="Priority: a name that the service defines, such as gold, or a number; a larger"
+            " one is more urgent.",
+        ),
+    ]
+    queue: Annotated[
+        str,
+        _text("--queue", metavar="NAME", help="Queue.  [default: the first one of the service]"),
+    ]
+    partition: Annotated[
+        str,
+        _text(
+            "--partition",
+            "-p",
+            metavar="NAME",
+            help="Partition.  [default: the first one of the service]",
+        ),
+    ]
+    resources: Annotated[
+        Mapping[str, int] | str,
+        _option("--resources", type=ResourceAmounts(), help="Amounts of further resources."),
+    ]
+
+
+class JobOptions(RequestOptions, total=False):
+    """The options of ``reshape submit``, as keywords of `Client.submit`.
+
+    `begin` is in Unix seconds, or a text such as "now+2h". The job gets `environment` in place of
+    the variables of the process.
+    """
+
+    per_process: Annotated[
+        int,
+        _option(
+            "--per-process",
+            type=WholeRange(min=1),
+            metavar="N",
+            help="Processors of each process of a program that is not resized, such as one with"
+            " threads: mpiexec starts a process for each N of the -n processors, which are on one"
+            " node.  [default: 1]",
+        ),
+    ]
+    name: Annotated[str, _text("--name", help="Name of the job.  [default: name of the program]")]
+    output: Annotated[
+        str,
+        _option(
+            "--output",
+            default=OUTPUT,
+            show_default=True,
+            help="File for the output of the job; %j stands for its number, %x for its name, %u"
+            " for its user, %N for the host, as in Slurm.",
+        ),
+    ]
+    error: Annotated[
+        str,
+        _text(
+            "--error",
+            "-e",
+            metavar="FILE",
+            help="File for the standard error, with the same placeholders.  [default: that of the"
+            " output]",
+        ),
+    ]
+    open_mode: Annotated[
+        OpenMode,
+        _option(
+            "--open-mode",
+            type=click.Choice(["truncate", "append"]),
+            help="Whether the start of the job empties existing output files, or appends to them."
+            "  [default: append with the default of --output, else truncate]",
+        ),
+    ]
+    cwd: Annotated[
+        Path | str,
+        _option(
+            "--chdir",
+            metavar="FOLDER",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Working directory of the job.  [default: the current one]",
+        ),
+    ]
+    reservation: Annotated[
+        str,
+        _text(
+            "--reservation",
+            metavar="NAME",
+            help="Run in this advance reservation; see reshape reserve.",
+        ),
+    ]
+    placement: Annotated[
+        Placement,
+        _option(
+            "--placement",
+            type=click.Choice(["block", "cyclic"]),
+            default="block",
+            show_default=True,
+            help="Placement of ranks on several hosts: consecutive on each host, or dealt out in"
+            " turn.",
+        ),
+    ]
+    bind: Annotated[
+        bool,
+        _option(
+            "--bind/--no-bind",
+            default=True,
+            show_default=True,
+            help="Bind ranks to the CPUs of their processors where the service does that.",
+        ),
+    ]
+    requeue: Annotated[
+        bool,
+        _option(
+            "--requeue/--no-requeue",
+            help="Queue the job again if its processes die or a node is lost; see"
+            " docs/checkpoints.md.",
+        ),
+    ]
+    restart_from: Annotated[
+        Path | str,
+        _option(
+            "--restart-from",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="Restart the program from the checkpoints of another run in DIR.",
+        ),
+    ]
+    array: Annotated[
+        str,
+        _text(
+            "--array",
+            metavar="INDICES",
+            help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
+        ),
+    ]
+    constraint: Annotated[
+        str,
+        _text(
+            "--constraint",
+            "-C",
+            metavar="FEATURES",
+            help=f"Run on nodes with these features alone: {FEATURES}; see reshape node list.",
+        ),
+    ]
+    exclusive: Annotated[
+        bool,
+        _flag(
+            "--exclusive",
+            help="Run on whole nodes: no other job gets processors of them meanwhile.",
+        ),
+    ]
+    hook_end: Annotated[
+        str,
+        _text(
+            "--hook-end",
+            metavar="COMMAND",
+            help="Command of the shell that the first node runs when the job has ended, within a"
+            " minute; see docs/jobs.md.",
+        ),
+    ]
+    signal: Annotated[
+        str,
+        _text(
+            "--signal",
+            metavar="SIGNAL",
+            help="Signal that the processes get before the end of the walltime:"
+            f" {SIGNALS}; after B: only the script gets it.  [default seconds: 60]",
+        ),
+    ]
+    hold: Annotated[bool, _flag("--hold", help="Hold the job until reshape release.")]
+    begin: Annotated[
+        float | str,
+        _option(
+            "--begin",
+            type=LaterMoment(),
+            help="Time before which the job does not start: 2026-05-01T12:00, or now+2h.",
+        ),
+    ]
+    dependency: Annotated[
+        str,
+        _text(
+            "--dependency",
+            "-d",
+            metavar="LIST",
+            help="Other jobs that have to start or to end first:"
+            f" {DEPENDENCIES}; see docs/jobs.md.",
+        ),
+    ]
+    kill_on_invalid: Annotated[
+        bool,
+        _flag(
+            "--kill-on-invalid-dep",
+            help="End the job when its dependency can never be met.",
+        ),
+    ]
+    performance: Annotated[
+        str,
+        _text(
+            "--performance",
+            metavar="MODEL",
+            help="Performance model, which predicts the speed on sizes that were not measured:"
+            f" {MODELS}, or module:Class,KEY=VALUE if the service allows it.  [default: a fit to"
+            " the measurements]",
+        ),
+    ]
+    shared: Annotated[
+        Mapping[str, int] | str,
+        _option(
+            "--demand",
+            type=ResourceAmounts("memory_bandwidth=2000"),
+            help="Demand of each process for the shared resources of its node; see"
+            " docs/sharing.md.",
+        ),
+    ]
+    environment: Mapping[str, str]
+
+
+class Changes(TypedDict, total=False):
+    """What ``reshape update`` changes; see `JobOptions`. An empty `dependency` removes it."""
+
+    processors: int
+    min_processors: int
+    max_processors: int
+    walltime: float | str
+    priority: float | str
+    name: str
+    queue: str
+    partition: str
+    begin: float | str
+    dependency: str
+
+
+def declared(options: type) -> dict[str, DeclaredOption]:
+    """Return the options that keywords are declared with, by keyword."""
+    hints = get_type_hints(options, include_extras=True)
+    return {
+        keyword: option
+        for keyword, hint in hints.items()
+        for option in getattr(hint, "__metadata__", ())
+    }
+
+
+def _added(command: _Command, options: type) -> _Command:
+    """Add declared options to a command; the parameter is the keyword unless it is named."""
+    for keyword, (names, attributes) in reversed(declared(options).items()):
+        named = not names[-1].startswith("-")
+        command = click.option(*names, *(() if named else (keyword,)), **attributes)(command)
+    return command
+
+
+_processors = click.option(
+    "-n",
+    "processors",
+    type=WholeRange(min=1),
+    help="Processors to start with; with --min the preferred number.",
 )
 _program = click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
 
 
+def request_options(command: _Command) -> _Command:
+    """Add the options of a request for processors, besides their number."""
+    return _added(command, RequestOptions)
+
+
+def per_process_option(command: _Command) -> _Command:
+    """Add the option for the processors of each process."""
+    names, attributes = declared(JobOptions)["per_process"]
+    return click.option(*names, **attributes)(command)
+
+
 def job_options(command: _Command) -> _Command:
     """Add the options that describe a job."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return _processors(_added(command, JobOptions))
 
 
 def submission_options(command: _Command) -> _Command:

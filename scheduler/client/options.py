@@ -13,10 +13,9 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from reshape.cli.options import WholeRange
 from reshape.key_values import amounts
 from reshape.times import parse_duration, parse_moment
-from reshape.topology import FORMS, Topology
+from reshape.topology import Topology
 from scheduler.model.requests.job_name import JobName
 from scheduler.model.resources import checked
 from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
@@ -242,77 +241,12 @@ def service_option(command: _Command) -> _Command:
     )(command)
 
 
-_REQUEST = (
-    click.option(
-        "--min",
-        "min_processors",
-        type=WholeRange(min=1),
-        help="Smallest number of processors, on which the job may start and to which it may"
-        " contract.  [default: it has as many as it starts with, or more]",
-    ),
-    click.option(
-        "--max",
-        "max_processors",
-        type=WholeRange(min=1),
-        help="Largest number of processors.  [default: as -n]",
-    ),
-    click.option(
-        "--topology",
-        type=TopologyText(),
-        help=f"Sizes on which the job can run: {FORMS}.  [default: as the program declares]",
-    ),
-    click.option(
-        "--walltime",
-        "walltime_s",
-        type=TimeLimit(),
-        help="Limit of the run time: 90s, 30min, 2h or 1d, or as in Slurm M, M:S, H:M:S, D-H, D-H:M"
-        " or D-H:M:S; UNLIMITED is the longest one of the partition or queue.  [default: that of"
-        " the queue, usually 1h]",
-    ),
-    click.option(
-        "--priority",
-        type=Priority(),
-        help="Priority: a name that the service defines, such as gold, or a number; a larger one is"
-        " more urgent.",
-    ),
-    click.option(
-        "--queue",
-        default="",
-        metavar="NAME",
-        help="Queue.  [default: the first one of the service]",
-    ),
-    click.option(
-        "--partition",
-        "-p",
-        default="",
-        metavar="NAME",
-        help="Partition.  [default: the first one of the service]",
-    ),
-    click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources."),
-)
-
-
-def request_options(command: _Command) -> _Command:
-    """Add the options of a request for processors, besides their number."""
-    for option in reversed(_REQUEST):
-        command = option(command)
-    return command
-
-
 directory_option = _directory(_place)
 sites_option = click.option(
     "--sites",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Address all services that FILE names; in place of --dir. See docs/sites.md.",
-)
-per_process_option = click.option(
-    "--per-process",
-    type=WholeRange(min=1),
-    metavar="N",
-    help="Processors of each process of a program that is not resized, such as one with threads:"
-    " mpiexec starts a process for each N of the -n processors, which are on one node."
-    "  [default: 1]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(

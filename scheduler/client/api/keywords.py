@@ -8,76 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, get_type_hints
 
 import click
 
 from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError, nearest
-from reshape.topology import Topology
-from scheduler.client.job_options import job_options
+from scheduler.client.job_options import Changes, JobOptions, job_options
 from scheduler.client.options import Walltime
 from scheduler.client.scripts.script_file import read_script
 from scheduler.client.scripts.script_submission import options_of, script_submission
 from scheduler.client.submission import prepare
 from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
-from scheduler.protocol.command_messages import OpenMode, Placement
-
-
-class JobOptions(TypedDict, total=False):
-    """The options of ``reshape submit``, whose help texts describe them.
-
-    `walltime` is in seconds, or a text such as "2h" or "10:00"; `begin` is in Unix seconds, or a
-    text such as "now+2h". The job gets `environment` in place of the variables of the process.
-    """
-
-    min_processors: int
-    max_processors: int
-    topology: Topology | str
-    walltime: float | str
-    priority: float | str
-    queue: str
-    partition: str
-    resources: Mapping[str, int] | str
-    name: str
-    output: str
-    error: str
-    open_mode: OpenMode
-    cwd: Path | str
-    reservation: str
-    placement: Placement
-    per_process: int
-    bind: bool
-    requeue: bool
-    restart_from: Path | str
-    array: str
-    constraint: str
-    exclusive: bool
-    hook_end: str
-    signal: str
-    hold: bool
-    begin: float | str
-    dependency: str
-    kill_on_invalid: bool
-    performance: str
-    shared: Mapping[str, int] | str
-    environment: Mapping[str, str]
-
-
-class Changes(TypedDict, total=False):
-    """What ``reshape update`` changes; see `JobOptions`. An empty `dependency` removes it."""
-
-    processors: int
-    min_processors: int
-    max_processors: int
-    walltime: float | str
-    priority: float | str
-    name: str
-    queue: str
-    partition: str
-    begin: float | str
-    dependency: str
 
 
 @refuse_empty
@@ -92,8 +35,10 @@ _PARAMETERS = {
     {"walltime_s": "walltime"}.get(str(option.name), str(option.name)): option
     for option in _options.params
 }
-#: Keywords that are no options of the command line.
-_OTHERS = frozenset({"environment"})
+
+
+#: All keywords of a submission.
+_KEYWORDS = get_type_hints(JobOptions)
 
 
 def submission(argv: Sequence[str], processors: int, options: Mapping[str, Any]) -> m.Submission:
@@ -105,7 +50,7 @@ def submission(argv: Sequence[str], processors: int, options: Mapping[str, Any])
     """
     if isinstance(argv, str) or not argv:
         raise ReshapeError(f"argv: expected a list of program and arguments, got {argv!r}")
-    read = fields(options, JobOptions.__annotations__)
+    read = fields(options, _KEYWORDS)
     return prepare([str(word) for word in argv], _value("processors", processors), **read)
 
 
@@ -123,7 +68,7 @@ def batch_submission(
     ReshapeError : the script cannot be read, an option is unknown, or a value is invalid.
     """
     job_script = read_script(Path(script))
-    given = fields(options, JobOptions.__annotations__)
+    given = fields(options, _KEYWORDS)
     if processors is not None:
         given["processors"] = _value("processors", processors)
     return script_submission(
@@ -166,9 +111,9 @@ def fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, An
 
 def _value(name: str, value: Any) -> Any:
     """Check one value as the command line does."""
-    if name in _OTHERS:
+    parameter = _PARAMETERS.get(name)
+    if parameter is None:  # it is no option of the command line
         return value
-    parameter = _PARAMETERS[name]
     if isinstance(value, Mapping):
         value = ",".join(f"{key}={amount}" for key, amount in value.items())
     elif isinstance(value, int | float) and name == "walltime":

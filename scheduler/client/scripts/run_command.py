@@ -18,7 +18,7 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.times import in_local_time
 from reshape.wire.identity import Identity, identity_of_script
-from scheduler.client.options import per_process_option
+from scheduler.client.job_options import per_process_option
 from scheduler.client.scripts.step_input import for_first, own_input
 from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
 from scheduler.client.scripts.step_session import StepSession

@@ -11,6 +11,7 @@ from math import inf
 from operator import attrgetter, gt
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from reshape.checkpoints.directory import RESTART_VARIABLE
@@ -45,15 +46,24 @@ from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text, plain
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
-#: Characters of the texts of a submission, at most; paths as in Linux (PATH_MAX).
+#: Texts of a submission that are checked when they are read.
+_READ = frozenset({"text", "signal"})
+#: Characters of the other texts of a submission, at most; paths as in Linux (PATH_MAX).
 _LONGEST = {
-    **dict.fromkeys(("name", "user", "queue", "reservation", "partition"), LONGEST_NAME),
+    **{
+        field.name: LONGEST_NAME
+        for field in msgspec.structs.fields(Submission)
+        if field.type is str and field.name not in _READ
+    },
     **dict.fromkeys(("output", "error", "cwd", "hook_end", "array"), 4095),
     "dependency": 20 * MOST_TERMS,
     **dict.fromkeys(("performance", "ignored", "constraint"), LONGEST_REASON),
     "key": LONGEST_KEY,
 }
 _texts = attrgetter(*_LONGEST)
+#: Fields of the request of a job that are those of its submission unless a rule sets them.
+_SAME = tuple(name for name in JobSpec.__struct_fields__ if name in Submission.__struct_fields__)
+_same = attrgetter(*_SAME)
 #: Sizes that the topology of a submission lists, at most.
 MOST_SIZES = 1000
 
@@ -147,27 +157,23 @@ class Admission:
         name = submission.queue or next(iter(self._config.queues))
         queue = self._queue(name, submission)
         priority = self._priority(submission) + self._config.value_of(queue.priority)
-        return JobSpec(
-            processors=submission.processors,
-            walltime_s=submission.walltime_s,
-            max_processors=largest,
-            topology=submission.topology,
-            name=submission.name,
-            user=submission.user,
-            queue=name,
-            priority=priority,
-            resources=_above_0(submission.resources),
-            shared=_above_0(submission.shared),
-            executable=submission.argv[0].rpartition("/")[2],
-            requeue=submission.requeue,
-            performance=submission.performance,
-            reservation=submission.reservation,
-            partition=partition.name,
-            array=self._array(submission),
-            end_signal=_end_signal(submission),
-            nodes=nodes,
-            min_processors=least if least < submission.processors else None,
-        )
+        by_rule = {
+            "max_processors": largest,
+            "min_processors": least if least < submission.processors else None,
+            "queue": name,
+            "priority": priority,
+            "partition": partition.name,
+            "resources": _above_0(submission.resources),
+            "shared": _above_0(submission.shared),
+            "executable": submission.argv[0].rpartition("/")[2],
+            "array": self._array(submission),
+            "end_signal": _end_signal(submission),
+            "nodes": nodes,
+        }
+        try:
+            return JobSpec(**dict(zip(_SAME, _same(submission), strict=True)) | by_rule)
+        except ValueError as error:
+            raise ReshapeError(str(error)) from None
 
     def _nodes(self, submission: Submission) -> NodeRequest | None:
         """Return what a submission requests of its nodes; None: nothing."""

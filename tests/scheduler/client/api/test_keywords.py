@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 import pytest
@@ -12,7 +12,7 @@ from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from scheduler.client.api import keywords
 from scheduler.client.bulk.change_commands import update
-from scheduler.client.job_options import job_options
+from scheduler.client.job_options import Changes, JobOptions, job_options
 from scheduler.model.requests.job_name import LAST, JobName
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol.messages import UpdateJob
@@ -29,12 +29,12 @@ def names(command: click.Command) -> set[str]:
 
 
 def test_the_keywords_are_the_options() -> None:
-    known = {*keywords.JobOptions.__annotations__, "processors"}
+    known = {*get_type_hints(JobOptions), "processors"}
     assert known == names(command) | {"environment"}
     options = names(update) - {"directory", "access", "job"}
-    assert {*keywords.Changes.__annotations__} == options
+    assert {*Changes.__annotations__} == options
     fields = {name.replace("walltime_s", "walltime") for name in UpdateJob.__struct_fields__}
-    assert {*keywords.Changes.__annotations__} == fields
+    assert {*Changes.__annotations__} == fields
 
 
 def test_texts_and_values_mean_the_same() -> None:
