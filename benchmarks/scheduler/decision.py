@@ -136,6 +136,7 @@ def static_decisions(
     waiting: int,
     tasks: int,
     minima: bool,
+    processors: int = PROCESSORS,
 ) -> list[float]:
     """Let `count` jobs end while others are queued.
 
@@ -146,10 +147,10 @@ def static_decisions(
     dice = random.Random(seed)
     base, fields = VARIANTS.get(name, (name, {}))
     passes = PassConfig() if bounded else PassConfig(max_jobs=None, longest_s=None)
-    node = NodeConfig("m", PROCESSORS)
+    node = NodeConfig("m", processors)
     core = Core(
         ServeConfig((node,), scenario=base, parameters=fields, passes=passes).composed(),
-        Machine([(node.name, PROCESSORS)]),
+        Machine([(node.name, processors)]),
         kill_at_walltime=False,
     )
     depth = PassDepth(passes.longest_s, None)
@@ -169,7 +170,7 @@ def static_decisions(
                 length_s = core.jobs[order.job].estimate_s * dice.uniform(0.1, 1.0)
                 heappush(ends, (core.now + length_s, order.job))
 
-    filling = JobSubmitted(0.0, 1, JobSpec(PROCESSORS, 1.0))
+    filling = JobSubmitted(0.0, 1, JobSpec(processors, 1.0))
     handle(filling)
     for job in range(2, queued + 2):
         handle(JobSubmitted(0.0, job, random_request(dice, minima=minima)))
@@ -210,6 +211,7 @@ def static_rows(names: list[str], options: argparse.Namespace) -> list[dict[str,
             waiting=options.waiting,
             tasks=options.array,
             minima=options.minima,
+            processors=options.processors,
         )
         p50, p99, most = (np.percentile(taken, (50, 99, 100)) * 1e3).round(3).tolist()
         row: dict[str, object] = {"scenario": name, "decisions": len(taken)}
@@ -228,6 +230,9 @@ def main() -> None:
     parser.add_argument("--queued", type=int, help="queued jobs (0 and 10000; --static: 10000)")
     parser.add_argument("--static", nargs="*", metavar="SCENARIO", help="time ends and submissions")
     parser.add_argument("--ends", type=int, default=300, help="jobs that end, with --static (300)")
+    parser.add_argument(
+        "--processors", type=int, default=PROCESSORS, help=f"with --static ({PROCESSORS})"
+    )
     parser.add_argument("--waiting", type=int, default=0, help="jobs that are not eligible (0)")
     parser.add_argument("--array", type=int, default=0, help="tasks of a queued array (0)")
     parser.add_argument("--unbounded", action="store_true", help="no bound of passes")
