@@ -22,6 +22,9 @@ from reshape.errors import ReshapeError
 from reshape.speedup import Formula, Prio, Tabulated
 from reshape.wire.pace import ASK_EVERY_S
 from scheduler.core.core import Core
+from scheduler.journal.allocations import allocation
+from scheduler.journal.compare import initial_core, replay
+from scheduler.journal.journal_reader import Batch, JournalReader
 from scheduler.model.events import (
     REDIRECTION,
     JobSpec,
@@ -38,9 +41,6 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Dependency
 from scheduler.policies.scenario import Scenario
 from scheduler.protocol.messages import Submission
-from scheduler.replay.allocations import allocation
-from scheduler.replay.compare import initial_core, replay
-from scheduler.replay.journal_reader import Batch, JournalReader
 from simulator.engine.costs import Costs, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import ProgramPhase, SimJob

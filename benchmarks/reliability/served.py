@@ -19,10 +19,10 @@ from typing import Any
 import zmq
 from faults import FOLDER_VARIABLE, Round
 
+from scheduler.journal.journal import Journal
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.transactions import Transactions
 from scheduler.service.connections import Connections
-from scheduler.service.record.journal import Journal
 
 around = Round(Path(os.environ[FOLDER_VARIABLE]))
 directory = ServiceDirectory(around.folder / "service")

@@ -46,6 +46,11 @@ from scheduler.client import background
 from scheduler.client.api.asking import service_info
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.core.core import Core
+from scheduler.journal.descriptions import ReportedProgress, describe, encode_summary
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
+from scheduler.journal.retention import Retention
+from scheduler.journal.settings import settings_of
 from scheduler.model.events import (
     Event,
     JobEnded,
@@ -60,12 +65,7 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import decode
-from scheduler.replay.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
-from scheduler.replay.settings import settings_of
 from scheduler.service.components.admission import Admission
-from scheduler.service.record.descriptions import ReportedProgress, describe, encode_summary
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.retention import Retention
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 8),), scenario="fcfs-pr")
 USERS, NAMES = 20, 50

@@ -43,12 +43,12 @@ from year import (
 
 from reshape.wire.codec import encode
 from scheduler.config.settings import JournalConfig
+from scheduler.journal.journal import Journal
+from scheduler.journal.retention import Retention
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import decode
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.retention import Retention
 
 NODE, WAIT_S = "local", 30.0
 #: Rows that are compared, by table; the columns that are left out differ between any two runs.

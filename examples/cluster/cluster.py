@@ -14,9 +14,9 @@ from hosts import HEAD, NETWORK, Hosts
 
 from scheduler.client import background
 from scheduler.client.api.asking import ask, wait_for
+from scheduler.journal.journal_reader import reading
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import reading
 from scheduler.web.document import report
 from scheduler.web.journal_run import ALL_STORIES, recorded_run
 

@@ -28,9 +28,9 @@ from scheduler.demo.report import (
 )
 from scheduler.demo.run import RunProgress, run_workload
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
+from scheduler.journal.journal_reader import reading
 from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.messages import JobInfo
-from scheduler.replay.journal_reader import reading
 from scheduler.web.document import report
 from scheduler.web.journal_run import ALL_STORIES, recorded_run
 

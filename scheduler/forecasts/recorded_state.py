@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
+from scheduler.journal.journal_reader import JournalReader
+from scheduler.journal.settings import scenario_of
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.job import FINAL, PENDING, Job
 from scheduler.model.machine import Machine
@@ -21,8 +23,6 @@ from scheduler.model.sharing import SharedCapacity
 from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
-from scheduler.replay.journal_reader import JournalReader
-from scheduler.replay.settings import scenario_of
 from scheduler.state.derived_jobs.arrays import last_number
 from scheduler.state.records import copied, decode_core, encode_core
 

@@ -12,6 +12,12 @@ from functools import partial
 from reshape.wire.identity import slurm_job
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
+from scheduler.journal.clock import Clock, noted_anchor
+from scheduler.journal.journal import Journal
+from scheduler.journal.kept_parts import KeptParts
+from scheduler.journal.opening import refusing_damage
+from scheduler.journal.policy_errors import PolicyErrors
+from scheduler.journal.recovery import go_on_without, recover
 from scheduler.node.batch_system import BatchSystem
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.slurm import Slurm
@@ -30,12 +36,6 @@ from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import AssemblyPorts, Transactions
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
-from scheduler.service.record.clock import Clock, noted_anchor
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.kept_parts import KeptParts
-from scheduler.service.record.opening import refusing_damage
-from scheduler.service.record.policy_errors import PolicyErrors
-from scheduler.service.recovery import go_on_without, recover
 
 #: Least time between two commands of a batch system, seconds.
 COMMANDS_S = 1.0
@@ -92,8 +92,8 @@ def assemble(
 
     Raises
     ------
-    ReshapeError : the journal cannot be used (`scheduler.service.record.opening.open_journal`), or
-        does not go with the configuration (`scheduler.service.recovery.recover`).
+    ReshapeError : the journal cannot be used (`scheduler.journal.opening.open_journal`), or
+        does not go with the configuration (`scheduler.journal.recovery.recover`).
     """
     journal = Journal(directory.journal, accept_loss=accept_loss)
     try:

@@ -12,6 +12,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from scheduler.journal import offline_cancellations
+from scheduler.journal.policy_errors import with_failures
 from scheduler.model.events import (
     ClockSet,
     DepthChanged,
@@ -46,8 +48,6 @@ from scheduler.model.orders import (
 )
 from scheduler.service.assembly import Components
 from scheduler.service.components.pass_depth import PassDepth
-from scheduler.service.record import offline_cancellations
-from scheduler.service.record.policy_errors import with_failures
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ import reshape
 from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
+from scheduler.journal.opening import JournalFullError
 from scheduler.model.events import Event, JobCancelled, JobStarted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.logs import BoundedLog
@@ -40,7 +41,6 @@ from scheduler.service.reading.questions import (
 )
 from scheduler.service.reading.questions import answer as answer_question
 from scheduler.service.reading.reader_link import DirectReader, ReaderLink
-from scheduler.service.record.opening import JournalFullError
 from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)

@@ -29,6 +29,8 @@ from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from reshape.wire.connection import ServerFile
 from scheduler.config.settings import ServeConfig
+from scheduler.journal.opening import JournalFullError
+from scheduler.journal.retention import Retention
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.launching.prctl import survive_hangup
 from scheduler.protocol import messages as m
@@ -38,8 +40,6 @@ from scheduler.service.driver import Driver
 from scheduler.service.limits import raise_limit
 from scheduler.service.permissions import Sender
 from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
-from scheduler.service.record.opening import JournalFullError
-from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
 from scheduler.service.room import Received, RoomForJournal
 

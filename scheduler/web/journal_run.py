@@ -14,6 +14,14 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError
+from scheduler.journal.allocations import HeldGroups
+from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
+from scheduler.journal.descriptions import describe, label_of, noted_submission
+from scheduler.journal.ended_jobs import ended_info, events_of_task, recorded_job
+from scheduler.journal.explanations import explanation_lines
+from scheduler.journal.journal_format import event_decoder, order_decoder
+from scheduler.journal.journal_reader import JournalReader
+from scheduler.journal.retention import removed_lines
 from scheduler.model.events import (
     DrainChanged,
     Event,
@@ -33,15 +41,6 @@ from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Contract, Drop, Expand, JobOrder, Order, Requeue, Reserve, Start
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
-from scheduler.replay.allocations import HeldGroups
-from scheduler.replay.journal_format import event_decoder, order_decoder
-from scheduler.replay.journal_reader import JournalReader
-from scheduler.service.record.array_tasks import events_of_task
-from scheduler.service.record.clock import ahead_of_job_s, noted_ahead_s
-from scheduler.service.record.descriptions import describe, label_of, noted_submission
-from scheduler.service.record.ended_jobs import ended_info, recorded_job
-from scheduler.service.record.explanations import explanation_lines
-from scheduler.service.record.retention import removed_lines
 from scheduler.text.plain import plain
 from scheduler.web.run_data import (
     PENDING,

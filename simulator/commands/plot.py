@@ -144,7 +144,7 @@ def _simulation(directory: Path) -> _Drawn:
 
 
 def _live_run(directory: Path) -> _Drawn:
-    from scheduler.replay.journal_reader import reading
+    from scheduler.journal.journal_reader import reading
     from simulator.live_runs import pictured_run
 
     name = f"live run of {directory}"

@@ -15,9 +15,9 @@ from click.core import ParameterSource
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
+from scheduler.journal.compare import Comparison, compare
+from scheduler.journal.journal_reader import Batch, reading
 from scheduler.policies.scenario import Scenario
-from scheduler.replay.compare import Comparison, compare
-from scheduler.replay.journal_reader import Batch, reading
 from scheduler.text.formats import counted
 from simulator import live_runs
 from simulator.commands.options import json_option, scenario_of, set_fields

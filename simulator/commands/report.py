@@ -12,7 +12,7 @@ import click
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
-from scheduler.replay.journal_reader import reading
+from scheduler.journal.journal_reader import reading
 from scheduler.web.document import FORMATS, report
 from scheduler.web.journal_run import recorded_run
 from scheduler.web.run_data import RunData

@@ -10,12 +10,12 @@ from one_machine import run
 from reshape.errors import ConfigError
 from scheduler.config import machine_file
 from scheduler.core.core import Core
+from scheduler.journal.journal_format import encode_order
 from scheduler.model.events import Event
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, WakeAt
 from scheduler.policies.scenarios import scenario
-from scheduler.replay.journal_format import encode_order
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
 from simulator.workload_models.workload_file import encode, read
 

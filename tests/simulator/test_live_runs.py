@@ -8,8 +8,8 @@ import pytest
 from command_line import invoke
 from desk import Desk
 
+from scheduler.journal.journal_reader import reading
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import reading
 from simulator.live_runs import pictured_run
 from simulator.results.jobs_csv import job_names
 

@@ -56,6 +56,7 @@ from core_script import order_line, read_words
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.codec import encode
 from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig
+from scheduler.journal.clock import Clock
 from scheduler.model.events import ResizePoint, Wakeup
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
@@ -63,7 +64,6 @@ from scheduler.protocol import messages as m
 from scheduler.service.assembly import Components, assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner
-from scheduler.service.record.clock import Clock
 from scheduler.service.requests import RequestHandler
 
 JOB = 1

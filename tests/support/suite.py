@@ -42,7 +42,7 @@ _FOLDERS = {
     "tests/scheduler/node": "service",
     "tests/scheduler/service": "service",
     "tests/scheduler/service/components": "unit",
-    "tests/scheduler/service/record": "unit",
+    "tests/scheduler/journal": "unit",
 }
 #: Kinds whose tests mostly wait for processes; the others compute.
 _WAITING = ("slurm", "hosts", "campaign", "service", "mpi")

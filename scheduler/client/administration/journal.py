@@ -58,8 +58,8 @@ def info(directory: Path, as_json: bool) -> None:
 
 
 def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    from scheduler.replay.journal_format import REMOVED
-    from scheduler.replay.journal_reader import reading  # late: these load a core
+    from scheduler.journal.journal_format import REMOVED
+    from scheduler.journal.journal_reader import reading  # late: these load a core
 
     path = directory / "journal.db"
     with reading(directory) as reader:
@@ -105,7 +105,7 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
 def compact(directory: Path, keep_resize_points: int) -> None:
     """Replace old resize points by sums, and release free space to the file system."""
     from scheduler.config.settings import JournalConfig
-    from scheduler.service.record.retention import Retention
+    from scheduler.journal.retention import Retention
 
     with _alone(directory) as (opened, before):
         Retention(opened, JournalConfig(keep_resize_points=keep_resize_points)).finish()
@@ -121,7 +121,7 @@ def compact(directory: Path, keep_resize_points: int) -> None:
 @example("reshape journal prune --before 2026-01-01 ~/.reshape")
 def prune(directory: Path, before: float) -> None:
     """Remove ended jobs with all that the journal holds of them; their numbers are not reused."""
-    from scheduler.service.record.retention import prune as remove
+    from scheduler.journal.retention import prune as remove
 
     count = 0
     with _alone(directory) as (opened, _):
@@ -141,8 +141,8 @@ def cancel(directory: Path, jobs: tuple[int, ...], user: str | None) -> None:
 
     A service that runs takes 'reshape cancel'.
     """
+    from scheduler.journal.offline_cancellations import request
     from scheduler.node.directory import ServiceDirectory
-    from scheduler.service.record.offline_cancellations import request
 
     if not jobs and user is None:
         raise click.UsageError("no job is named: give numbers of jobs, or --user")
@@ -158,9 +158,9 @@ def cancel(directory: Path, jobs: tuple[int, ...], user: str | None) -> None:
 @example("reshape journal export ~/.reshape > journal.jsonl")
 def export(directory: Path) -> None:
     """Print a journal as JSON lines: jobs that have ended, then all events and orders it holds."""
-    from scheduler.replay.journal_format import SUMMARY, unseal
-    from scheduler.replay.journal_reader import reading
-    from scheduler.service.record.descriptions import decode_summary
+    from scheduler.journal.descriptions import decode_summary
+    from scheduler.journal.journal_format import SUMMARY, unseal
+    from scheduler.journal.journal_reader import reading
 
     encode = msgspec.json.Encoder().encode
     with reading(directory) as reader:
@@ -186,8 +186,8 @@ def check(directory: Path) -> None:
     A large journal takes about a minute for each million jobs. A service checks its journal when it
     starts, too, for at most half a second.
     """
-    from scheduler.service.record.high_water_mark import HighWaterMark
-    from scheduler.service.record.opening import missing_from
+    from scheduler.journal.high_water_mark import HighWaterMark
+    from scheduler.journal.opening import missing_from
 
     path = directory / "journal.db"
     mark = HighWaterMark(path)  # before the journal, which may grow
@@ -207,7 +207,7 @@ def backup(directory: Path, copy: Path) -> None:
 
     COPY is as private as the directory, and is a service directory itself; see docs/backup.md.
     """
-    from scheduler.service.record.backup import back_up
+    from scheduler.journal.opening import back_up
 
     last = back_up(directory, copy)
     click.echo(f"{copy}: complete and undamaged, up to job {last}")
@@ -230,8 +230,8 @@ def _print_line(line: bytes) -> None:
 @contextmanager
 def _alone(directory: Path) -> Iterator[tuple[Any, int]]:
     """Open the journal of a service that does not run; yield it and its size in bytes."""
+    from scheduler.journal.journal import Journal
     from scheduler.node.directory import ServiceDirectory
-    from scheduler.service.record.journal import Journal
 
     service = ServiceDirectory(directory)
     if not service.journal.is_file():

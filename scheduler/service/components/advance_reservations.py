@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from reshape.errors import ReshapeError, nearest
 from reshape.times import utc_moment
 from scheduler.core.core import Core
+from scheduler.journal.clock import Clock
+from scheduler.journal.explanations import because
 from scheduler.model.events import JobSpec, ReservationCancelled, ReservationRequested
 from scheduler.model.job import JobState
 from scheduler.model.orders import Order, Refuse
 from scheduler.protocol import messages as m
-from scheduler.service.record.clock import Clock
-from scheduler.service.record.explanations import because
 from scheduler.state.exclusions import Exclusion
 from scheduler.text.formats import format_time
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from scheduler.journal.clock import boot_id
+from scheduler.journal.journal import Journal
 from scheduler.protocol import messages as m
-from scheduler.service.record.clock import boot_id
-from scheduler.service.record.journal import Journal
 
 #: Seconds, besides two heartbeats, after which an agent that is held back counts as silent.
 SILENT_S = 2.0

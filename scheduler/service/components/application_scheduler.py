@@ -14,31 +14,35 @@ from msgspec.structs import replace
 from reshape.errors import PermissionDenied, ReshapeError
 from reshape.wire.messages import MOST_FACTS
 from scheduler.core.core import Core
+from scheduler.journal.clock import Clock
+from scheduler.journal.descriptions import (
+    describe,
+    encode_summary,
+    noted_submission,
+    task_submission,
+)
+from scheduler.journal.ended_jobs import (
+    ended_info,
+    positions,
+    recorded_job,
+    task_without_record,
+    token_of,
+)
+from scheduler.journal.explanations import because, told
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import LAST_JOB
+from scheduler.journal.journal_reader import Facts
+from scheduler.journal.kept_parts import KeptParts
+from scheduler.journal.kept_submission import KeptSubmission, Launch, kept
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.tasks_to_come import MOST_INTERVALS
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_format import LAST_JOB
-from scheduler.replay.journal_reader import Facts
-from scheduler.replay.kept_submission import KeptSubmission, kept
 from scheduler.service.components.admission import Admission, check_job_script, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
-from scheduler.service.components.placements import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler
-from scheduler.service.record.array_tasks import positions, task_without_record
-from scheduler.service.record.clock import Clock
-from scheduler.service.record.descriptions import (
-    describe,
-    encode_summary,
-    noted_submission,
-    task_submission,
-)
-from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
-from scheduler.service.record.explanations import because, told
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.kept_parts import KeptParts
 from scheduler.state.derived_jobs.arrays import last_number, tasks_of
 from scheduler.text.plain import (
     LONGEST_NAME,

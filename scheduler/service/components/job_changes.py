@@ -9,6 +9,9 @@ from msgspec.structs import replace
 from reshape.errors import PermissionDenied, ReshapeError
 from reshape.times import utc_moment
 from scheduler.core.core import Core
+from scheduler.journal.clock import Clock
+from scheduler.journal.descriptions import submission_command
+from scheduler.journal.ended_jobs import positions
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -25,9 +28,6 @@ from scheduler.model.requests.signals import signal_number
 from scheduler.protocol import messages as m
 from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
 from scheduler.service.components.application_scheduler import ApplicationScheduler
-from scheduler.service.record.array_tasks import positions
-from scheduler.service.record.clock import Clock
-from scheduler.service.record.descriptions import submission_command
 from scheduler.text.formats import format_time
 
 #: What may be changed of a job that holds processors.

@@ -17,16 +17,16 @@ from msgspec.structs import replace
 from reshape.wire.identity import SCRIPT_VARIABLE, STEP_VARIABLE
 from scheduler.config.settings import Binding
 from scheduler.core.core import Core
+from scheduler.journal.descriptions import output_path
+from scheduler.journal.journal_reader import lost_submission
+from scheduler.journal.kept_parts import KeptParts
+from scheduler.journal.kept_submission import KeptSubmission, Launch
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import lost_submission
-from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.components.agent_reports import LargeCommands, SentCommands
-from scheduler.service.components.placements import Launch, Placements
+from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.record.descriptions import output_path
-from scheduler.service.record.kept_parts import KeptParts
 
 log = logging.getLogger(__name__)
 

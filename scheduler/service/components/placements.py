@@ -13,24 +13,15 @@ no rank is bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 from scheduler.config.settings import Binding
 from scheduler.core.core import Core
+from scheduler.journal.kept_submission import Launch
 from scheduler.model.job import Job
 from scheduler.node.launching.cores import cpus_of_processors
 from scheduler.protocol import messages as m
-from scheduler.replay.kept_submission import KeptSubmission
 from scheduler.service.components.system_monitor import SystemMonitor
-
-
-@dataclass
-class Launch:
-    """How a job is started: its submission, and the token that its processes send."""
-
-    submission: KeptSubmission
-    token: str
 
 
 class Placements:

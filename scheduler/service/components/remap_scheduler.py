@@ -23,6 +23,7 @@ from reshape.errors import ReshapeError
 from reshape.wire.messages import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.core.core import Core
+from scheduler.journal.descriptions import ReportedProgress
 from scheduler.model.events import (
     Event,
     JobStarted,
@@ -37,7 +38,6 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import AssemblyPorts, Transaction, Transactions
-from scheduler.service.record.descriptions import ReportedProgress
 from scheduler.text.plain import LONGEST_REASON
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from reshape.errors import PermissionDenied, ReshapeError
 from scheduler.core.core import Core
+from scheduler.journal.clock import Clock
+from scheduler.journal.journal import Journal
 from scheduler.model.events import Event, JobCancelled
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
@@ -19,8 +21,6 @@ from scheduler.model.requests.step_of import StepOf
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import LONGEST_KEY, Admission, check_per_process
 from scheduler.service.components.application_scheduler import ApplicationScheduler
-from scheduler.service.record.clock import Clock
-from scheduler.service.record.journal import Journal
 from scheduler.text.job_output import check_output_name, step_output
 from scheduler.text.plain import check_text
 

@@ -17,6 +17,7 @@ from reshape.errors import ReshapeError
 from reshape.wire.access import AccessFile
 from scheduler.config.partitions import Shares
 from scheduler.config.settings import Deadlines, NodeConfig
+from scheduler.journal.journal import Journal
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.agent_starts import AgentStarts
 from scheduler.node.directory import ServiceDirectory
@@ -28,7 +29,6 @@ from scheduler.service.components.agent_reports import (
     HeldBackAgents,
     agent_name,
 )
-from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)
 

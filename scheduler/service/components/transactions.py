@@ -28,9 +28,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from reshape.wire.messages import ResizeTimes
+from scheduler.journal.journal import Journal
 from scheduler.model.job import FINAL, Job
 from scheduler.protocol import messages as m
-from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.times import utc_moment
+from scheduler.journal.clock import moved_time
 from scheduler.model.job import Job
 from scheduler.pools.options import check_pool_name, parse_pool_options
 from scheduler.pools.view import AllocationState
 from scheduler.protocol import messages as m
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
-from scheduler.service.record.clock import moved_time
 from scheduler.text.formats import counted, format_time
 from scheduler.text.plain import LONGEST_REASON, check_text
 

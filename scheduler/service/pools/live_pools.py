@@ -16,6 +16,8 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
+from scheduler.journal.clock import Clock
+from scheduler.journal.journal import Journal
 from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
 from scheduler.node.batch_system import BatchRequest, BatchStatus, BatchSystem
 from scheduler.node.directory import ServiceDirectory
@@ -39,8 +41,6 @@ from scheduler.service.pools.live_pool import (
     PoolNodes,
     batch_request,
 )
-from scheduler.service.record.clock import Clock
-from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)
 

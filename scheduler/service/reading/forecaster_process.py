@@ -25,13 +25,13 @@ from scheduler.forecasts.hindcasts import Hindcasts
 from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
+from scheduler.journal.clock import moved_time, noted_ahead_s
+from scheduler.journal.journal_reader import JournalReader
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.reading.questions import ForecastQuestion
 from scheduler.service.reading.reader_process import answer_questions
-from scheduler.service.record.clock import moved_time, noted_ahead_s
 
 #: Added to the niceness, because a forecast takes all of a processor.
 NICENESS = 10

@@ -14,15 +14,14 @@ import msgspec
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import PROTOCOL, encode
+from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
+from scheduler.journal.ended_jobs import events_of_task, page, recorded_job
+from scheduler.journal.explanations import explanation_lines
+from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
+from scheduler.journal.retention import removed_lines
 from scheduler.model.events import JobSpec
 from scheduler.model.requests.task_array import TaskOf
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import ORDERS_LIMIT, JournalReader
-from scheduler.service.record.array_tasks import events_of_task
-from scheduler.service.record.clock import ahead_of_job_s, noted_ahead_s
-from scheduler.service.record.ended_jobs import page, recorded_job
-from scheduler.service.record.explanations import explanation_lines
-from scheduler.service.record.retention import removed_lines
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from scheduler.replay.journal_reader import JournalReader, reading
+from scheduler.journal.journal_reader import JournalReader, reading
 from scheduler.service.reading.questions import Question, answer
 
 log = logging.getLogger(__name__)

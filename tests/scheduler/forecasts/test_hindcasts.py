@@ -26,6 +26,9 @@ from scheduler.forecasts.hindcasts import (
     hindcast,
 )
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_reader import lost_submission, reading
+from scheduler.journal.settings import settings_of
 from scheduler.model.events import Event, JobSpec, JobSubmitted
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
@@ -33,11 +36,8 @@ from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
-from scheduler.replay.journal_reader import lost_submission, reading
-from scheduler.replay.settings import settings_of
 from scheduler.service.reading.forecaster_process import Forecaster
 from scheduler.service.reading.questions import ForecastQuestion
-from scheduler.service.record.journal import Journal
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 

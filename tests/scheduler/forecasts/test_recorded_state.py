@@ -11,12 +11,12 @@ from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.run_times import run_ratio
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_reader import lost_submission, reading
+from scheduler.journal.settings import settings_of
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.replay.journal_reader import lost_submission, reading
-from scheduler.replay.settings import settings_of
-from scheduler.service.record.journal import Journal
 
 
 def test_the_state_of_a_journal_is_that_of_the_site(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
+from scheduler.journal.policy_errors import PolicyErrors
 from scheduler.model.events import (
     JobSpec,
     JobStarted,
@@ -26,7 +27,6 @@ from scheduler.partition.resizing import _check, _is_plain
 from scheduler.policies.api import Decision, Grow, JobView, Shrink, Stay, View
 from scheduler.policies.containment import Report
 from scheduler.policies.scenario import Scenario
-from scheduler.service.record.policy_errors import PolicyErrors
 
 VALUES = st.one_of(
     st.text(max_size=5),

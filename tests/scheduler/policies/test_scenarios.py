@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from reshape.errors import ConfigError
 from reshape.topology import Topology
 from scheduler.core.core import Core
+from scheduler.journal.policy_errors import PolicyErrors
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone, Wakeup
 from scheduler.model.events import ResizePoint as Point
 from scheduler.model.machine import Machine
@@ -30,7 +31,6 @@ from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.resizing.prio_scenarios import FcfsPr, PbaPr
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
-from scheduler.service.record.policy_errors import PolicyErrors
 
 MY_POLICY = '''
 import msgspec

@@ -21,10 +21,10 @@ from waiting import LIMIT_S, wait_until
 from reshape.errors import ReshapeError
 from scheduler.client import background
 from scheduler.client.api.asking import ask
+from scheduler.journal.compare import compare
+from scheduler.journal.journal_reader import reading
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.replay.compare import compare
-from scheduler.replay.journal_reader import reading
 
 BIN = Path(sys.executable).parent
 

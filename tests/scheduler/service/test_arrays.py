@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from desk import OWNER, Desk
 
+from scheduler.journal.compare import compare
+from scheduler.journal.journal_reader import reading
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
-from scheduler.replay.compare import compare
-from scheduler.replay.journal_reader import reading
 from scheduler.service.permissions import Sender
 
 

@@ -8,8 +8,8 @@ import pytest
 from desk import OWNER, Desk
 
 from scheduler.config.settings import NodeConfig, PartitionConfig
+from scheduler.journal.compare import compare
 from scheduler.protocol import messages as m
-from scheduler.replay.compare import compare
 
 NODES = (
     NodeConfig("n1", 2),

@@ -14,12 +14,12 @@ from told import WAITS
 from reshape.errors import ReshapeError
 from scheduler.client.forecasting import expected_starts
 from scheduler.core.core import Core
+from scheduler.journal.compare import compare
+from scheduler.journal.journal_reader import reading
 from scheduler.model.events import JobSpec
 from scheduler.model.machine import Machine
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
-from scheduler.replay.compare import compare
-from scheduler.replay.journal_reader import reading
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import JobList, SimJob
 from simulator.workload_models.workload import PrioWorkload

@@ -8,7 +8,7 @@ from paths import ROOT
 
 from scheduler.protocol import messages as m
 
-JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "recorded_run.sqlite"
+JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
 
 def test_history_and_explanations_are_recovered(served) -> None:

@@ -13,9 +13,9 @@ import pytest
 from told import WAITS
 
 from reshape.errors import ReshapeError
+from scheduler.journal.compare import compare
+from scheduler.journal.journal_reader import reading
 from scheduler.protocol import messages as m
-from scheduler.replay.compare import compare
-from scheduler.replay.journal_reader import reading
 
 ORDER = """
 import msgspec

@@ -18,9 +18,9 @@ from reshape.topology import Topology
 from reshape.wire.pace import ASK_EVERY_S
 from scheduler.client.columns import history_format
 from scheduler.client.tables import job_text
+from scheduler.journal.journal_reader import reading
 from scheduler.model.events import ResizePoint
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import reading
 from simulator import live_runs
 
 HERE = SUPPORT

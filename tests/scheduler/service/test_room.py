@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from reshape.wire.codec import encode
+from scheduler.journal.journal import Journal
+from scheduler.journal.opening import JournalFullError
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 from scheduler.service.permissions import owner
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.opening import JournalFullError
 from scheduler.service.room import LEAST_BYTES, LIMIT_BYTES, Received, RoomForJournal
 
 OWNER = owner("ann")

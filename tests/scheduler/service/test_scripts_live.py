@@ -15,9 +15,9 @@ import pytest
 from told import WAITS
 from waiting import wait_until
 
+from scheduler.journal.journal_reader import reading
 from scheduler.node.launching.job_command import MOST_BYTES
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import reading
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=steps --mem=1G

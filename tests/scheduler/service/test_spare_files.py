@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from scheduler.config.settings import NodeConfig
+from scheduler.journal.journal import Journal
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.agent_starts import AgentStarts
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.limits import SpareFiles
-from scheduler.service.record.journal import Journal
 
 
 @contextmanager

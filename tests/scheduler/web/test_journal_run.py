@@ -11,9 +11,9 @@ import pytest
 from paths import ROOT
 
 from reshape.errors import ReshapeError
+from scheduler.journal.allocations import allocation
+from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
-from scheduler.replay.allocations import allocation
-from scheduler.replay.journal_reader import reading
 from scheduler.web.journal_run import JournalRun, recorded_run, story
 from scheduler.web.run_data import Kind
 

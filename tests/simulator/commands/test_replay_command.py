@@ -20,6 +20,9 @@ from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.demo.run import run_workload
 from scheduler.demo.workload import DemoJob
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_reader import reading
+from scheduler.journal.settings import settings_of
 from scheduler.model.events import Event, JobSpec, NodeJoined
 from scheduler.model.machine import Machine
 from scheduler.model.networks.mesh import Mesh
@@ -27,9 +30,6 @@ from scheduler.model.networks.network import Network, Tree
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
-from scheduler.replay.journal_reader import reading
-from scheduler.replay.settings import settings_of
-from scheduler.service.record.journal import Journal
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob

@@ -9,9 +9,9 @@ import pytest
 from desk import OWNER, Desk
 
 from scheduler.config.settings import NodeConfig
+from scheduler.journal.compare import compare
 from scheduler.model.job import Job, JobState
 from scheduler.protocol import messages as m
-from scheduler.replay.compare import compare
 
 LACK = "cannot start: /dev/shm has 3 MiB free"
 NODES = {"a": 2, "b": 1, "c": 1}

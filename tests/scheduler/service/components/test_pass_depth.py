@@ -8,9 +8,9 @@ import pytest
 from desk import Desk
 
 from scheduler.config.settings import NodeConfig, PassConfig, ServeConfig
+from scheduler.journal.compare import compare
 from scheduler.model.events import DepthChanged
 from scheduler.protocol import messages as m
-from scheduler.replay.compare import compare
 from scheduler.service.components.pass_depth import LEAST, SHORT_PASSES, PassDepth
 
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)

@@ -14,9 +14,9 @@ from operator import attrgetter
 
 import msgspec
 
+from scheduler.journal.journal import Journal
+from scheduler.journal.kept_submission import KeptSubmission, digest
 from scheduler.protocol.messages import Submission
-from scheduler.replay.kept_submission import KeptSubmission, digest
-from scheduler.service.record.journal import Journal
 
 #: Parts that are held in memory, and bytes of each, at most: jobs that start together share them.
 _RECENT, _SMALL = 16, 1 << 16

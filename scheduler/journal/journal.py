@@ -1,12 +1,12 @@
 """The journal of a service: its events and orders in SQLite, and what people ask about later.
 
-:mod:`scheduler.replay.journal_reader`, which reads the tables, describes them. Everything noted in
+:mod:`scheduler.journal.journal_reader`, which reads the tables, describes them. Everything noted in
 one turn of the service's loop becomes one transaction at the end of the turn (`commit`), in the
 order in which it was noted, before any message of the turn is sent. A transaction that holds a
 submission is synced to the disk (`durable`), so that many submissions of one turn cost one sync.
 Other transactions survive the death of the service at once, and that of the machine except for the
 last few seconds. A mark beside the journal tells whether a part of it is missing
-(:mod:`scheduler.service.record.high_water_mark`).
+(:mod:`scheduler.journal.high_water_mark`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.model.events import Event, JobEvent
-from scheduler.model.job import Job
-from scheduler.model.orders import JobOrder, Order
-from scheduler.replay.journal_format import (
+from scheduler.journal.clock import ClockAnchor, noted_ahead_s
+from scheduler.journal.high_water_mark import HighWaterMark
+from scheduler.journal.journal_format import (
     IDENTITY,
     MEASURED,
     RECORD,
@@ -39,16 +38,17 @@ from scheduler.replay.journal_format import (
     encode_order,
     seal,
 )
-from scheduler.replay.journal_reader import Facts, JournalReader
-from scheduler.replay.kept_submission import KeptSubmission
-from scheduler.service.record.clock import ClockAnchor, noted_ahead_s
-from scheduler.service.record.high_water_mark import HighWaterMark
-from scheduler.service.record.opening import (
+from scheduler.journal.journal_reader import Facts, JournalReader
+from scheduler.journal.kept_submission import KeptSubmission
+from scheduler.journal.opening import (
     JournalFullError,
     free_bytes,
     lacks_room,
     open_journal,
 )
+from scheduler.model.events import Event, JobEvent
+from scheduler.model.job import Job
+from scheduler.model.orders import JobOrder, Order
 from scheduler.state.records import CoreRecord, encode_core, encode_job, encode_sizes
 
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
@@ -101,7 +101,7 @@ class Journal(JournalReader):
 
     Raises
     ------
-    ReshapeError : see `scheduler.service.record.opening.open_journal`.
+    ReshapeError : see `scheduler.journal.opening.open_journal`.
     """
 
     def __init__(self, path: Path, *, accept_loss: bool = False) -> None:

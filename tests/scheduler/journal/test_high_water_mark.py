@@ -18,11 +18,11 @@ from desk import Desk
 from paths import ROOT
 
 from reshape.errors import ReshapeError
+from scheduler.journal.high_water_mark import Mark
+from scheduler.journal.journal import Journal
+from scheduler.journal.opening import JournalFullError
 from scheduler.model.events import JobSpec, JobSubmitted, ResizePoint
 from scheduler.protocol.messages import Submission, Submit
-from scheduler.service.record.high_water_mark import Mark
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.opening import JournalFullError
 
 
 def submit(journal: Journal, *numbers: int, durable: bool = True) -> None:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
 
+from scheduler.journal.journal import Journal
+from scheduler.journal.kept_parts import KeptParts
+from scheduler.journal.kept_submission import MOST_COMMAND, KeptSubmission, kept
+from scheduler.journal.opening import JournalFullError
 from scheduler.protocol.messages import Submission
-from scheduler.replay.kept_submission import MOST_COMMAND, KeptSubmission, kept
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.kept_parts import KeptParts
-from scheduler.service.record.opening import JournalFullError
 
 TEXT = "#!/bin/sh\necho \u00e9\n"
 
@@ -106,7 +106,7 @@ def test_what_is_kept_is_small_and_whole(
 
 
 def test_there_must_be_room_for_a_part(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.service.record.journal.free_bytes", lambda _path: 9 << 20)
+    monkeypatch.setattr("scheduler.journal.journal.free_bytes", lambda _path: 9 << 20)
     journal.check_room()
     with pytest.raises(JournalFullError, match=r"is full \(9437184 bytes are free\)"):
         journal.check_room(5 << 20)

@@ -11,6 +11,11 @@ from typing import Any
 
 import msgspec
 
+from scheduler.journal.allocations import allocation
+from scheduler.journal.clock import ahead_of_job_s, moved_info
+from scheduler.journal.explanations import resizes
+from scheduler.journal.journal_reader import JournalReader, lost_submission
+from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
@@ -18,11 +23,6 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.model.requests.tasks_to_come import tasks_at
 from scheduler.protocol import messages as m
-from scheduler.replay.allocations import allocation
-from scheduler.replay.journal_reader import JournalReader, lost_submission
-from scheduler.replay.kept_submission import KeptSubmission
-from scheduler.service.record.clock import ahead_of_job_s, moved_info
-from scheduler.service.record.explanations import resizes
 from scheduler.text.job_output import output_name, task_output
 from scheduler.text.plain import LONGEST_LABEL, plain
 

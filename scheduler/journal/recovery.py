@@ -24,16 +24,16 @@ from msgspec import json
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
+from scheduler.journal.compare import replay
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_reader import Batch, DamagedJournalError, lost_submission
+from scheduler.journal.kept_submission import Launch
+from scheduler.journal.policy_errors import PolicyErrors
+from scheduler.journal.settings import machine_of, settings_of
 from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
-from scheduler.replay.compare import replay
-from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
-from scheduler.replay.settings import machine_of, settings_of
-from scheduler.service.components.placements import Launch
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.policy_errors import PolicyErrors
 
 log = logging.getLogger(__name__)
 

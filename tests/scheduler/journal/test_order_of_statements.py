@@ -12,11 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from scheduler.journal.journal import Journal
+from scheduler.journal.kept_parts import KeptParts
+from scheduler.journal.kept_submission import KeptSubmission, kept
 from scheduler.model.events import JobCancelled, JobSpec, JobSubmitted, Wakeup
 from scheduler.protocol.messages import Submission
-from scheduler.replay.kept_submission import KeptSubmission, kept
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.kept_parts import KeptParts
 
 Action: TypeAlias = tuple[str, int]
 #: What a service notes, each with a job, script or pool among three.

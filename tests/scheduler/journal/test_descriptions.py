@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.service.record.descriptions import processor_seconds
+from scheduler.journal.descriptions import processor_seconds
 
 
 def test_a_job_of_one_size() -> None:

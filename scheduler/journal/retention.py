@@ -19,15 +19,15 @@ import msgspec
 
 from reshape.times import utc_moment
 from scheduler.config.settings import JournalConfig
-from scheduler.protocol import messages as m
-from scheduler.replay.journal_format import LAST_JOB, REMOVED
-from scheduler.replay.journal_reader import JournalReader
-from scheduler.service.record.descriptions import describe_ended, encode_summary
-from scheduler.service.record.ended_jobs import (
+from scheduler.journal.descriptions import describe_ended, encode_summary
+from scheduler.journal.ended_jobs import (
     recorded_job,
     without_description,
 )
-from scheduler.service.record.journal import Journal
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import LAST_JOB, REMOVED
+from scheduler.journal.journal_reader import JournalReader
+from scheduler.protocol import messages as m
 
 #: Seconds that one step may take.
 STEP_S = 0.006

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from scheduler.core.core import Core
+from scheduler.journal.journal_format import encode_order
+from scheduler.journal.journal_reader import Batch
+from scheduler.journal.settings import is_of_this_release, machine_of, scenario_of
 from scheduler.model.events import Event
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.policies.containment import description
 from scheduler.policies.scenarios import scenario
-from scheduler.replay.journal_format import encode_order
-from scheduler.replay.journal_reader import Batch
-from scheduler.replay.settings import is_of_this_release, machine_of, scenario_of
 
 _order = msgspec.json.Decoder(Order)
 

@@ -1,4 +1,4 @@
-"""A job's history derived from the journal: explanation and resizes."""
+"""A job's history derived from the journal: explanation, resizes, and its processors over time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reshape.times import utc_moment
+from scheduler.journal.allocations import Orders, merged
+from scheduler.journal.journal_reader import Phase
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -42,8 +44,6 @@ from scheduler.model.orders import (
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.requests.tasks_to_come import tasks_at
 from scheduler.protocol import messages as m
-from scheduler.replay.allocations import Orders, merged
-from scheduler.replay.journal_reader import Phase
 from scheduler.text.formats import noun
 from scheduler.text.plain import LONGEST_LABEL, plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scheduler.service.record.clock import Clock, ClockAnchor
+from scheduler.journal.clock import Clock, ClockAnchor
 
 HOUR_S = 3600.0
 

@@ -11,18 +11,18 @@ import pytest
 from reshape.errors import ReshapeError
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.core.core import Core
+from scheduler.journal.compare import compare
+from scheduler.journal.ended_jobs import ended_info, page, recorded_job
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_reader import reading
+from scheduler.journal.policy_errors import PolicyErrors
+from scheduler.journal.recovery import recover
+from scheduler.journal.retention import Retention, prune
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, NodeJoined
 from scheduler.model.events import ResizePoint as Point
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import Submission, decode
-from scheduler.replay.compare import compare
-from scheduler.replay.journal_reader import reading
 from scheduler.service.reading.questions import ExplainQuestion, answer
-from scheduler.service.record.ended_jobs import ended_info, page, recorded_job
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.policy_errors import PolicyErrors
-from scheduler.service.record.retention import Retention, prune
-from scheduler.service.recovery import recover
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 4),), scenario="fcfs-pr")
 POINTS = 500

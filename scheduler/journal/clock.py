@@ -23,9 +23,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from scheduler.journal.journal_reader import JournalReader
 from scheduler.model.job import Job
 from scheduler.protocol import messages as m
-from scheduler.replay.journal_reader import JournalReader
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Changes of the wall clock below this many seconds are left until they have added up to it.

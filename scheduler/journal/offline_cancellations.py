@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.service.record.journal import Journal
+from scheduler.journal.journal import Journal
 
 #: Key in `meta` of the jobs to cancel, with the reasons (JSON).
 _KEY = "cancel at start"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from scheduler.journal.policy_errors import PolicyErrors
 from scheduler.policies.scenarios import scenario
-from scheduler.service.record.policy_errors import PolicyErrors
 
 
 def raised(function: Callable[[], object]) -> Exception:

@@ -5,7 +5,7 @@ instant; recovery starts from them. The tables `events` and `orders` hold what h
 decided: handed to a core batch by batch, the events give the same state and orders again as long as
 the code that decides is the same, which is what a replay examines. The other tables hold how to
 start a job, the phases of resizes, and what programs report. The service writes the journal
-(:mod:`scheduler.service.record.journal`).
+(:mod:`scheduler.journal.journal`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.model.events import Event, ResizePoint
-from scheduler.model.job import Job
-from scheduler.model.orders import Order
-from scheduler.replay.journal_format import (
+from scheduler.journal.journal_format import (
     FORMAT,
     LAST_JOB,
     MEASURED,
@@ -41,7 +38,10 @@ from scheduler.replay.journal_format import (
     order_decoder,
     unseal,
 )
-from scheduler.replay.kept_submission import KeptSubmission
+from scheduler.journal.kept_submission import KeptSubmission
+from scheduler.model.events import Event, ResizePoint
+from scheduler.model.job import Job
+from scheduler.model.orders import Order
 from scheduler.state.records import CoreRecord, decode_core, decode_job
 from scheduler.text.formats import format_moment
 

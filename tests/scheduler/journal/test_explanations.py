@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from scheduler.core.core import Core
+from scheduler.journal.allocations import allocation
+from scheduler.journal.explanations import MOST_ON_TASKS, explanation_lines
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -11,14 +13,14 @@ from scheduler.model.events import (
     JobStarted,
     JobSubmitted,
     ResizeDone,
+    ResizeFailed,
     ResizePoint,
 )
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Await, Order
+from scheduler.model.orders import Await, Contract, Expand, Order, Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
-from scheduler.service.record.explanations import MOST_ON_TASKS, explanation_lines
 
 
 def test_resize_points_during_a_resize_have_no_lines() -> None:
@@ -69,3 +71,34 @@ def test_an_array_of_many_tasks_has_a_bounded_number_of_lines() -> None:
     assert len(lines) == 1 + MOST_ON_TASKS + 1
     (left_out,) = [line for line in lines if "left out" in line.text]
     assert left_out.facts == {"left_out": len(own) + 1 - MOST_ON_TASKS}
+
+
+WHY = Reason("test", "")
+
+
+def held(text: str) -> ProcSet:
+    return ProcSet.parse(text)
+
+
+def test_groups_join_and_leave_together() -> None:
+    """A job of two groups, two more join, two leave; the next two fail to join."""
+    orders: list[tuple[float, Order]] = [
+        (0.0, Start(1, 1, held("0-2"), WHY, groups={1: held("0-1"), 2: held("2")})),
+        (1.0, Expand(1, 1, 6, 3, held("3-5"), WHY, {3: held("3"), 4: held("4-5")})),
+        (2.0, Contract(1, 2, 4, (2, 3), WHY)),
+        (3.0, Expand(1, 3, 6, 5, held("6-7"), WHY, {5: held("6"), 6: held("7")})),
+    ]
+    events: list[Event] = [
+        ResizeDone(1.5, 1, 1),
+        ResizeDone(2.5, 1, 2),
+        ResizeFailed(3.5, 1, 3, "a group did not start"),
+        JobEnded(4.0, 1),
+    ]
+    assert allocation(events, orders) == [
+        (0.0, "0-2"),
+        (1.0, "0-5"),
+        (2.5, "0-1 4-5"),
+        (3.0, "0-1 4-7"),
+        (3.5, "0-1 4-5"),
+        (4.0, ""),
+    ]

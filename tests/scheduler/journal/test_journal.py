@@ -12,6 +12,12 @@ import pytest
 from reshape.errors import ReshapeError
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.core.core import Core
+from scheduler.journal.ended_jobs import recorded_job
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import SIZES_TOGETHER
+from scheduler.journal.policy_errors import PolicyErrors
+from scheduler.journal.recovery import recover
+from scheduler.journal.settings import settings_of
 from scheduler.model.events import (
     JobEnded,
     JobSpec,
@@ -23,12 +29,6 @@ from scheduler.model.events import (
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Continue, Reason
 from scheduler.protocol.messages import Submission
-from scheduler.replay.journal_format import SIZES_TOGETHER
-from scheduler.replay.settings import settings_of
-from scheduler.service.record.ended_jobs import recorded_job
-from scheduler.service.record.journal import Journal
-from scheduler.service.record.policy_errors import PolicyErrors
-from scheduler.service.recovery import recover
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 4),), scenario="fcfs-pr")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import msgspec
@@ -40,6 +41,14 @@ class KeptSubmission(Submission, omit_defaults=True):
     def parts(self) -> list[str]:
         """Digests of its parts."""
         return [name for name in (self.text, self.environment_part, self.command_part) if name]
+
+
+@dataclass
+class Launch:
+    """How a job is started: its submission, and the token that its processes send."""
+
+    submission: KeptSubmission
+    token: str
 
 
 def kept(submission: Submission) -> tuple[KeptSubmission, dict[str, bytes]]:

@@ -1,0 +1,1 @@
+"""The journal of a service: written, recovered from, explained, replayed."""

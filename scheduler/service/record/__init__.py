@@ -1,1 +1,0 @@
-"""What the service records: journal, clock anchor, explanations, errors of policies."""
