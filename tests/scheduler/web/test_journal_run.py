@@ -17,7 +17,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.web.journal_run import JournalRun, recorded_run, story
 from scheduler.web.run_data import Kind
 
-JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "recorded_run.sqlite"
+JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
 
 def test_segments_cover_what_each_job_held() -> None:

@@ -10,7 +10,7 @@ import pytest
 from command_line import invoke
 from paths import ROOT
 
-JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "recorded_run.sqlite"
+JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
 
 @pytest.fixture(scope="module")
