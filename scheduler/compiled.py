@@ -62,7 +62,6 @@ MODULES = (
     "scheduler.state.view",
     "scheduler.virtual_clock.agenda",
     "scheduler.virtual_clock.loop",
-    "simulator.engine.centre_jobs",
     "simulator.engine.job_programs",
     "simulator.engine.rigid_jobs",
     "simulator.engine.shared_nodes",

@@ -171,7 +171,7 @@ class Engine:
             given = np.array(following.submitted)
             submitted = np.where(np.isnan(given), jobs.submitted, given)
             jobs = msgspec.structs.replace(jobs, submitted=submitted)
-        schedule = schedule_of(self._loop, jobs)
+        schedule = _schedule_of(self._loop, jobs)
         if self._programs is not None:
             schedule = _with_programs(schedule, self._programs)
         if self._shared is not None:
@@ -200,7 +200,7 @@ def check_conservation(schedule: Schedule) -> None:
         )
 
 
-def schedule_of(loop: EventLoop, jobs: TraceJobs) -> Schedule:
+def _schedule_of(loop: EventLoop, jobs: TraceJobs) -> Schedule:
     """Schedule of rigid jobs that a loop has run."""
     started = np.fromiter(loop.started, np.float64, len(loop.started))
     killed = jobs.cut.copy()

@@ -42,8 +42,9 @@ class SharingRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     Parameters
     ----------
     windows : when the demand on a node is examined: at the windows of the table of reservations
-        ("table"), or at each change ("changes").
-    penalty : rule for the prolongation, in place of that of the machine file.
+        ("table"), or at each change ("changes"); the readings of 6.2.5, see `SharedNodes`.
+    penalty : rule for the prolongation, a reading of (6.2), see `SharedCapacity`; None: that of the
+        machine file, or "excess".
     overtime : what happens to a job that exceeds its walltime because of others: "kill" or "allow".
     demand_error : largest relative error of the declared demands, drawn for each job.
     """
@@ -54,19 +55,16 @@ class SharingRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     demand_error: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
-class Sharing(msgspec.Struct, frozen=True):
-    """Sharing of nodes (GUIM 6.2.4, 6.2.5).
+class Sharing(SharingRules, frozen=True, kw_only=True):
+    """Sharing of the nodes of a machine (GUIM 6.2.4, 6.2.5).
+
+    Jobs use their declared demand times a factor that is drawn uniformly from 1 - demand_error to
+    1 + demand_error, one for each job.
 
     Parameters
     ----------
     processors_per_node, amounts : of the nodes, see `SharedCapacity`.
-    windows : reading of 6.2.5: "table" or "changes"; see `SharedNodes`.
-    penalty : reading of (6.2): "excess" or "ratio"; see `SharedCapacity`.
-    overtime : "kill" ends a job whose penalised run time exceeds its estimate (6.4); "allow" lets
-        it run to its end.
-    demand_error : jobs use their declared demand times a factor that is drawn uniformly from
-        1 - demand_error to 1 + demand_error, one for each job.
-    seed : of these draws.
+    seed : of the draws.
 
     Raises
     ------
@@ -75,10 +73,6 @@ class Sharing(msgspec.Struct, frozen=True):
 
     processors_per_node: int
     amounts: Mapping[str, int]
-    windows: Windows = "table"
-    penalty: PenaltyRule = "excess"
-    overtime: Literal["kill", "allow"] = "kill"
-    demand_error: float = 0.0
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -89,7 +83,7 @@ class Sharing(msgspec.Struct, frozen=True):
 
     def nodes(self) -> SharedNodes:
         """Nodes without jobs."""
-        capacity = SharedCapacity(self.processors_per_node, self.amounts, self.penalty)
+        capacity = SharedCapacity(self.processors_per_node, self.amounts, self.penalty or "excess")
         return SharedNodes(capacity, self.windows)
 
     def demands(self, declared: Sequence[Mapping[str, int]]) -> list[Demand]:
@@ -106,38 +100,31 @@ class Sharing(msgspec.Struct, frozen=True):
         ]
 
 
-class Contiguity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Gain of a job whose processors are close together: t becomes t (1 - s (1 - d)**g).
+class Contiguity(ContiguityGain, frozen=True):
+    """Gain of jobs on contiguous processors of a machine: t becomes t (1 - s (1 - d)**g).
 
-    d is the relative dispersal of the job: 0 if its processors are contiguous, 1 if their mean
-    distance is that of the whole network or more, and linear between the mean distance of the most
-    compact place and that of the network. With an infinite exponent g, the default, only contiguous
-    jobs gain, by the constant factor of LOC section 4.
+    s and g are speedup and exponent. d is the relative dispersal of the job: 0 if its processors
+    are contiguous, 1 if their mean distance is that of the whole network or more, and linear
+    between the mean distance of the most compact place and that of the network. With an infinite
+    exponent, the default, only contiguous jobs gain, by the constant factor of LOC section 4.
 
     Processors are contiguous if they lie below one switch of the job's level, in a mesh inside the
     most compact box for their number or, on a flat machine, if their numbers are consecutive.
 
     Parameters
     ----------
-    speedup : s.
     network : of the machine; None: flat.
-    exponent : g.
 
     Raises
     ------
-    ValueError : s is not >= 0 and < 1; g is below 0, or finite on a flat machine.
+    ValueError : the exponent is finite on a flat machine; see also `ContiguityGain`.
     """
 
-    speedup: float = 0.0
     network: Network | None = None
-    exponent: float = inf
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if not 0 <= self.speedup < 1:
-            raise ValueError(f"speedup must be >= 0 and < 1, got {self.speedup}")
-        if not self.exponent >= 0:
-            raise ValueError(f"exponent must be >= 0, got {self.exponent}")
+        ContiguityGain.__post_init__(self)
         if self.network is None and self.exponent < inf:
             raise ValueError(f"exponent {self.exponent} needs a machine with a network")
 

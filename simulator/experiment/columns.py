@@ -257,7 +257,7 @@ def read_parquet(path: str | Path) -> Trace:
         names = [name for name in file.schema_arrow.names if name in NAMES]
         table = file.read(columns=names)
     except (OSError, arrow.ArrowException) as error:
-        raise ConfigError(f"cannot be read_parquet: {error}", file=str(path)) from None
+        raise ConfigError(f"cannot be read: {error}", file=str(path)) from None
     columns = {name: table[name].to_numpy() for name in names}
     for name in ("job", "partition"):
         if name in columns and columns[name].dtype.kind == "O":

@@ -117,7 +117,7 @@ def _on_machine(
         watch=_all([watch, loss, quotes]),
         allocations=source.keeps_places,
         estimates=predicts(settings.chosen),
-        contiguity=None if gain is None else Contiguity(gain.speedup, network, gain.exponent),
+        contiguity=None if gain is None else Contiguity(gain.speedup, gain.exponent, network),
         sharing=source.sharing,
         tick=progress.tick,
         feedback=None if follows is None else (follows.after, follows.think_s),

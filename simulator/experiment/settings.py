@@ -332,13 +332,15 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
                 " shared_per_node",
                 field="sharing",
             )
+        rules = (
+            given
+            if given.penalty
+            else msgspec.structs.replace(given, penalty=machine.shared_penalty)
+        )
         return Sharing(
-            machine.processors_per_node,
-            amounts,
-            windows=given.windows,
-            penalty=given.penalty or machine.shared_penalty,
-            overtime=given.overtime,
-            demand_error=given.demand_error,
+            **msgspec.structs.asdict(rules),
+            processors_per_node=machine.processors_per_node,
+            amounts=amounts,
             seed=1 if self.seed is None else self.seed,
         )
 

@@ -87,7 +87,7 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
     sharing = settings.sharing_on(machine, amounts)
     if sharing is not None:
         machine = msgspec.structs.replace(
-            machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
+            machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty or "excess"
         )
     rules, kills = _rules_of_run(settings, sharing)
     if isinstance(loaded, Trace):

@@ -152,6 +152,10 @@ class GridBackfilling:
         """The jobs that hold processors, by number."""
         return self.core.live
 
+    def forget(self, job: int) -> None:
+        """Drop the record of a job that has ended."""
+        self.core.forget(job)
+
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Apply the events of one instant and return the orders that follow from them.
 

@@ -21,10 +21,9 @@ from reshape.errors import ConfigError
 from scheduler.policies.assignment.by_length import Sita
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import Assignment
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import EventLoop, Tick
-from simulator.engine.centre_jobs import CentreJobs
-from simulator.engine.engine import Engine, schedule_of
+from scheduler.virtual_clock.loop import Tick
+from simulator.engine.engine import Engine
+from simulator.engine.jobs import Submissions
 from simulator.many_centres.centres import Centres
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import GRID_BACKFILLING, CentreDescription, CentresRules
@@ -92,12 +91,10 @@ def simulate_jobs(
     max_costs = cost_limits(jobs, origins, centres)
     assignment = rules.assignment
     site: Centres | GridBackfilling
-    schedule: Schedule
     if assignment is None:
         if resizability is not None:
             raise ConfigError("runs rigid jobs; leave --resizable out", field=GRID_BACKFILLING)
         site = GridBackfilling(centres, rules.grid)
-        schedule = _run_rigid(site, jobs, tick)
     else:
         if isinstance(assignment, Sita) and not assignment.cutoffs_s:
             assignment = _fitted(assignment, jobs, origins, centres, rules)
@@ -111,10 +108,7 @@ def simulate_jobs(
             resizable=resizability is not None,
             keep_quotes=rules.keep_quotes,
         )
-        if resizability is None:
-            schedule = _run_rigid(site, jobs, tick)
-        else:
-            schedule = _run_resizable(site, jobs, resizability, tick)
+    schedule = _run(site, jobs, resizability, centres, tick)
     ran_at = np.full(len(jobs), -1)
     for number, index in site.ran_at.items():
         ran_at[number - 1] = index
@@ -129,25 +123,20 @@ def simulate_jobs(
     )
 
 
-def _run_rigid(site: Centres | GridBackfilling, jobs: TraceJobs, tick: Tick | None) -> Schedule:
-    """Run rigid jobs, as columns."""
-    agenda = Agenda()
-    physics = CentreJobs(agenda, jobs.run_times(), site.cpu_factors)
-    loop = EventLoop(site, jobs.submit_times(), jobs.specs(), agenda, physics, tick=tick)
-    with no_collection():
-        loop.run()
-    return schedule_of(loop, jobs)
-
-
-def _run_resizable(
-    site: Centres, jobs: TraceJobs, how: Resizability, tick: Tick | None
+def _run(
+    site: Centres | GridBackfilling,
+    jobs: TraceJobs,
+    how: Resizability | None,
+    centres: Sequence[CentreDescription],
+    tick: Tick | None,
 ) -> Schedule:
-    """Run jobs of which a share is resizable, each with a program of its own."""
-    largest = max(centre.processors for centre in site.centres)
-    workload = of_trace(jobs, largest, how)
-    engine = Engine(
-        site, workload.submissions(), cost=workload.cost, cpu_factors=site.cpu_factors, tick=tick
-    )
+    """Run rigid jobs, as columns, or jobs of which a share is resizable, each with a program."""
+    submissions: Submissions = jobs
+    cost = None
+    if how is not None:
+        workload = of_trace(jobs, max(centre.processors for centre in centres), how)
+        submissions, cost = workload.submissions(), workload.cost
+    engine = Engine(site, submissions, cost=cost, cpu_factors=site.cpu_factors, tick=tick)
     with no_collection():
         return engine.run()
 

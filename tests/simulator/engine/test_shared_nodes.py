@@ -41,7 +41,7 @@ def trace_of(folder: Path, text: str = TRACE) -> swf.Trace:
 
 
 def simulated(folder: Path, text: str = TRACE, rules: Rules | None = None, **how: Any) -> Schedule:
-    sharing = Sharing(4, {"memory_bandwidth": 100}, **how)
+    sharing = Sharing(processors_per_node=4, amounts={"memory_bandwidth": 100}, **how)
     easy = scenario("easy")
     return run(trace_of(folder, text), 8, easy, rules, counted=False, sharing=sharing)
 
@@ -89,12 +89,12 @@ def test_wrong_demands_follow_the_seed(tmp_path: Path) -> None:
     ]
     assert ends[0] == ends[1] != ends[2]
     with pytest.raises(ValueError, match="demand_error must be >= 0 and <= 1"):
-        Sharing(4, {"memory_bandwidth": 100}, demand_error=1.5)
+        Sharing(processors_per_node=4, amounts={"memory_bandwidth": 100}, demand_error=1.5)
 
 
 def test_no_redirection(tmp_path: Path) -> None:
     redirecting = Scenario("both", redirection=Redirection())
-    sharing = Sharing(4, {"memory_bandwidth": 100})
+    sharing = Sharing(processors_per_node=4, amounts={"memory_bandwidth": 100})
     with pytest.raises(ConfigError, match="jobs that share nodes cannot be redirected"):
         run(trace_of(tmp_path), 8, redirecting, counted=False, sharing=sharing)
 
@@ -105,7 +105,7 @@ def test_enough_for_all_changes_nothing() -> None:
     easy = scenario("easy")
     rules = Rules(overrun="extend")
     for windows in ("table", "changes"):
-        sharing = Sharing(4, {"b": 100}, windows=windows)
+        sharing = Sharing(processors_per_node=4, amounts={"b": 100}, windows=windows)
         shared = run(trace, 64, easy, rules, counted=False, sharing=sharing)
         plain = run(trace, 64, easy, rules, counted=False)
         np.testing.assert_array_equal(shared.ended, plain.ended)

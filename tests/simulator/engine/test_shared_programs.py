@@ -33,7 +33,9 @@ from simulator.engine.physics import Sharing
 from simulator.results.schedule import Schedule
 from simulator.workload_models.workload import Workload
 
-SHARING = Sharing(4, {"bandwidth": 100}, windows="changes", overtime="allow")
+SHARING = Sharing(
+    processors_per_node=4, amounts={"bandwidth": 100}, windows="changes", overtime="allow"
+)
 #: Perfect speedup.
 LINEAR = parse("amdahl:serial=0")
 
@@ -116,7 +118,9 @@ def test_sharing_that_limits_nothing_changes_no_end(
         for at, size, seconds, demand, resizes in sorted(jobs)
     ]
     plain, _ = simulated(policy, *single, sharing=None)
-    enough = Sharing(4, {"bandwidth": 1000}, windows="changes", overtime="allow")
+    enough = Sharing(
+        processors_per_node=4, amounts={"bandwidth": 1000}, windows="changes", overtime="allow"
+    )
     assert simulated(policy, *single, sharing=enough)[0] == pytest.approx(plain)
     assert simulated("easy", *single)[0] >= [0.0]
 
@@ -241,7 +245,7 @@ def test_penalised_times_of_resizable_jobs() -> None:
     assert schedule.penalties is not None
     assert schedule.penalties.mean_penalised_pct == pytest.approx((50 + 100 * 55 / 155) / 2)
     late = SimJob(0.0, JobSpec(4, 150.0, shared={"bandwidth": 50}), 100.0)
-    kills = Sharing(4, {"bandwidth": 100}, windows="changes")
+    kills = Sharing(processors_per_node=4, amounts={"bandwidth": 100}, windows="changes")
     killed = run(Workload(4, [late]), platform.flat(4), scenario("easy"), sharing=kills)
     assert np.isnan(killed.penalised_s).all()
 
@@ -253,12 +257,12 @@ def test_sharing_and_the_gain_of_contiguity_exclude_each_other() -> None:
 
 def test_jobs_are_killed_at_their_walltimes() -> None:
     late = SimJob(0.0, JobSpec(4, 150.0, shared={"bandwidth": 50}), 100.0)
-    kills = Sharing(4, {"bandwidth": 100}, windows="changes")
+    kills = Sharing(processors_per_node=4, amounts={"bandwidth": 100}, windows="changes")
     assert simulated("easy", late, sharing=kills)[0] == [150]
 
 
 def test_a_table_of_whole_runs_is_refused() -> None:
-    table = Sharing(4, {"bandwidth": 100})
+    table = Sharing(processors_per_node=4, amounts={"bandwidth": 100})
     with pytest.raises(ConfigError, match='windows "table" does not apply to resizable jobs'):
         simulated("fcfs-pr", resizable(), sharing=table)
 

@@ -255,7 +255,9 @@ def test_sharing(tmp_path: Path) -> None:
     lines[0] += "\n; Shared: bandwidth=10"
     assert SHARED["nodes"] == 2
     ran = simulate(COLUMNS, machine=SHARED, sharing={"windows": "changes", "overtime": "allow"})
-    sharing = Sharing(4, {"bandwidth": 10}, windows="changes", overtime="allow")
+    sharing = Sharing(
+        processors_per_node=4, amounts={"bandwidth": 10}, windows="changes", overtime="allow"
+    )
     jobs, _ = normalise(swf_of(COLUMNS), 8)
     assert_same(ran, by_engine(jobs, platform(SHARED), scenario("easy"), sharing=sharing))
     assert ran.metrics["mean_penalised_s"] == ran.jobs["penalised_s"].mean()
@@ -274,7 +276,7 @@ def test_contiguity(trace: Path) -> None:
     easy = scenario("easy", {"selection": "tree"})
     machine = platform(TREE)
     jobs, _ = normalise(swf.read(trace), machine.processors, Rules(overrun="keep"))
-    gain = Contiguity(0.5, machine.network)
+    gain = Contiguity(0.5, network=machine.network)
     expected = by_engine(jobs, machine, easy, kills=True, contiguity=gain, allocations=True)
     assert_same(ran, expected)
     assert ran.schedule.dispersal is not None

@@ -100,21 +100,21 @@ def test_the_gain_falls_with_the_distance(
 ) -> None:
     """Between the constant factor and none; the constant factor is the special case."""
     network, processors = place
-    constant = Contiguity(speedup, network).run_s(100.0, processors)
+    constant = Contiguity(speedup, network=network).run_s(100.0, processors)
     assert constant == (100 * (1 - speedup) if network.contiguous(processors) else 100.0)
-    by_distance = Contiguity(speedup, network, exponent).run_s(100.0, processors)
+    by_distance = Contiguity(speedup, exponent, network).run_s(100.0, processors)
     assert 100 * (1 - speedup) - 1e-9 <= by_distance <= constant + 1e-9
-    steeper = Contiguity(speedup, network, 2 * exponent).run_s(100.0, processors)
+    steeper = Contiguity(speedup, 2 * exponent, network).run_s(100.0, processors)
     assert steeper >= by_distance - 1e-9
-    everywhere = Contiguity(speedup, network, 0.0).run_s(100.0, processors)
+    everywhere = Contiguity(speedup, 0.0, network).run_s(100.0, processors)
     assert everywhere == pytest.approx(100 * (1 - speedup))
 
 
 def test_wrong_exponents() -> None:
     with pytest.raises(ValueError, match="exponent must be >= 0, got -1"):
-        Contiguity(0.2, Mesh((4,)), -1.0)
+        Contiguity(0.2, -1.0, Mesh((4,)))
     with pytest.raises(ValueError, match="needs a machine with a network"):
-        Contiguity(0.2, None, 1.0)
+        Contiguity(0.2, 1.0)
     assert Contiguity(0.2).exponent == inf
 
 
