@@ -33,7 +33,7 @@ import time
 import numpy as np
 
 from scheduler import Client, JobHandle
-from scheduler.protocol.command_messages import ResizeInfo
+from scheduler.protocol.job_questions import ResizeInfo
 
 
 def reshape_command(*arguments: str) -> None:

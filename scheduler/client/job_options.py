@@ -22,7 +22,7 @@ from scheduler.model.requests.conditions import FORM as DEPENDENCIES
 from scheduler.model.requests.nodes import FORM as FEATURES
 from scheduler.model.requests.signals import FORM as SIGNALS
 from scheduler.model.requests.task_array import FORM as ARRAYS
-from scheduler.protocol.command_messages import OpenMode, Placement
+from scheduler.protocol.job_requests import OpenMode, Placement
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

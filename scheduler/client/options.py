@@ -18,7 +18,7 @@ from reshape.times import parse_duration, parse_moment
 from reshape.topology import Topology
 from scheduler.model.requests.job_name import JobName
 from scheduler.model.resources import checked
-from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
+from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 
 
 class Walltime(click.ParamType[float]):

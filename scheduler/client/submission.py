@@ -21,7 +21,7 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.node.launching.inherited import own_limits, own_umask
 from scheduler.node.launching.job_command import check_arguments, interpreter_of
 from scheduler.node.launching.job_paths import folder_around, in_own_folder, is_of_kernel
-from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
+from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_REASON, plain

@@ -21,7 +21,7 @@ from scheduler.model.sharing import PenaltyRule, SharedCapacity
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
-from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
+from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S
 
 Binding: TypeAlias = Literal["hosts", "all", "none"]
 #: File names contain the names of nodes.

@@ -1,15 +1,93 @@
-"""Messages from commands about nodes, advance reservations and pools, and their answers.
+"""Messages from commands about the service and its machine, and their answers.
 
-One question lists any of them, and one command has any change of them.
+The machine has nodes, advance reservations and pools. One question lists any of them, and one
+command has any change of them.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from reshape.wire.messages import AdministratorCommand, MessageBase, Question
+
+
+class ServerInfo(Question):
+    """Answered by Info."""
+
+    senders: ClassVar = Question.senders | {"agent"}
+
+
+class PartitionInfo(msgspec.Struct):
+    """A partition as tables show it.
+
+    Attributes
+    ----------
+    name, scenario : of the partition.
+    processors, free : of its nodes that are up; those that no job holds.
+    queued, running : numbers of its jobs.
+    max_processors, max_walltime_s, default_walltime_s : its limits; None: it sets none.
+    """
+
+    name: str
+    scenario: str
+    processors: int
+    free: int
+    queued: int
+    running: int
+    max_processors: int | None = None
+    max_walltime_s: float | None = None
+    default_walltime_s: float | None = None
+
+
+class Info(MessageBase):
+    """State of the service.
+
+    Attributes
+    ----------
+    pid : number of its process.
+    started_at, now : Unix seconds.
+    scenario : name of its scenario.
+    processors, free : of the nodes that are up; those that no job holds.
+    nodes : (name, processors, state) of each node.
+    queued, running, ended : numbers of jobs.
+    directory : service directory.
+    version : release of this package.
+    resources : (amount, free) of resources besides processors, by name.
+    shared : capacity of each node for resources that its processes share, by name.
+    awaited : nodes whose agents the service starts and that have not reported, each with the fault
+        of the last start, if any.
+    unreadable : records of the journal that the service ignores because it cannot read them.
+    refused : number of refused connections and messages by kind: "connection" (no or broken
+        handshake), "key" (unknown, revoked or expired), "message" (malformed or too large),
+        "permission".
+    halted : why the journal cannot be written, so that the service decides nothing; empty if it
+        can.
+    partitions : named partitions; the first one takes submissions that name none.
+    last : number of the job that was submitted last, 0 if there was none.
+    """
+
+    pid: int
+    started_at: float
+    now: float
+    scenario: str
+    processors: int
+    free: int
+    nodes: list[tuple[str, int, str]]
+    queued: int
+    running: int
+    ended: int
+    directory: str
+    version: str
+    resources: dict[str, tuple[int, int]] = {}
+    unreadable: list[str] = []
+    awaited: dict[str, str] = {}
+    refused: dict[str, int] = {}
+    shared: dict[str, int] = {}
+    halted: str = ""
+    partitions: list[PartitionInfo] = []
+    last: int = 0
 
 
 class ListMachine(Question):
@@ -319,6 +397,24 @@ class PoolAdded(MessageBase):
     said: str
 
 
+class Stop(AdministratorCommand):
+    """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
+
+    kill: bool = False
+
+    def log_text(self) -> str:
+        """Say what the message changes."""
+        return f"the service is stopped{', with its jobs' * self.kill}"
+
+
 MachineMessage: TypeAlias = (
-    ListMachine | Nodes | Reservations | PoolList | ChangeMachine | PoolAdded
+    ServerInfo
+    | Info
+    | ListMachine
+    | Nodes
+    | Reservations
+    | PoolList
+    | ChangeMachine
+    | PoolAdded
+    | Stop
 )

@@ -23,19 +23,11 @@ import msgspec
 from reshape.wire.codec import PROTOCOL, UNREADABLE, MessageDecoder
 from reshape.wire.messages import *
 from scheduler.protocol.agent_messages import *
-from scheduler.protocol.change_messages import *
-from scheduler.protocol.command_messages import *
+from scheduler.protocol.job_questions import *
+from scheduler.protocol.job_requests import *
 from scheduler.protocol.machine_messages import *
-from scheduler.protocol.step_messages import *
 
-Message: TypeAlias = (
-    ApplicationMessage
-    | AgentMessage
-    | CommandMessage
-    | ChangeMessage
-    | MachineMessage
-    | StepMessage
-)
+Message: TypeAlias = ApplicationMessage | AgentMessage | JobRequest | JobQuestion | MachineMessage
 
 
 class _StartNumbers(msgspec.Struct, tag="StartGroup"):

@@ -22,7 +22,7 @@ from scheduler.forecasts.answers import Quote
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.interface import SiteRequest
 from scheduler.protocol import messages as m
-from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
+from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ from scheduler.node.launching.job_paths import folder_named, in_own_folder
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
 from scheduler.policies.containment import Report
-from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
+from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.protocol.messages import Submission
 from scheduler.text.formats import format_time
 from scheduler.text.job_output import check_output_name

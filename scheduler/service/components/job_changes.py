@@ -26,7 +26,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.model.requests.signals import signal_number
 from scheduler.protocol import messages as m
-from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
+from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.text.formats import format_time
 

@@ -27,7 +27,7 @@ from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.step_of import StepOf
 from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.protocol import messages as m
-from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
+from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.service.permissions import Sender
 from scheduler.text.formats import format_moment
 

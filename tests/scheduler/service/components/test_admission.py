@@ -13,7 +13,7 @@ from reshape.topology import Topology
 from scheduler.config.partitions import PartitionConfig
 from scheduler.config.settings import NodeConfig, QueueConfig, ServeConfig
 from scheduler.model.events import JobSpec
-from scheduler.protocol.command_messages import LONGEST_WALLTIME_S
+from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import Submission
 from scheduler.service.components.admission import Admission
 
