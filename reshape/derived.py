@@ -329,7 +329,7 @@ def explain(error: BaseException) -> bool:
     places = " or ".join(sorted({made.place for made in used or retired}))
     error.add_note(
         f"{file}:{line} {'uses' if used else 'may use'} a {_NAMES[kind]} that {places} made before "
-        "a resize: make it again after each resize"
+        "a resize: make it in a function of app.each_size"
     )
     return bool(used)
 

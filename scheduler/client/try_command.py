@@ -245,6 +245,7 @@ def _conclude(run: TrialRun, steps: Sequence[Step], found: Differences) -> int:
     if any(step.kill == "job" for step in run.done):
         click.echo("note: after a restart from a checkpoint lines are repeated: each counts once")
     if found.mistakes:
+        click.echo("note: --ignore REGEX leaves out what differs in each run, such as times")
         return _MISTAKE
     count = f"{len(run.done)} resize{'s' * (len(run.done) != 1)}"
     click.echo(f"equal: output, facts and files are those of a run without resizes, after {count}")

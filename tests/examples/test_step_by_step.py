@@ -118,11 +118,11 @@ def test_the_last_steps_are_right_after_a_restart(tmp_path: Path, step: Path) ->
 def test_the_command_of_the_page_runs_a_job_that_grows(tmp_path: Path) -> None:
     """On a service with the options of the page; the job is cancelled when it has grown."""
     serve, submit = (
-        shlex.split(re.findall(pattern, PAGE)[0].replace("\\\n", " "))
-        for pattern in (r"`reshape (serve .*?)`", r"    reshape (submit .*\\\n.*)\n")
+        shlex.split(re.findall(pattern, PAGE)[0])
+        for pattern in (r"`reshape (serve .*?)`", r"    reshape (submit .*)\n")
     )
     assert (serve[0], serve[-1], submit[-3]) == ("serve", "--background", "python")
-    directory, program = tmp_path / "service", ROOT / submit[-2]
+    directory, program = tmp_path / "service", EACH_SIZE.parent / submit[-2]
     assert program == EACH_SIZE
     process = background.start(directory, serve[1:-1])
     try:
