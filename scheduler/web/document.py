@@ -27,7 +27,7 @@ from scheduler.web.run_data import Kind, RunData, SegmentRows, averaged, between
 
 FORMAT = 1
 #: What `report` writes.
-FORMATS = ("html", "perfetto")
+FORMATS = ("html", "perfetto", "document")
 #: Steps of a curve, at most.
 MOST_STEPS = 2000
 #: Colours of jobs; `static/colours.js` has as many.
@@ -36,7 +36,7 @@ COLOURS = 12
 LEVELS = 16
 _LARGEST = 2**31 - 1
 #: Modules of the page, each after those that it imports.
-MODULES = ("document", "colours", "gantt", "curves", "story", "tables", "page")
+MODULES = ("document", "colours", "gantt", "curves", "story", "tables", "live", "page")
 _TYPES = {"i4": "<i4", "u2": "<u2", "u1": "|u1"}
 
 
@@ -107,11 +107,12 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
         "hosts": [(name, held.intervals) for name, held in run.hosts.items()],
         "marks": [
             (mark.kind, mark.held.intervals, mark.begin, min(mark.end, 1e18), mark.text)
-            for mark in run.marks
+            for mark in run.blocked
             if mark.begin < window.end and mark.end > window.begin
         ],
         "notes": list(run.notes),
         "count": len(segments),
+        "totals": run.totals,
         "stories": run.stories,
         "utilization": run.utilization,
     }
@@ -136,7 +137,7 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
             "times": columns.add(_ticks(times, tick_s), "i4"),
             "values": columns.add(np.round(100 * values), "i4"),
         }
-        for name, curve in run.curves().items()
+        for name, curve in run.curves.items()
         for times, values in [averaged(curve, begin, min(end, max(run.now, begin)), MOST_STEPS)]
     }
     return described
@@ -340,7 +341,8 @@ def report(
         if not runs:
             raise ReshapeError("a trace shows runs, and these sources have none")
         return perfetto(runs)
-    return page(title, encode(runs, title=title, tables=tables)).encode()
+    document = encode(runs, title=title, tables=tables)
+    return document if form == "document" else page(title, document).encode()
 
 
 def _digest(text: str) -> str:

@@ -57,6 +57,8 @@ _EVENTS = (
     *(NodeLost, NodeRemoved, DrainChanged, ReservationCancelled),
 )
 _ORDERS = (Start, Expand, Contract, Requeue, Drop, Reserve)
+#: Jobs that a run has at most; those that ended first are dropped.
+MOST_JOBS = 200_000
 #: Lines of a story, at most: the latest ones.
 MOST_LINES = 400
 
@@ -138,9 +140,9 @@ class JournalRun:
         self._event = self._order = 0  # sequence numbers of what was read last
 
     def update(self, journal: JournalReader) -> bool:
-        """Read what is new; return whether anything was."""
+        """Read what is new; return whether it changes what is drawn."""
         with journal.one_moment():
-            before = (self._event, self._order, self.sequence)
+            before = (self._event, self._order)
             self.sequence = journal.sequence()
             changed: set[int] = set()
             ahead_s = noted_ahead_s(journal)
@@ -152,7 +154,8 @@ class JournalRun:
                 self.now = max(self.now, time)
                 self._apply(journal, time, what, changed)
             self._refresh(journal, changed)
-        return before != (self._event, self._order, self.sequence)
+            self._forget()
+        return before != (self._event, self._order)
 
     def _news(self, journal: JournalReader) -> Iterator[tuple[float, Event | Order]]:
         """Yield new events and orders in the order in which they came.
@@ -305,6 +308,41 @@ class JournalRun:
                 row = self.rows[self._jobs[number].row]
                 row.state, row.user = str(state), plain(str(user)) or row.user
                 row.name = plain(str(name)) or row.name
+
+    def _forget(self) -> None:
+        """Drop the jobs that ended first if there are more than `MOST_JOBS`."""
+        if len(self.rows) <= MOST_JOBS:
+            return
+        ended = sorted(
+            (row.ended, i)
+            for i, row in enumerate(self.rows)
+            if row.group == "ended" and row.ended is not None
+        )
+        dropped = {i for _, i in ended[: len(self.rows) - MOST_JOBS // 2]}
+        place = np.full(len(self.rows), -1, np.int32)
+        kept = [i for i in range(len(self.rows)) if i not in dropped]
+        place[kept] = np.arange(len(kept))
+        rows = self._segments.rows()
+        rows["job"] = place[rows["job"]]
+        self._segments, self._closed = Segments.of(rows[rows["job"] >= 0]), None
+        self._jobs = {n: job for n, job in self._jobs.items() if place[job.row] >= 0}
+        for job in self._jobs.values():
+            job.row = int(place[job.row])
+        self.rows = [self.rows[i] for i in kept]
+        self.numbers = [self.numbers[i] for i in kept]
+
+    def expected_ends(self, now: float) -> Iterator[tuple[int, ProcSet, float]]:
+        """Yield row, processors and end by the walltime (s) of each job that holds processors."""
+        for job in self._jobs.values():
+            row = self.rows[job.row]
+            if job.open and row.started is not None and row.started + row.walltime_s > now:
+                own = [held for held, _, kind in job.open.values() if kind != Kind.LENT]
+                yield job.row, ProcSet.union(own), row.started + row.walltime_s
+
+    def row_of(self, number: int) -> JobRow | None:
+        """Return what tables show of a job; None if it is not known."""
+        job = self._jobs.get(number)
+        return None if job is None else self.rows[job.row]
 
     def _read_hosts(self, journal: JournalReader) -> None:
         recorded = journal.core_record()

@@ -7,9 +7,11 @@ are seconds from the origin of the run on.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cached_property
 from math import inf
 from typing import Any, TypeAlias
 
@@ -79,6 +81,12 @@ class JobRow:
     expected: float | None = None
     reason: str = ""
 
+    def earlier(self, by_s: float) -> JobRow:
+        """Return the same row with all times so many seconds earlier."""
+        names = ("submitted", "started", "ended", "expected")
+        times = {name: getattr(self, name) for name in names}
+        return replace(self, **{n: at - by_s for n, at in times.items() if at is not None})
+
     @property
     def group(self) -> str:
         """Queued, running or ended."""
@@ -126,6 +134,15 @@ class Segments:
             self.end.append(end)
             self.kind.append(kind)
 
+    @classmethod
+    def of(cls, rows: SegmentRows) -> Segments:
+        """Make columns from an array."""
+        segments = cls()
+        for name in SEGMENT.names or ():
+            column = getattr(segments, name)
+            column.frombytes(rows[name].astype(_CODES[column.typecode]).tobytes())
+        return segments
+
     def rows(self) -> SegmentRows:
         """Return the segments as one array."""
         rows = np.empty(len(self), SEGMENT)
@@ -152,7 +169,7 @@ class RunData:
     hosts : processors of each host.
     jobs : by their rows.
     numbers : job numbers by row.
-    marks : see `Blocked`.
+    blocked : see `Blocked`.
     notes : sentences about what the picture does not show.
     stories : what the journal tells of jobs, by number; see `scheduler.web.journal_run.story`.
     utilization : share of the processor-seconds that jobs held; None: not computed.
@@ -166,7 +183,7 @@ class RunData:
     hosts: Mapping[str, ProcSet] = field(default_factory=dict)
     jobs: Sequence[JobRow] = ()
     numbers: Sequence[int] = ()
-    marks: Sequence[Blocked] = ()
+    blocked: Sequence[Blocked] = ()
     notes: Sequence[str] = ()
     stories: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     utilization: float | None = None
@@ -177,6 +194,34 @@ class RunData:
         ends = self.segments["end"]
         return max(self.now, float(ends.max())) if len(ends) else self.now
 
+    def part(self, numbers: Sequence[int]) -> RunData:
+        """Return the part of a run that some jobs are, from their first submission on."""
+        rows = {number: row for row, number in enumerate(self.numbers)}
+        kept = [rows[number] for number in numbers if number in rows]
+        place = np.full(len(self.jobs), -1, np.int32)
+        place[kept] = np.arange(len(kept))
+        begin = min((self.jobs[row].submitted for row in kept), default=0.0)
+        segments = self.segments[place[self.segments["job"]] >= 0].copy()
+        segments["job"] = place[segments["job"]]
+        for name in ("begin", "end"):
+            segments[name] -= begin
+        return replace(
+            self,
+            origin=None,
+            segments=segments,
+            now=float(segments["end"].max()) if len(segments) else 0.0,
+            jobs=[self.jobs[row].earlier(begin) for row in kept],
+            numbers=[self.numbers[row] for row in kept],
+            blocked=(),
+        )
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """Numbers of jobs: all, those that run, and those in the queue."""
+        groups = Counter(job.group for job in self.jobs)
+        return {"jobs": len(self.jobs), "running": groups["running"], "queued": groups["queued"]}
+
+    @cached_property
     def curves(self) -> dict[str, Curve]:
         """Processors that jobs hold, and that waiting jobs request, and the number of these."""
         segments, now = self.segments, self.now

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 import msgspec
 
 from reshape.cli.options import WholeRange
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from reshape.key_values import key_value
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from simulator.traces.normalise import Rules
 
+#: The journal in the directory of a service, and the metrics beside the results of a simulation.
+JOURNAL, METRICS = "journal.db", "metrics.json"
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
@@ -111,3 +115,14 @@ def scenario_of(
         option = (options or {}).get(error.field or "")
         text = str(error) if option is None else f"{option}: {error.message}"
         raise click.UsageError(text) from None
+
+
+def metrics_file(path: Path) -> dict[str, Any]:
+    """Contents of metrics.json; empty if there is none."""
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ReshapeError(f"{path}: cannot be read: {error}") from None
+    return metrics if isinstance(metrics, dict) else {}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,7 +14,7 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
-from simulator.commands.options import json_option
+from simulator.commands.options import JOURNAL, METRICS, json_option, metrics_file
 from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
 from simulator.traces.files import check_place, replace_all
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
-#: The journal in the directory of a service.
-JOURNAL = "journal.db"
-METRICS = "metrics.json"
 
 
 @click.command()
@@ -182,14 +179,3 @@ def _statistics(directory: Path, about: str) -> Iterator[tuple[str, Callable[[],
         columns = read_columns(directory / file, needed)
         if columns is not None and len(columns[needed[0]]):
             yield name, partial(draw, columns, about)
-
-
-def metrics_file(path: Path) -> dict[str, Any]:
-    """Contents of metrics.json; empty if there is none."""
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReshapeError(f"{path}: cannot be read: {error}") from None
-    return metrics if isinstance(metrics, dict) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,18 @@ import click
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
+from scheduler.client.options import Walltime
 from scheduler.journal.journal_reader import reading
 from scheduler.web.document import FORMATS, report
 from scheduler.web.journal_run import recorded_run
 from scheduler.web.run_data import RunData
-from simulator.commands.plot import JOURNAL, METRICS, metrics_file
+from simulator.commands.options import JOURNAL, METRICS, metrics_file
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
 from simulator.traces.files import check_place, replace_all
+from simulator.what_if import what_if
 
+_NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -30,7 +34,7 @@ _SQLITE = b"SQLite format 3\0"
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write.  [default: run.html, or run.json]",
+    help="File to write.  [default: run.html, run.json or run.bin]",
 )
 @click.option(
     "--format",
@@ -38,7 +42,8 @@ _SQLITE = b"SQLite format 3\0"
     type=click.Choice(FORMATS),
     default="html",
     show_default=True,
-    help="A page, or a trace for ui.perfetto.dev with a track for each processor.",
+    help="A page; a trace for ui.perfetto.dev with a track for each processor; or the document"
+    " that a page draws.",
 )
 @click.option("--title", help="Title of the page.  [default: the names of the sources]")
 @click.option(
@@ -49,9 +54,25 @@ _SQLITE = b"SQLite format 3\0"
     metavar="NUMBER",
     help="Tell the decisions about this many jobs of each journal, the latest ones.",
 )
-@example("reshape report ~/.reshape -o run.html", "reshape report easy conservative -o both.html")
+@click.option("--policy", help="Simulate a live run under this scenario, and show both.")
+@click.option(
+    "--last",
+    type=Walltime(),
+    help="With --policy: leave out jobs that were submitted longer ago than this.",
+)
+@example(
+    "reshape report ~/.reshape -o run.html",
+    "reshape report easy conservative -o both.html",
+    "reshape report ~/.reshape --policy easy --last 6h -o whatif.html",
+)
 def report_command(
-    sources: tuple[Path, ...], out: Path | None, form: str, title: str | None, stories: int
+    sources: tuple[Path, ...],
+    out: Path | None,
+    form: str,
+    title: str | None,
+    stories: int,
+    policy: str | None,
+    last: float | None,
 ) -> None:
     """Write runs as one page: who ran where and when, and why.
 
@@ -59,11 +80,19 @@ def report_command(
     folder with several of these, or the file of a sweep. Runs of several sources are one below the
     other on the same axis of time. The page needs no server and no network.
     """
-    out = out or Path("run.html" if form == "html" else "run.json")
+    if last is not None and policy is None:
+        raise click.UsageError("--last applies to a simulation: give --policy")
+    out = out or Path(_NAMES[form])
     runs: list[RunData] = []
     tables: list[dict[str, Any]] = []
     for source in sources:
-        if _is_sweep(source):
+        if policy is not None:
+            with reading(source) as journal:
+                name = source.resolve().name
+                both, table = what_if(journal, name, policy, inf if last is None else last)
+            runs += both
+            tables.append(table)
+        elif _is_sweep(source):
             tables.append(_sweep(source))
         else:
             runs += [_run(each, stories) for each in _single(source)]

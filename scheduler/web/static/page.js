@@ -1,11 +1,12 @@
 // The page: charts of one or several runs, the table of jobs, and the story of one job.
 
-import { duration, embedded, moment } from "./document.js";
+import { decode, duration, embedded, moment } from "./document.js";
 import { Theme } from "./colours.js";
 import { Gantt } from "./gantt.js";
 import { Curves } from "./curves.js";
 import { element, storyOf, textTable } from "./story.js";
 import { PAGE, fillTable, isMatch } from "./tables.js";
+import { LiveSource, get, post } from "./live.js";
 
 const by = (id) => document.getElementById(id);
 
@@ -25,13 +26,10 @@ class FileSource {
     return { total: rows.length, rows: rows.slice(query.offset, query.offset + PAGE) };
   }
 
-  async row(place, number) {
+  async job(place, number) {
     const run = this.header.runs[place];
-    return run.rowOf.has(number) ? run.row(run.rowOf.get(number)) : null;
-  }
-
-  async story(place, number) {
-    return this.header.runs[place].stories?.[number] ?? null;
+    if (!run.rowOf.has(number)) return null;
+    return { row: run.row(run.rowOf.get(number)), story: run.stories[number] ?? null };
   }
 }
 
@@ -62,8 +60,29 @@ export class Page {
       canvas.setAttribute("aria-label", `${run.name}: ${run.processors} processors over time`);
     });
     by("notes").replaceChildren(...runs.flatMap((run) => run.notes.map((text) => element("li", text))));
-    if (this.view === null) this.fit();
+    if (this.view === null) this.fit(false);
     this.draw();
+  }
+
+  // Load the window of a run that goes on; `isNew` says that there is something new in it.
+  async reload(isNew) {
+    const before = this.runs?.[0]?.now ?? null;
+    const canvas = this.charts[0]?.canvas;
+    const header = await this.source.load(this.view, canvas?.clientWidth ?? innerWidth, canvas?.clientHeight ?? 300);
+    const [run] = header.runs;
+    const isFitted = this.isFitted;
+    this.show([run, ...(this.runs ?? []).slice(1)]);
+    if (before === null) {
+      const recent = 6 * 3600;
+      if (run.now > recent) this.setView(run.now - recent, run.now + 0.3 * recent);
+    } else if (isFitted) {
+      this.fit(false);
+    } else if (this.view.to > before && run.now > before && this.view.from < before) {
+      this.setView(this.view.from + run.now - before, this.view.to + run.now - before, false);
+    }
+    if (!isNew) return;
+    await this.list();
+    if (this.opened !== null && this.opened[0] === 0) await this.open(...this.opened, false);
   }
 
   numbers(run) {
@@ -74,7 +93,7 @@ export class Page {
       if (started[i] >= 0) { waits += started[i] - submitted[i]; starts++; }
       if (ended[i] >= 0) { turnarounds += ended[i] - submitted[i]; ends++; }
     }
-    const texts = [`${run.totals?.jobs ?? submitted.length} jobs`, `${run.processors} processors`];
+    const texts = [`${run.totals.jobs} jobs`, `${run.processors} processors`];
     if (this.source.isLive) {
       const held = run.value("busy", run.now);
       return [...texts, `${held} in use`, `${run.totals.running} running`, `${run.totals.queued} queued`].join(", ");
@@ -129,20 +148,20 @@ export class Page {
     return [0, Math.max(1, ...this.runs.map((run) => run.end))];
   }
 
-  setView(from, to) {
+  setView(from, to, isAsked = true) {
     const [low, high] = this.span(), room = 0.25 * (high - low);
     const width = Math.min(Math.max(to - from, 1e-3), 1.5 * (high - low));
     const begin = Math.min(Math.max(from, low - room), high + room - width);
     this.view = { from: begin, to: begin + width };
     this.isFitted = false;
-    this.source.viewed?.(this);
+    if (isAsked) this.source.viewed?.(this);
     this.draw();
   }
 
-  fit() {
+  fit(isAsked = true) {
     const [low, high] = this.span();
     const room = 0.01 * (high - low);
-    this.setView(low - room, high + room);
+    this.setView(low - room, high + room, isAsked);
     this.isFitted = true;
   }
 
@@ -287,8 +306,9 @@ export class Page {
 
   async open(place, number, isNew = true) {
     const run = this.runs[place];
-    const [row, told] = await Promise.all([this.source.row(place, number), this.source.story(place, number)]);
-    if (row === null) return;
+    const found = await this.source.job(place, number);
+    if (found === null || (!isNew && this.opened === null)) return; // it was closed meanwhile
+    const { row, story: told } = found;
     this.opened = [place, number];
     this.hideTip();
     by("story-head").textContent = `Job ${row.label}`;
@@ -339,18 +359,67 @@ function zoomed([low, high], factor, at) {
   return [from, from + size];
 }
 
+// Ask the server to simulate the last hours under another scenario, and show both.
+async function offerWhatIf(page) {
+  const { scenarios } = await get("scenarios");
+  by("scenario").replaceChildren(...scenarios.map((name) => element("option", name)));
+  by("whatif").hidden = false;
+  by("whatif-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const result = by("whatif-result");
+    result.replaceChildren(element("p", "The simulation runs."));
+    try {
+      const answer = await post("whatif", { scenario: by("scenario").value, hours: Number(by("hours").value) });
+      const header = decode(await answer.arrayBuffer());
+      showWhatIf(result, header, page.theme);
+    } catch (error) {
+      result.replaceChildren(element("p", error.message));
+    }
+  });
+}
+
+function showWhatIf(result, header, theme) {
+  const [{ heads, rows, title }] = header.tables;
+  const charts = header.runs.map((run) => {
+    const canvas = element("canvas"), gantt = new Gantt(canvas);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${run.name}: ${run.processors} processors over time`);
+    gantt.show(run);
+    return { canvas, gantt, run };
+  });
+  result.replaceChildren(textTable(heads, rows, title), ...charts.map(({ canvas, run }) => element("figure", "", element("h3", run.name), canvas)));
+  const end = Math.max(...header.runs.map((run) => run.end));
+  for (const { gantt } of charts) gantt.draw({ from: -0.01 * end, to: 1.01 * end }, theme, null);
+}
+
+async function startLive() {
+  const source = new LiveSource(by("status"));
+  try {
+    source.may = (await get("state")).actions;
+    const page = new Page(source);
+    await page.reload(true);
+    source.follow(page);
+    document.title = by("title").textContent = `reshape ${page.runs[0].name}`;
+    await offerWhatIf(page);
+  } catch (error) {
+    source.lost(error.message);
+  }
+}
+
+// Show a file if the page has its data in it, and the run of a service else.
 export async function start() {
   const header = await embedded();
-  if (header !== null) {
-    const page = new Page(new FileSource(header));
-    document.title = by("title").textContent = header.title;
-    by("status").textContent = header.about ?? "";
-    for (const { title, heads, rows } of header.tables ?? []) {
-      by("charts").before(element("h2", title), element("div", "", textTable(heads, rows, title)));
-    }
-    by("jobs").hidden = by("tools").hidden = !header.runs.length;
-    if (!header.runs.length) return;
-    page.show(header.runs);
-    page.list();
+  if (header === null) {
+    await startLive();
+    return;
   }
+  const page = new Page(new FileSource(header));
+  document.title = by("title").textContent = header.title;
+  for (const { title, heads, rows } of header.tables ?? []) {
+    by("charts").before(element("h2", title), element("div", "", textTable(heads, rows, title)));
+  }
+  by("jobs").hidden = by("tools").hidden = !header.runs.length;
+  if (!header.runs.length) return;
+  page.show(header.runs);
+  page.list();
 }

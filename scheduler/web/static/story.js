@@ -15,7 +15,7 @@ export function element(name, text = "", ...children) {
 }
 
 // Show moments within a sentence, which are UTC, by the clock of the reader.
-function localTimes(text) {
+export function localTimes(text) {
   return text.replace(MOMENT, (found) => new Date(found).toLocaleString());
 }
 

@@ -1,7 +1,7 @@
 // The table of jobs, in pages; filters and pages are made where the jobs are.
 
 import { duration, moment } from "./document.js";
-import { element } from "./story.js";
+import { element, localTimes } from "./story.js";
 
 export const PAGE = 100;
 
@@ -15,7 +15,7 @@ const COLUMNS = [
   ["waits", (run, row) => duration((row.started ?? row.ended ?? run.now) - row.submitted)],
   ["start", (run, row) => (row.started === null && row.expected !== null ? `expected ${moment(run, row.expected)}` : moment(run, row.started))],
   ["end", (run, row) => moment(run, row.ended)],
-  ["reason", (run, row) => row.reason],
+  ["reason", (run, row) => localTimes(row.reason)],
 ];
 
 export function isMatch(row, query) {

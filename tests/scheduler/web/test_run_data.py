@@ -23,7 +23,7 @@ def test_curves_count_what_jobs_hold_and_who_waits() -> None:
     segments.add(0, ProcSet.parse("0"), 3, 4, Kind.LENT)  # a step: its job holds this processor
     segments.add(1, ProcSet.parse("2"), 4, 8, Kind.STARTING)
     jobs = [job(1, 2, 6, 3), job(2, 4, None, 1), job(5, None, None, 7)]
-    curves = RunData("r", None, segments.rows(), 8, 8, jobs=jobs, numbers=[1, 2, 3]).curves()
+    curves = RunData("r", None, segments.rows(), 8, 8, jobs=jobs, numbers=[1, 2, 3]).curves
     times, held = curves["busy"]
     assert times.tolist() == [2, 4, 6, 8]
     assert held.tolist() == [3, 4, 1, 0]

@@ -1,0 +1,129 @@
+"""``reshape web``: the pages of a service, served by a process beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+from urllib.parse import quote
+
+import click
+
+from reshape.cli.options import WholeRange, example
+from reshape.errors import ReshapeError
+from scheduler.client.options import directory_option
+
+PORT = 8484
+
+
+@click.command()
+@directory_option
+@click.option(
+    "--port",
+    type=WholeRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port on the loopback interface; 0: any that is free.",
+)
+@click.option(
+    "--socket",
+    "socket_path",
+    type=click.Path(path_type=Path),
+    help="Listen on this Unix socket, which only you can open, and on no port.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Name by which browsers reach the page through a proxy; may be repeated.",
+)
+@click.option(
+    "--administrator",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Access file of an administrator: pages may cancel, hold, release and requeue jobs.",
+)
+@example("reshape web", "reshape web --port 0 --allow-host ondemand.example.org")
+def web(
+    directory: Path,
+    port: int,
+    socket_path: Path | None,
+    hosts: tuple[str, ...],
+    administrator: Path | None,
+) -> None:
+    """Serve a page that shows the machine, the queue and each job, live, until Ctrl-C.
+
+    It reads the journal of the service and never writes to it, so it can be started and ended at
+    any time. It prints a link that is valid for one browser, and a new one after each use.
+    """
+    try:
+        import uvicorn
+
+        from scheduler.web.live_run import LiveRun
+        from scheduler.web.server import Doors, Pages
+    except ModuleNotFoundError as error:
+        raise ReshapeError(f"the page needs {error.name}: pip install 'reshape-mpi[web]'") from None
+    if not (directory / "journal.db").is_file():
+        raise ReshapeError(f"there is no journal in {directory}: name the directory of a service")
+    listener = _listener(port, socket_path)
+    place = (
+        f"http://127.0.0.1:{listener.getsockname()[1]}"
+        if socket_path is None
+        else "http://localhost"
+    )
+
+    def announce(token: str) -> None:
+        click.echo(f"{place}/?token={quote(token)}")
+
+    doors = Doors(hosts, announce)
+    pages = Pages(LiveRun(directory), administrator)
+    config = uvicorn.Config(
+        pages.app(doors), log_level="warning", access_log=False, timeout_graceful_shutdown=1
+    )
+    signal.signal(signal.SIGTERM, _terminated)
+    doors.open()
+    try:
+        asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listener.close()
+        if socket_path is not None:
+            socket_path.unlink(missing_ok=True)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """Exit as on Ctrl-C, so that the socket is removed."""
+    sys.exit(128 + number)
+
+
+def _listener(port: int, path: Path | None) -> socket.socket:
+    """Listen on the loopback interface, or on a Unix socket of this user alone.
+
+    Raises
+    ------
+    ReshapeError : the port or the path is in use.
+    """
+    listener = socket.socket(socket.AF_INET if path is None else socket.AF_UNIX)
+    try:
+        if path is None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+        else:
+            before = os.umask(0o077)
+            try:
+                listener.bind(str(path))
+            finally:
+                os.umask(before)
+        listener.listen(128)  # before the link is printed
+    except OSError as error:
+        listener.close()
+        what = f"port {port}" if path is None else str(path)
+        raise ReshapeError(
+            f"cannot listen on {what}: {error.strerror}; choose another one"
+        ) from None
+    return listener

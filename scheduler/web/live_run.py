@@ -1,0 +1,274 @@
+"""The run of a service, kept up to date by threads that read its journal and ask for forecasts."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.times import utc_moment
+from reshape.wire.connection import endpoint_of
+from scheduler.client.api import operations
+from scheduler.client.api.client import Client
+from scheduler.client.forecasting import waiting_lines
+from scheduler.forecasts.answers import JobForecast, Starts, Waiting
+from scheduler.journal.journal_format import IDENTITY
+from scheduler.journal.journal_reader import reading
+from scheduler.model.procset import ProcSet
+from scheduler.protocol import messages as m
+from scheduler.text.plain import plain
+from scheduler.web.journal_run import JournalRun, story
+from scheduler.web.run_data import PENDING, JobRow, Kind, RunData, Segments, between
+
+_LOCAL = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?!Z)")
+#: Seconds between two looks at the journal; SQLite says without reading it whether it has changed.
+LOOK_S = 0.05
+#: Seconds between two forecasts at least, and how often as long as the last one took.
+FORECAST_S, FORECAST_SHARE = 1.0, 5
+#: Seconds that a forecast may take, and that its answer is awaited.
+FORECAST_LIMIT_S, FORECAST_WAIT_S = 2.0, 10.0
+#: Seconds for which a picture of the present may be out of date.
+FRESH_S = 0.5
+#: Jobs of a page of the table.
+PAGE = 100
+
+
+class LiveRun:
+    """A run that goes on.
+
+    Parameters
+    ----------
+    directory : of the service, which need not run.
+
+    Attributes
+    ----------
+    version : changes with all that is drawn.
+    viewers : number of pages that are open; without any there are no forecasts.
+    fault : why the journal cannot be read; "" if it can.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.version, self.viewers, self.fault = 0, 0, "its journal is being read"
+        self.on_change: Callable[[], None] = lambda: None
+        self._lock = threading.RLock()
+        self._followed = JournalRun(str(directory))
+        self._expected: dict[int, JobForecast] = {}
+        self._kept: tuple[int, float, RunData] | None = None
+        self._ends = threading.Event()
+        self._threads = [
+            threading.Thread(target=run, daemon=True) for run in (self._follow, self._forecast)
+        ]
+
+    def start(self) -> None:
+        """Start to follow the journal."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last transaction of the journal that was read."""
+        return self._followed.sequence
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the service runs."""
+        try:
+            endpoint_of(self.directory)
+        except ReshapeError:
+            return False
+        return True
+
+    def _follow(self) -> None:
+        while not self._ends.is_set():
+            try:
+                self._follow_one()
+            except (ReshapeError, sqlite3.Error) as error:
+                self._changed(str(error))
+            self._ends.wait(1.0)
+
+    def _follow_one(self) -> None:
+        """Follow a journal until another one is in its place."""
+        with reading(self.directory) as journal:
+            identity, seen, served = journal.meta(IDENTITY), None, None
+            followed = JournalRun(str(self.directory))
+            place = journal.path.stat().st_ino
+            while not self._ends.is_set() and journal.path.stat().st_ino == place:
+                version = next(journal.rows("PRAGMA data_version"))[0]
+                if version != seen:
+                    if journal.meta(IDENTITY) != identity:
+                        return
+                    with self._lock:
+                        is_new = followed.update(journal) or seen is None
+                        self._followed = followed
+                    if is_new:
+                        self._changed("")
+                    seen = version
+                if served != (served := self.is_served):
+                    self._changed("")
+                self._ends.wait(LOOK_S)
+
+    def _changed(self, fault: str) -> None:
+        if fault and fault == self.fault:
+            return
+        self.fault = fault
+        self.version += 1
+        self.on_change()
+
+    def _forecast(self) -> None:
+        """Ask the service for forecasts and reasons while somebody looks."""
+        done, pause_s = -1, FORECAST_S
+        while not self._ends.wait(pause_s):
+            pause_s = FORECAST_S
+            queued = [row for row in self._followed.rows if row.state == PENDING]
+            if not self.viewers or done == self.version or not (queued or self._expected):
+                continue
+            done, began = self.version, time.monotonic()
+            try:
+                with Client(self.directory) as client:
+                    asked = m.RequestForecast(limit_s=FORECAST_LIMIT_S)
+                    starts = client.run(operations.forecast(asked, Starts, FORECAST_WAIT_S))
+                    listing = client.run(operations.list_jobs())
+            except ReshapeError:
+                continue
+            pause_s = max(FORECAST_S, FORECAST_SHARE * (time.monotonic() - began))
+            reasons = {job.job: plain(job.reason) for job in listing.jobs}
+            with self._lock:
+                origin = self._followed.origin or 0.0
+                self._expected = {each.job: each for each in starts.jobs}
+                for number, row in zip(self._followed.numbers, self._followed.rows, strict=True):
+                    if row.state == PENDING:
+                        start = getattr(self._expected.get(number), "start", None)
+                        row.expected = None if start is None else start - origin
+                        row.reason = reasons.get(number, "")
+            self._changed("")
+            done = self.version
+
+    def data(self) -> RunData:
+        """Return the run as it is now, with what is expected of it."""
+        with self._lock:
+            followed, version = self._followed, self.version
+            clock = time.time() if self.is_served else 0.0
+            if self._kept and self._kept[0] == version and clock - self._kept[1] < FRESH_S:
+                return self._kept[2]
+            now = clock - followed.origin if clock and followed.origin is not None else None
+            run = followed.data(now)
+            run.segments = np.concatenate([run.segments, self._expected_rows(run.now)])
+            run.jobs, run.numbers = list(run.jobs), list(run.numbers)
+            self._kept = version, clock, run
+            return run
+
+    def _expected_rows(self, now: float) -> Any:
+        segments, followed = Segments(), self._followed
+        rows = {number: row for row, number in enumerate(followed.numbers)}
+        if followed.origin is None or not self.is_served:
+            return segments.rows()
+        for row, held, end in followed.expected_ends(now):
+            segments.add(row, held, now, end, Kind.EXPECTED)
+        for each in self._expected.values():
+            if each.start is None or each.end is None or each.job not in rows:
+                continue
+            if followed.rows[rows[each.job]].state == PENDING:
+                begin = max(now, each.start - followed.origin)
+                held = ProcSet.parse(each.processors)
+                segments.add(rows[each.job], held, begin, each.end - followed.origin, Kind.EXPECTED)
+        return segments.rows()
+
+    def jobs(self, group: str, text: str, offset: int) -> tuple[int, list[dict[str, Any]]]:
+        """Return how many jobs match, and a page of them, the newest first unless they wait.
+
+        Parameters
+        ----------
+        group : "queued", "running", "ended" or "all".
+        text : part of the number, name, user or state.
+        offset : of the page.
+        """
+        text = text.lower()
+        run = self.data()
+        found = [
+            row
+            for row, job in enumerate(run.jobs)
+            if group in ("all", job.group)
+            and (
+                not text
+                or any(text in s.lower() for s in (job.label, job.name, job.user, job.state))
+            )
+        ]
+        if group != "queued":
+            found.reverse()
+        page = found[offset : offset + PAGE]
+        return len(found), [shown(run.numbers[row], run.jobs[row]) for row in page]
+
+    def job(self, number: int) -> dict[str, Any]:
+        """Return the row and the story of a job, and of one that waits what would change that.
+
+        Raises
+        ------
+        ReshapeError : there is no such job.
+        """
+        with reading(self.directory) as journal:
+            told = story(journal, number, time.time() if self.is_served else None)
+        row = self._followed.row_of(number)
+        if row is None:
+            raise ReshapeError(f"job {number} is too old for the page: reshape explain {number}")
+        if row.state == PENDING:
+            told["waiting"] = self._waiting(number)
+        return {"row": shown(number, row), "story": told}
+
+    def _waiting(self, number: int) -> list[str]:
+        try:
+            with Client(self.directory) as client:
+                asked = m.RequestForecast(of=number)
+                found = client.run(operations.forecast(asked, Waiting, FORECAST_WAIT_S))
+        except (ReshapeError, ServiceUnavailable) as error:
+            return [f"There is no forecast: {plain(str(error))}"]
+        lines = (found.reason, *map(_in_utc, waiting_lines(found)))
+        return [plain(line) for line in lines if line]
+
+    def at(self, moment: float, processor: int) -> int | None:
+        """Return the number of the job that had a processor at a time (s); None: none had."""
+        run = self.data()
+        rows = between(run.segments, moment, np.nextafter(moment, np.inf))
+        rows = rows[(rows["first"] <= processor) & (processor < rows["first"] + rows["count"])]
+        return run.numbers[int(rows["job"][-1])] if len(rows) else None
+
+    def state(self) -> Mapping[str, Any]:
+        """Return what a page is told of each change."""
+        return {
+            "sequence": self.sequence,
+            "version": self.version,
+            "served": self.is_served,
+            "viewers": self.viewers,
+            "fault": plain(self.fault),
+        }
+
+
+def _in_utc(text: str) -> str:
+    """Write the local times of a sentence in UTC, which pages show by the clock of their reader."""
+    return _LOCAL.sub(lambda found: utc_moment(datetime.fromisoformat(found[0]).timestamp()), text)
+
+
+def shown(number: int, row: JobRow) -> dict[str, Any]:
+    """Return the fields of a row of the table."""
+    fields = {name: getattr(row, name) for name in JobRow.__slots__}
+    return {"number": number, **fields}
+
+
+def as_json(value: Any) -> bytes:
+    """Encode an answer; numbers that do not exist are null."""
+    return msgspec.json.encode(value)
