@@ -110,7 +110,7 @@ def host_of(url: str) -> str:
         return ""
 
 
-class Guard:
+class RequestGuard:
     """Middleware: checks each request, and adds the headers that restrict the page."""
 
     def __init__(self, app: ASGIApp, doors: Doors) -> None:
@@ -188,7 +188,7 @@ class Pages:
         ]
         return Starlette(
             routes=routes,
-            middleware=[Middleware(Guard, doors=doors)],
+            middleware=[Middleware(RequestGuard, doors=doors)],
             exception_handlers={ReshapeError: _failed, ValueError: _failed},
             lifespan=self._lifespan,
         )

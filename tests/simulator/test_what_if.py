@@ -9,7 +9,7 @@ from reshape.errors import ConfigError, ReshapeError
 from scheduler.journal.journal_reader import reading
 from simulator.what_if import what_if
 
-JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "recorded_run.sqlite"
+JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
 
 def test_the_same_jobs_run_twice() -> None:

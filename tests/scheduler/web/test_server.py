@@ -16,7 +16,7 @@ from paths import ROOT
 from waiting import wait_until
 from web_server import WebServer, web_server
 
-JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "recorded_run.sqlite"
+JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
 
 @pytest.fixture(scope="module")
