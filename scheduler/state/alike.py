@@ -45,17 +45,26 @@ class AlikeJobs:
                 fitting.append(group)
         return fitting
 
-    def add(self, job: Job) -> None:
-        """Insert a job."""
-        insort(self._groups.setdefault(_request(job), []), (self._key(job, 0.0), job.id))
+    def group_of(self, job: Job) -> list[QueuePosition]:
+        """Positions of the jobs of its group."""
+        return self._groups[_request(job)]
 
-    def remove(self, job: Job) -> None:
-        """Remove a job."""
+    def add(self, job: Job) -> bool:
+        """Insert a job, and return whether it is the first one of its group."""
+        group = self._groups.setdefault(_request(job), [])
+        position: QueuePosition = (self._key(job, 0.0), job.id)
+        insort(group, position)
+        return group[0] is position
+
+    def remove(self, job: Job) -> int:
+        """Remove a job; return the number of the new first job of its group, 0 if there is none."""
         request = _request(job)
         group = self._groups[request]
-        del group[bisect_left(group, (self._key(job, 0.0), job.id))]
+        place = bisect_left(group, (self._key(job, 0.0), job.id))
+        del group[place]
         if not group:
             del self._groups[request]
+        return group[0][1] if group and place == 0 else 0
 
 
 def _request(job: Job) -> Request:

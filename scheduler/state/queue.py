@@ -49,7 +49,8 @@ class Queue:
         self._backfill_order = order if backfill_order is None else backfill_order
         self.jobs: dict[int, Job] = {}
         # While all jobs arrive in queue order they are in a line, else in a heap of positions.
-        # Both may hold jobs that have left the queue, but the first of the line never has.
+        # Both may hold jobs that have left the queue, but the first of the line never has. If the
+        # order keeps groups of equal requests, the heap has only the first job of each group.
         self._line: list[Job] = []
         self._gone = 0  # number of jobs at the front of the line that have left the queue
         self._heap: list[QueuePosition] = []
@@ -69,6 +70,7 @@ class Queue:
         self.alike: AlikeJobs | None = None
         if self._backfill_order.ages and self._backfill_order.keeps_alike:
             self.alike = AlikeJobs(self._backfill_order.key)
+        self._by_group = self.alike is not None and self.has_one_order
         self._candidates = Candidates() if indexed and not self._backfill_order.ages else None
 
     def __len__(self) -> int:
@@ -80,6 +82,8 @@ class Queue:
         jobs = self.jobs
         if self._arrived_in_order:
             return iter(list(jobs.values()))
+        if self._by_group:
+            return iter(list(self.in_order()))
         self._heap = [entry for entry in sorted(self._heap) if entry[1] in jobs]
         return iter([jobs[number] for _, number in self._heap])
 
@@ -93,6 +97,9 @@ class Queue:
         if self._arrived_in_order:
             yield from jobs.values()
             return
+        if self._by_group:
+            yield from self._in_order_by_group()
+            return
         # Of each entry of the heap that has been taken, the two entries below it come next.
         following = [(heap[0], 0)] if heap else []
         while following:
@@ -101,6 +108,34 @@ class Queue:
                 yield jobs[number]
             for below in range(2 * index + 1, min(2 * index + 3, len(heap))):
                 heappush(following, (heap[below], below))
+
+    def _in_order_by_group(self) -> Iterator[Job]:
+        """Iterate over the queue; each job that is taken is followed by the next of its group."""
+        jobs, heap, alike = self.jobs, self._heap, self.alike
+        assert alike is not None
+        seen: set[int] = set()  # a job that is no longer the first of its group is met twice
+        following = [(heap[0], 0, 0)] if heap else []
+        while following:
+            (_, number), index, place = heappop(following)
+            if index >= 0:  # an entry of the heap, and not one that follows in a group
+                for below in range(2 * index + 1, min(2 * index + 3, len(heap))):
+                    heappush(following, (heap[below], below, 0))
+            job = jobs.get(number)
+            if job is None or (index >= 0 and number in seen):
+                continue
+            if number not in seen:
+                seen.add(number)
+                yield job
+            group = alike.group_of(job)
+            if index >= 0 and group[0][1] != number:
+                continue  # the first of its group brings those that follow
+            if place + 1 < len(group):
+                after = jobs[group[place + 1][1]]
+                heappush(following, (self._position(after), -1, place + 1))
+
+    def _position(self, job: Job) -> QueuePosition:
+        """Position of a job in queue order at the time of the latest sort, or of its arrival."""
+        return self._order.key(job, max(self.sorted_at, job.submitted_at)), job.id
 
     def __contains__(self, job: int) -> bool:
         """Whether the job of this number is queued."""
@@ -124,11 +159,10 @@ class Queue:
         jobs[number] = self._new[number] = job
         if self._examinable is not None:
             self._examinable[number] = job
-        if self.alike is not None:
-            self.alike.add(job)
+        is_first = self.alike is None or self.alike.add(job) or not self._by_group
         if self._arrived_in_order:
             self._line.append(job)
-        else:
+        elif is_first:
             heappush(self._heap, position)
         least = job.start_least
         if least < self._smallest_new:
@@ -165,7 +199,9 @@ class Queue:
         if self._examinable is not None:
             self._examinable.pop(job.id, None)
         if self.alike is not None:
-            self.alike.remove(job)
+            following = self.alike.remove(job)
+            if following and self._by_group and not self._arrived_in_order:
+                heappush(self._heap, self._position(jobs[following]))
         gone, count = self._gone, len(line)
         while gone < count and line[gone].id not in jobs:
             gone += 1
@@ -192,7 +228,12 @@ class Queue:
                 self._rebuild_heap(now)
 
     def _rebuild_heap(self, now: float) -> None:
-        self._heap = list(zip(self._order.keys(self.jobs.values(), now), self.jobs, strict=True))
+        jobs: Iterable[Job] = self.jobs.values()
+        if self._by_group:
+            assert self.alike is not None
+            jobs = [self.jobs[group[0][1]] for group in self.alike.groups]
+        keys = self._order.keys(jobs, now)
+        self._heap = [(key, job.id) for key, job in zip(keys, jobs, strict=True)]
         heapify(self._heap)
 
     def first(self, installed: float, can_run: Callable[[Job], bool] | None = None) -> Job | None:
@@ -223,7 +264,7 @@ class Queue:
         examinable = self.jobs if self._examinable is None else self._examinable
         in_order: Iterable[Job] = examinable.values()
         if not self._arrived_in_order:
-            in_order = (job for job in self if job.id in examinable)
+            in_order = (job for job in self.in_order() if job.id in examinable)
         for job in in_order:
             if len(first) >= count:
                 break

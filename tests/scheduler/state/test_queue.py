@@ -145,6 +145,43 @@ def test_a_job_that_cannot_start_is_tested_once_until_that_may_have_changed() ->
     assert tested == [0, 1, 2]
 
 
+@examples(150)
+@given(moves, st.sampled_from([Aging(refresh_s=20.0), Lxwf(), Aging()]), st.integers(1, 6))
+def test_a_queue_that_ages(
+    moves: list[tuple[bool, int, int, int]], order: QueueOrder, at_most: int
+) -> None:
+    """The keys of the latest sort count, and for jobs that arrived later those of their arrival."""
+    queue, now, sorted_at = Queue(order), 0.0, 0.0
+    here: list[Job] = []
+    gone: list[Job] = []
+    for number, (comes, key, processors, estimate) in enumerate(moves):
+        now += key % 8
+        if queue.sort_is_due(now):
+            sorted_at = now
+        queue.sort(now)
+        if comes and gone and key % 3 == 0:
+            here.append(gone.pop(key % len(gone)))
+            queue.add_again(here[-1], now)
+        elif comes or not here:
+            spec = JobSpec(processors % 3 + 1, float(estimate % 3 + 1))
+            here.append(Job(number, spec, now))
+            queue.add(here[-1], now)
+        else:
+            gone.append(here.pop(key % len(here)))
+            queue.remove(gone[-1])
+        expected = sorted(
+            here, key=lambda job: (order.key(job, max(sorted_at, job.submitted_at)), job.id)
+        )
+        small = [job for job in expected if job.spec.processors <= at_most]
+        assert list(queue.in_order()) == list(queue) == expected
+        assert queue.first(at_most) is (small[0] if small else None)
+        assert (
+            queue.first_jobs(2, lambda job: job.spec.processors > 1)
+            == [job for job in expected if job.spec.processors > 1][:2]
+        )
+        queue.examine_all()
+
+
 class Ageing(QueueOrder):
     """Order that ages, and whose jobs of equal requests may change their order."""
 
