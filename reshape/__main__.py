@@ -21,7 +21,7 @@ SUBCOMMANDS = {
     ),
     "serve": Entry("scheduler.client.serve_command:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
-    "batch": Entry("scheduler.client.batch_command:batch", "Submit a job script."),
+    "batch": Entry("scheduler.client.submit_command:batch", "Submit a job script."),
     "run": Entry(
         "scheduler.client.scripts.run_command:run", "Start a step of a job, from its script."
     ),
@@ -52,7 +52,7 @@ SUBCOMMANDS = {
     ),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "output": Entry("scheduler.client.commands:output", "Print the output of a job."),
-    "cancel": Entry("scheduler.client.bulk.cancel_command:cancel", "Cancel jobs."),
+    "cancel": Entry("scheduler.client.bulk.change_commands:cancel", "Cancel jobs."),
     "hold": Entry("scheduler.client.bulk.change_commands:hold", "Hold queued jobs."),
     "release": Entry("scheduler.client.bulk.change_commands:release", "Release held jobs."),
     "requeue": Entry(

@@ -1,8 +1,11 @@
-"""``reshape submit``: submit a job to a service or to the best of several, or many jobs at once."""
+"""``reshape submit`` and ``reshape batch``: submit a program, a script, or many jobs at once.
+
+``submit --sites`` submits a program to the best of several services.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,8 +17,15 @@ from scheduler.client.api.asking import ask
 from scheduler.client.bulk.submission_file import ranges, read_submissions, submit_all
 from scheduler.client.commands import echo_json, end_with, wait_until
 from scheduler.client.forecasting import quote_of, quote_text
-from scheduler.client.job_options import submission_options
+from scheduler.client.job_options import job_options, submission_options
 from scheduler.client.options import is_given, json_option, service_option, sites_option
+from scheduler.client.scripts.script_file import (
+    JobScript,
+    options_of,
+    read_script,
+    script_submission,
+    wrapped,
+)
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
@@ -196,3 +206,60 @@ def _accepted(accepted: AcceptedJob, waits: bool, as_json: bool) -> None:
         click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
     if waits:
         end_with([wait_until(accepted.service, accepted.job, None)], as_json, [accepted.site])
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@service_option
+@job_options
+@click.option("--wrap", metavar="COMMAND", help="Run this command of the shell, without a script.")
+@click.option(
+    "--wait",
+    "waits",
+    is_flag=True,
+    help="Wait for the end of the job, and exit with its exit code.",
+)
+@json_option
+@click.argument("words", nargs=-1, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+@example(
+    "reshape batch -n 4 --walltime 10:00 job.sh case.yaml",
+    "reshape batch -n 2 --wrap 'python prepare.py && mpiexec -n 2 python solve.py'",
+)
+def batch(
+    directory: Path,
+    wrap: str | None,
+    waits: bool,
+    as_json: bool,
+    words: Sequence[str],
+    **fields: Any,
+) -> None:
+    """Submit SCRIPT, which runs once, on the first of -n processors (1 by default).
+
+    Lines #RESHAPE OPTIONS and #SBATCH OPTIONS before the first command of the script have further
+    options; those of the command line take precedence. Options of Slurm without a meaning here are
+    named in a warning. The exit code of the script is that of the job. The script may start
+    programs on the processors of the job by mpiexec.
+    """
+    if (wrap is None) == (not words):
+        raise click.UsageError("give either SCRIPT or --wrap COMMAND")
+    if words and not words[0]:
+        raise click.UsageError("SCRIPT is empty: name a file")
+    script = wrapped(wrap) if wrap is not None else read_script(Path(words[0]))
+    _warn(script)
+    context = click.get_current_context()
+    given = {name: value for name, value in fields.items() if is_given(context, name)}
+    submission = script_submission(script, words[1:], options_of(script) | given)
+    submit_here(directory, submission, waits, as_json)
+
+
+def _warn(script: JobScript) -> None:
+    """Name the options of a script that have no effect."""
+    if script.ignored:
+        text = ", ".join(script.ignored)
+        click.echo(f"reshape: warning: without effect here: {text}", err=True)
+    if script.late:
+        lines = ", ".join(map(str, script.late))
+        click.echo(
+            f"reshape: warning: {script.path}:{lines}: options after the first command have no"
+            " effect: move them up",
+            err=True,
+        )

@@ -16,8 +16,7 @@ from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.job_options import Changes, JobOptions, job_options
 from scheduler.client.options import Walltime
-from scheduler.client.scripts.script_file import read_script
-from scheduler.client.scripts.script_submission import options_of, script_submission
+from scheduler.client.scripts.script_file import options_of, read_script, script_submission
 from scheduler.client.submission import prepare
 from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m

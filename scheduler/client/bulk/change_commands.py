@@ -1,22 +1,231 @@
-"""``reshape hold``, ``release``, ``requeue`` and ``update``: change jobs after their submission."""
+"""Commands that change jobs after their submission.
+
+``reshape cancel``, ``hold``, ``release`` and ``requeue`` take jobs by number and range, ``cancel``
+also by user and name; ``update`` changes the request of one job.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import ANY_TEXT, WholeRange, example
+from reshape.key_values import whole_number
 from reshape.times import in_local_time
-from scheduler.client.api.asking import ask, change_jobs, number_of, tasks_of
+from reshape.wire.access import read_access
+from reshape.wire.connection import is_access_file
+from scheduler.client.api.asking import ask, change_jobs, list_jobs, number_of, tasks_of
 from scheduler.client.api.completion import complete_jobs
-from scheduler.client.bulk.cancel_command import JobRange, JobRanges, matching
-from scheduler.client.options import JobText, LaterMoment, Priority, TimeLimit, service_option
-from scheduler.model.requests.job_name import JobName
+from scheduler.client.options import (
+    JobText,
+    LaterMoment,
+    Priority,
+    TimeLimit,
+    service_option,
+    sites_option,
+)
+from scheduler.client.sites.actions import SiteJob, service_of
+from scheduler.model.requests.job_name import FORM, JobName, names
+from scheduler.model.requests.signals import signal_name, signal_number
 from scheduler.protocol import messages as m
+
+
+class JobRange(NamedTuple):
+    """A job, or the queued and running jobs between two numbers, at a site ("": without --sites).
+
+    Attributes
+    ----------
+    first : a job or tasks of an array; of a range the first job.
+    last : number of the last job of a range; None: there is one job, `first`.
+    """
+
+    site: str
+    first: JobName
+    last: int | None
+
+
+class JobRanges(click.ParamType[list[JobRange]]):
+    """Jobs such as ``3,5-8,17_[1-4],last``, with --sites after the name of a site and a colon.
+
+    Parameters
+    ----------
+    with_sites : whether the command has the option --sites.
+    """
+
+    name = "JOBS"
+
+    def __init__(self, *, with_sites: bool = True) -> None:
+        self._with_sites = with_sites
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[JobRange]:
+        """Parse the text of an argument."""
+        if isinstance(value, list):
+            return value
+        *site, text = names(str(value), ":")
+        if site and not self._with_sites:
+            self.fail(f"{value!r} is not a job: write {FORM}", param, ctx)
+        return [self._range(":".join(site), part, param, ctx) for part in names(text)]
+
+    def _range(
+        self, site: str, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> JobRange:
+        first, dash, last = text.partition("-")
+        if not dash or "_" in text:
+            return JobRange(site, JobText().convert(text, param, ctx), None)
+        begin, end = whole_number(first), whole_number(last)
+        if begin is None or end is None:
+            self.fail(f"{text!r} is not a range of jobs such as 3-8", param, ctx)
+        if not 0 < begin <= end:
+            self.fail(f"the range {text!r} must ascend from 1 or more", param, ctx)
+        return JobRange(site, JobName(begin), end)
+
+
+@click.command()
+@service_option
+@click.option("--all", "everything", is_flag=True, help="Cancel all queued and running jobs.")
+@click.option("--user", help="Cancel the queued and running jobs of this user.")
+@click.option("--name", help="Cancel the queued and running jobs of this name.")
+@click.option(
+    "--signal",
+    "-s",
+    metavar="SIGNAL",
+    help="Send this signal to the processes of running jobs, and cancel nothing.",
+)
+@click.option("--batch", "-b", is_flag=True, help="With --signal: send it to the job script alone.")
+@sites_option
+@click.argument(
+    "jobs", nargs=-1, metavar="[JOB...]", type=JobRanges(), shell_complete=complete_jobs
+)
+@example(
+    "reshape cancel 3,5 8-12",
+    "reshape cancel --user ann --name solve.py",
+    "reshape cancel --signal USR1 3",
+    "reshape cancel --sites sites.yaml left:3",
+)
+def cancel(
+    directory: Path,
+    everything: bool,
+    user: str | None,
+    name: str | None,
+    signal: str | None,
+    batch: bool,
+    sites: Path | None,
+    jobs: tuple[list[JobRange], ...],
+) -> None:
+    """Cancel jobs, queued or running, or send a signal to their processes.
+
+    All jobs are cancelled at one moment, so that none of them starts in place of another.
+    A range such as 8-12 means those of its jobs that have not ended. With an access file of the
+    role user, --all means the jobs of this user. The exit code is 1 if a job cannot be cancelled;
+    the others are cancelled nevertheless.
+    """
+    chosen = [option for option, given in (("--all", everything), ("JOB", jobs)) if given]
+    chosen += ["--user and --name"] if user is not None or name is not None else []
+    if len(chosen) != 1:
+        raise click.UsageError(
+            f"give one of {' or '.join(chosen)}" if chosen else "give JOB, --all, --user or --name"
+        )
+    if sites is not None and not jobs:
+        raise click.UsageError(f"{chosen[0]} addresses one service: leave --sites out")
+    change = _cancellation(signal, to_script=batch)
+    if jobs:
+        flat = [job for group in jobs for job in group]
+        by_site = {job.site: [other for other in flat if other.site == job.site] for job in flat}
+        done = [
+            _change_ranges(
+                service_of(directory, sites, SiteJob(site, jobs[0].first)), site, jobs, change
+            )
+            for site, jobs in by_site.items()
+        ]
+    else:
+        own = _user_of(directory) if everything else user
+        done = [_change_at(directory, "", [], matching(directory, user=own, name=name), change)]
+    if not all(done):
+        sys.exit(FAILED)
+
+
+def _user_of(service: Path) -> str | None:
+    """User of an access file of the role user; None: the jobs of all users may be cancelled."""
+    access = read_access(service) if is_access_file(service) else None
+    return access.user if access is not None and access.role == "user" else None
+
+
+def _cancellation(signal: str | None, *, to_script: bool) -> m.CancelJob | m.SignalJob:
+    """Return what is to be done with each job: to cancel it, or to send it a signal."""
+    if signal is None:
+        if to_script:
+            raise click.UsageError("--batch needs --signal")
+        return m.CancelJob()
+    try:
+        return m.SignalJob(signal_number(signal), to_script)
+    except ValueError as error:
+        raise click.UsageError(f"--signal: {error}") from None
+
+
+def _change_ranges(service: Path, site: str, jobs: Sequence[JobRange], change: m.JobChange) -> bool:
+    """Change jobs of one service; return whether that was done for all."""
+    named = [tasks_of(service, job.first) for job in jobs if job.last is None]
+    spans = [(job.first.job, job.last) for job in jobs if job.last is not None]
+    return _change_at(service, site, named, matching(service, spans) if spans else [], change)
+
+
+def matching(
+    service: Path,
+    spans: Sequence[tuple[int, float]] = ((1, inf),),
+    *,
+    user: str | None = None,
+    name: str | None = None,
+) -> list[m.JobTasks]:
+    """Queued and running jobs with numbers within spans, of a user and a name if given."""
+    return [
+        m.JobTasks(job.job)
+        for job in list_jobs(service).jobs
+        if any(first <= job.job <= last for first, last in spans)
+        and user in (None, job.user)
+        and name in (None, job.name)
+    ]
+
+
+def _change_at(
+    service: Path,
+    site: str,
+    named: Sequence[m.JobTasks],
+    chosen: Sequence[m.JobTasks],
+    change: m.JobChange,
+) -> bool:
+    """Change jobs of one service; return whether that was done for all.
+
+    Parameters
+    ----------
+    named : jobs that the command line names one by one: one that has ended is an error.
+    chosen : jobs that had not ended when they were chosen.
+    """
+    jobs = list(dict.fromkeys([*named, *chosen]))
+    if not jobs:
+        click.echo("reshape: no queued or running job matches", err=True)
+        return True
+    refused = change_jobs(service, jobs, change)
+    done = change.participle
+    if isinstance(change, m.SignalJob):
+        done = f"sent {signal_name(change.number)} to"
+    for job in jobs:
+        if job not in refused:
+            click.echo(f"{done} job {site}{':' * bool(site)}{job}")
+    if refused.keys() - {*named}:
+        live = set(matching(service))
+        refused = {job: why for job, why in refused.items() if job in named or job in live}
+    for message in refused.values():
+        click.echo(f"reshape: error: {in_local_time(message)}", err=True)
+    return not refused
+
 
 _jobs = click.argument(
     "jobs",
@@ -94,20 +303,7 @@ def update(directory: Path, job: JobName, **changes: Any) -> None:
 
 
 def _change_all(directory: Path, ranges: tuple[list[JobRange], ...], change: m.JobChange) -> None:
-    """Change jobs; the exit code is 1 if one of them cannot be changed."""
-    flat = [job for group in ranges for job in group]
-    named = [tasks_of(directory, job.first) for job in flat if job.last is None]
-    spans = [(job.first.job, job.last) for job in flat if job.last is not None]
-    named += matching(directory, spans) if spans else []
-    if not named:
-        click.echo("reshape: no queued or running job matches", err=True)
-        return
-    named = list(dict.fromkeys(named))
-    refused = change_jobs(directory, named, change)
-    for job in named:
-        if job in refused:
-            click.echo(f"reshape: error: {in_local_time(refused[job])}", err=True)
-        else:
-            click.echo(f"{change.participle} job {job}")
-    if refused:
+    """Change jobs of one service; the exit code is 1 if one of them cannot be changed."""
+    jobs = [job for group in ranges for job in group]
+    if not _change_ranges(directory, "", jobs, change):
         sys.exit(FAILED)

@@ -17,8 +17,15 @@ from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
 from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.scripts.run_command import run_as_step
-from scheduler.client.scripts.script_file import JobScript, read_script, script_of_text, wrapped
-from scheduler.client.scripts.script_submission import fields_of, options_of, script_submission
+from scheduler.client.scripts.script_file import (
+    JobScript,
+    fields_of,
+    options_of,
+    read_script,
+    script_of_text,
+    script_submission,
+    wrapped,
+)
 from scheduler.client.scripts.slurm_manual import SBATCH, SRUN
 from scheduler.client.scripts.slurm_options import Translation, count, tasks, translated
 from scheduler.client.scripts.step_input import own_input

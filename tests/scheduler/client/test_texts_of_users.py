@@ -25,7 +25,7 @@ from reshape.errors import ReshapeError
 from reshape.speedup import named
 from reshape.times import parse_duration, parse_moment
 from scheduler.client.administration.reservations import create
-from scheduler.client.bulk.cancel_command import JobRanges
+from scheduler.client.bulk.change_commands import JobRanges
 from scheduler.client.columns import JobFormat, sorted_jobs
 from scheduler.client.options import (
     JobText,
@@ -35,12 +35,11 @@ from scheduler.client.options import (
     TimeLimit,
     TopologyText,
 )
-from scheduler.client.scripts.script_file import script_of_text
-from scheduler.client.scripts.script_submission import fields_of, options_of
+from scheduler.client.scripts.script_file import fields_of, options_of, script_of_text
 from scheduler.client.scripts.slurm_manual import MANUAL, SRUN
 from scheduler.client.scripts.slurm_options import count, translated
-from scheduler.client.slurm.host_lists import hosts
 from scheduler.client.slurm.listings import states
+from scheduler.client.slurm.node_listing import hosts
 from scheduler.client.slurm.programs import main
 from scheduler.model.requests.conditions import Dependency
 from scheduler.model.requests.nodes import parse_constraint

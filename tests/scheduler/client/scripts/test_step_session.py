@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from reshape.errors import ReshapeError
 from reshape.wire.codec import PROTOCOL, encode
 from reshape.wire.identity import Identity
-from scheduler.client.scripts.step_session import StepSession
+from scheduler.client.scripts.run_command import StepSession
 from scheduler.protocol import messages as m
 
 STEP = 7
@@ -58,7 +58,7 @@ def outcome(answer: Callable[[StepSession], object], frames: list[bytes]) -> obj
 @example(encode(m.Submitted(id=1, job=STEP, label="3.0")))
 @examples(100)
 def test_a_request_is_accepted_or_ends_with_an_error(frames: list[bytes]) -> None:
-    with patch("scheduler.client.scripts.step_session.ANSWER_S", 0.05):
+    with patch("scheduler.client.scripts.run_command.ANSWER_S", 0.05):
         found = outcome(lambda session: session.start(JOB), frames)
     assert isinstance(found, m.Submitted | ReshapeError)
 
@@ -67,6 +67,6 @@ def test_a_request_is_accepted_or_ends_with_an_error(frames: list[bytes]) -> Non
 @example(EMPTY)
 @examples(100)
 def test_a_wait_is_answered_or_ends_with_an_error(frames: list[bytes]) -> None:
-    with patch("scheduler.client.scripts.step_session.ANSWER_S", 0.05):
+    with patch("scheduler.client.scripts.run_command.ANSWER_S", 0.05):
         found = outcome(lambda session: session.wait(STEP, lambda: None, lambda: False), frames)
     assert isinstance(found, m.JobInfo | ReshapeError)
