@@ -12,11 +12,9 @@ import msgspec
 from scheduler.core.core import Core
 from scheduler.forecasts.answers import JobForecast, OtherRequest, Quote, Waiting
 from scheduler.forecasts.calibration import Calibration
-from scheduler.forecasts.forecast import Forecast, forecast
-from scheduler.forecasts.futures import Futures, Spreads, last_arrival
+from scheduler.forecasts.forecast import Forecast, Trajectory, forecast
+from scheduler.forecasts.futures import Futures, Spreads, last_arrival, run_ratio
 from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.forecasts.run_times import run_ratio
-from scheduler.forecasts.trajectory import Trajectory
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.model.requests.task_array import TaskOf

@@ -129,10 +129,10 @@ _BUILT_IN = {
     "estimates": {
         "classification": "classification:Classification",
         "constant": "estimates:Constant",
-        "hybrid": "hybrid:Hybrid",
+        "hybrid": "iterations:Hybrid",
         "iterations": "iterations:Iterations",
-        "regression": "statistical:Regression",
-        "statistical": "statistical:Statistical",
+        "regression": "history:Regression",
+        "statistical": "history:Statistical",
         "tsafrir": "estimates:Tsafrir",
         "user": "estimates:UserEstimates",
     },

@@ -9,10 +9,8 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.model.job import Job
-from scheduler.predictions.deadlines import DeadlineManagers
-from scheduler.predictions.history import HistoryPredictor
-from scheduler.predictions.predictor import run_time_s
-from scheduler.predictions.statistical import memory
+from scheduler.predictions.history import HistoryPredictor, memory
+from scheduler.predictions.predictor import DeadlineManagers, run_time_s
 
 #: Features of a job: numbers, and labels, which are numbered in the order of their appearance.
 NUMBERS = ("number", "submitted", "processors", "requested_time", "memory")

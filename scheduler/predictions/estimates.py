@@ -14,8 +14,7 @@ from typing import Protocol
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.predictions.deadlines import DeadlineManagers
-from scheduler.predictions.predictor import Predictor, run_time_s
+from scheduler.predictions.predictor import DeadlineManagers, Predictor, run_time_s
 
 __all__ = ["Estimates", "Predictor", "Tsafrir", "UserEstimates"]
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.job import Job
-from scheduler.predictions.deadlines import DeadlineManagers
-from scheduler.predictions.predictor import Predictor
+from scheduler.predictions.predictor import DeadlineManagers, Predictor
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]

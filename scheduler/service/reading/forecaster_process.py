@@ -19,12 +19,10 @@ from msgspec.structs import replace
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import encode
 from scheduler.forecasts.answers import JobForecast, Quote, Spread, Starts, Waiting
-from scheduler.forecasts.calibration import Calibration
-from scheduler.forecasts.forecast import Forecast, forecast
-from scheduler.forecasts.hindcasts import Hindcasts
+from scheduler.forecasts.calibration import Calibration, Hindcasts
+from scheduler.forecasts.forecast import Forecast, Trajectory, forecast, last_job_changes_nothing
 from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
 from scheduler.journal.clock import moved_time, noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader
 from scheduler.model.events import JobSpec

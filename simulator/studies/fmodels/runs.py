@@ -17,7 +17,7 @@ import numpy as np
 
 import simulator as sim
 from reshape.errors import ConfigError
-from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
+from scheduler.predictions.predictor import DeadlineManager, DeadlineManagers
 from simulator.predictions.fake import QUALITATIVE, Bounds, FakePredictor, GivenEstimates, JobBounds
 from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.results import Key, StudyResults, paper, plain

@@ -14,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.core import Core
-from scheduler.forecasts.calibration import LEAST, ForecastOutcome
-from scheduler.forecasts.forecast import forecast
-from scheduler.forecasts.futures import Futures, last_arrival
-from scheduler.forecasts.hindcasts import (
+from scheduler.forecasts.calibration import (
     EVERY,
     FUTURES,
+    LEAST,
     MOST_JOBS,
+    ForecastOutcome,
     Hindcasts,
     earlier_state,
     hindcast,
 )
+from scheduler.forecasts.forecast import forecast
+from scheduler.forecasts.futures import Futures, last_arrival
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import lost_submission, reading

@@ -9,8 +9,8 @@ import pytest
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
 from scheduler.forecasts.forecast import forecast
+from scheduler.forecasts.futures import run_ratio
 from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.forecasts.run_times import run_ratio
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import lost_submission, reading
 from scheduler.journal.settings import settings_of

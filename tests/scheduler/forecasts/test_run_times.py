@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from past_jobs import ended_job
 
 from scheduler.core.core import Core
-from scheduler.forecasts.futures import Futures
+from scheduler.forecasts.futures import PROBABILITIES, Futures, RunTimes
 from scheduler.forecasts.quotes import Outlook, quote
 from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.forecasts.run_times import PROBABILITIES, RunTimes
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario

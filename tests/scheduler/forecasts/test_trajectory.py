@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.core import Core
-from scheduler.forecasts.forecast import forecast
+from scheduler.forecasts.forecast import STATES, Trajectory, forecast, last_job_changes_nothing
 from scheduler.forecasts.quotes import Outlook, quote
 from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.forecasts.trajectory import STATES, Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import PENDING
 from scheduler.model.machine import Machine

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
-from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
+from scheduler.predictions.predictor import DeadlineManager, DeadlineManagers
 
 managers = st.builds(
     DeadlineManager,

@@ -19,10 +19,9 @@ from scheduler.model.machine import Machine
 from scheduler.policies.registry import find, known
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.predictions.classification import Classification
-from scheduler.predictions.hybrid import Hybrid
-from scheduler.predictions.iterations import Iterations
+from scheduler.predictions.history import Regression, Statistical
+from scheduler.predictions.iterations import Hybrid, Iterations
 from scheduler.predictions.predictor import Predictor
-from scheduler.predictions.statistical import Regression, Statistical
 
 SMALL = {"classification": {"rebuild_every": 5}, "hybrid": {"least_jobs": 3}}
 NAMES = [name for name in known("estimates") if name != "user"]

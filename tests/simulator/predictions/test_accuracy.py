@@ -7,8 +7,8 @@ import pytest
 
 from scheduler.model.job import Job
 from scheduler.predictions.estimates import Tsafrir, UserPredictor
+from scheduler.predictions.history import Statistical
 from scheduler.predictions.predictor import Predictor
-from scheduler.predictions.statistical import Statistical
 from simulator.predictions.accuracy import PlayedTrace, play
 from simulator.predictions.fake import GivenEstimates
 from simulator.traces.trace_jobs import TraceJobs

@@ -19,7 +19,7 @@ from paths import EXAMPLES
 import simulator as sim
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
-from scheduler.forecasts.trajectory import last_job_changes_nothing
+from scheduler.forecasts.forecast import last_job_changes_nothing
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, NodeLost, ReservationRequested
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Reason, Start, WakeAt

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.predictions.discretise import Division, cut_points, entropy, interval
+from scheduler.predictions.trees import Division, cut_points, entropy, interval
 
 values = st.lists(st.integers(0, 10**6) | st.floats(0, 1e6), max_size=60)
 
