@@ -27,7 +27,7 @@ from typing import Any
 
 from rich.console import Console
 
-from scheduler.demo.run import RunProgress, run_workload
+from scheduler.demo.command import RunProgress, run_workload
 from scheduler.demo.workload import workload
 from scheduler.policies.registry import known
 

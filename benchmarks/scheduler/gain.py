@@ -23,9 +23,9 @@ import numpy as np
 from rich.console import Console
 
 from reshape.topology import Topology
+from scheduler.demo.command import RunProgress, run_workload
 from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.report import failures, measure
-from scheduler.demo.run import RunProgress, run_workload
 from scheduler.demo.workload import DemoJob
 
 PROGRAM = Path(__file__).with_name("all_pairs.py")

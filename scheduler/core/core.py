@@ -16,9 +16,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scheduler.core.joint_machine import JointMachine
 from scheduler.core.redirector import redirectors
-from scheduler.core.routing import Router, divided_node
+from scheduler.core.routing import JointMachine, Router, divided_node
 from scheduler.model.events import (
     Event,
     HoldChanged,

@@ -3,7 +3,7 @@
 ZeroMQ accepts every connection, of which each takes a file of the process, and it aborts the
 process when no file is left. The gate takes its place at the port. It knows no key and decrypts
 nothing: it passes bytes on, and recognises by the answer of the service that a key was proved
-(`scheduler.service.gate.handshake`). The service is connected to over a socket in its directory, so
+(`scheduler.service.gate.unproven`). The service is connected to over a socket in its directory, so
 the gate limits how many connections the service has, how many of them are in their handshake, and
 how many handshakes it has to answer a second (`scheduler.service.gate.unproven`).
 
@@ -23,9 +23,16 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from scheduler.service.gate.handshake import MOST_BYTES, Handshake, HandshakeResult, Peer, Side
 from scheduler.service.gate.reports import Refusals, Report, Unread, Verifying, encode_report
-from scheduler.service.gate.unproven import Limits, Unproven
+from scheduler.service.gate.unproven import (
+    MOST_BYTES,
+    Handshake,
+    HandshakeResult,
+    Limits,
+    Peer,
+    Side,
+    Unproven,
+)
 
 #: Seconds in which a connection has to prove its key.
 HANDSHAKE_S = 5.0

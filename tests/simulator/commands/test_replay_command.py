@@ -18,7 +18,7 @@ from reshape.__main__ import main
 from reshape.speedup import Prio
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.demo.run import run_workload
+from scheduler.demo.command import run_workload
 from scheduler.demo.workload import DemoJob
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading

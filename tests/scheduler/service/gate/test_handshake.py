@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from handshakes import GREETING, HELLO, INITIATE, SHORT_INITIATE, WELCOME
 
-from scheduler.service.gate.handshake import Handshake, HandshakeResult
+from scheduler.service.gate.unproven import Handshake, HandshakeResult
 
 
 def handshake(*parts: bytes) -> Handshake:
