@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
 from reshape.times import seconds_of
+from scheduler.clock.driven import DrivenMachine
+from scheduler.clock.loop import Tick
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobSubmitted, NodeJoined, NodeLost, ResizeFailed
 from scheduler.model.job import Job
@@ -36,8 +38,6 @@ from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
 from scheduler.pools.view import AllocationState
 from scheduler.text.formats import counted, format_time
-from scheduler.virtual_clock.driven import DrivenMachine
-from scheduler.virtual_clock.loop import Tick
 from simulator.engine.engine import Engine, simulated_core
 from simulator.results.schedule import Schedule
 from simulator.traces import swf

@@ -16,14 +16,14 @@ from math import ceil, inf
 from time import monotonic
 
 from reshape.speedup import speedup_by
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.driven import Driven
+from scheduler.clock.loop import Physics
 from scheduler.forecasts.time_limit import TimeIsOverError
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.driven import Driven
-from scheduler.virtual_clock.loop import Physics
 
 #: Resize points of a resizable job at its present speed, at most; one stands for many iterations.
 POINTS = 32

@@ -26,6 +26,8 @@ from typing import TypeAlias
 import numpy as np
 
 from reshape.collection import no_collection
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.loop import EventLoop
 from scheduler.core.core import Core
 from scheduler.forecasts.answers import JobForecast
 from scheduler.forecasts.expected_jobs import ExpectedJobs
@@ -37,8 +39,6 @@ from scheduler.model.orders import Order, WakeAt
 from scheduler.policies.queue_orders.basic import Fcfs
 from scheduler.predictions.estimates import UserEstimates
 from scheduler.state.records import decode_core
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import EventLoop
 
 #: Called as observe(core, time, events, orders) after each call of the core.
 Observe: TypeAlias = Callable[[Core, float, Sequence[Event], Sequence[Order]], None]

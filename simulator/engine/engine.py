@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.driven import Recording
+from scheduler.clock.loop import EventLoop, Physics, Tick, Watch
 from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.model.machine import CONSERVED, Machine
@@ -17,9 +20,6 @@ from scheduler.model.orders import Refuse, Reserve
 from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description, line_of
 from scheduler.policies.scenario import Scenario
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.driven import Recording
-from scheduler.virtual_clock.loop import EventLoop, Physics, Tick, Watch
 from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.job_programs import Programs
 from simulator.engine.jobs import JobList, SimJob, Submissions

@@ -16,6 +16,9 @@ import msgspec
 import numpy as np
 
 from reshape.wire.messages import ResizeTimes
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.driven import Recording
+from scheduler.clock.loop import Physics
 from scheduler.model.events import (
     Event,
     JobStarted,
@@ -27,9 +30,6 @@ from scheduler.model.intervals import count
 from scheduler.model.job import CONTINUE, JOB_ENDED, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.driven import Recording
-from scheduler.virtual_clock.loop import Physics
 from simulator.engine.costs import Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
 from simulator.engine.physics import Contiguity

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import nan
 
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.driven import Driven
+from scheduler.clock.loop import Physics
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, JOB_ENDED
 from scheduler.model.orders import Continue, Contract, Expand, Start
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.driven import Driven
-from scheduler.virtual_clock.loop import Physics
 from simulator.engine.physics import Contiguity
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import isclose
 
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.loop import Physics
 from scheduler.model.events import Event, JobEnded, ResizePoint
 from scheduler.model.orders import Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import Demand, SharedNodes
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import Physics
 
 
 class SharingJobs(Physics):

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError, nearest
+from scheduler.clock.loop import Watch
 from scheduler.policies.registry import kind_of_policy, known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
-from scheduler.virtual_clock.loop import Watch
 from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment import rules
 from simulator.experiment.columns import NAMES, Frame

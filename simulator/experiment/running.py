@@ -10,13 +10,13 @@ import numpy as np
 
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
+from scheduler.clock.loop import Watch
 from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION, Event
 from scheduler.model.machine import Machine
 from scheduler.model.networks.mesh import Mesh
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import predicts
-from scheduler.virtual_clock.loop import Watch
 from simulator.engine.engine import Engine, check_conservation, simulated_core
 from simulator.engine.physics import Contiguity
 from simulator.experiment.jobs import Jobs

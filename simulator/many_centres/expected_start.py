@@ -14,6 +14,8 @@ from math import inf, isnan
 
 import msgspec
 
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.loop import EventLoop
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.model.events import JobSpec, Wakeup
 from scheduler.model.job import Job
@@ -22,8 +24,6 @@ from scheduler.partition.eligibility import Awaited
 from scheduler.partition.partition import Partition
 from scheduler.predictions.estimates import UserEstimates
 from scheduler.state.scheduler_state import SchedulerState
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import EventLoop
 
 
 def expected_start(partition: Partition, now: float, spec: JobSpec, latest: float = inf) -> float:

@@ -83,11 +83,11 @@ def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
         ignore = shutil.ignore_patterns("*.so", "compiled.digest")
         shutil.copytree(compiled.ROOT / package, tmp_path / package, ignore=ignore)
     program = (
-        "import scheduler.virtual_clock.loop as e; from scheduler import compiled;"
+        "import scheduler.clock.loop as e; from scheduler import compiled;"
         "print(compiled.STATE, e.__file__)"
     )
     told = python("-c", program, cwd=tmp_path)
-    loop = tmp_path / "scheduler" / "virtual_clock" / "loop.py"
+    loop = tmp_path / "scheduler" / "clock" / "loop.py"
     assert told.strip() == f"not compiled {loop}"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from scheduler.clock.loop import Watch
 from scheduler.config.machine_file import Platform
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenario import Scenario
-from scheduler.virtual_clock.loop import Watch
 from simulator import Experiment, Jobs
 from simulator.engine.physics import ContiguityGain, Sharing, SharingRules
 from simulator.results.schedule import Schedule

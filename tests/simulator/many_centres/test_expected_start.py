@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.loop import EventLoop
 from scheduler.core.core import Core
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Start
 from scheduler.policies.scenarios import scenario
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import EventLoop
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.many_centres.expected_start import expected_start, expected_start_of
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.loop import EventLoop
 from scheduler.core.core import Core
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.model.events import JobSpec, JobSubmitted, NodeJoined
@@ -18,8 +20,6 @@ from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.registry import find
 from scheduler.policies.scenario import Scenario
 from scheduler.state.exclusions import Exclusion, Exclusions, expiry_of, hold_of
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import EventLoop
 
 ALL = ProcSet.span(0, 8)
 #: Submission (s), processors, estimate (s), share of it that the job runs.

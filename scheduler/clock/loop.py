@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from math import inf, isnan, nan
 from typing import Final, TypeAlias
 
+from scheduler.clock.agenda import Agenda
+from scheduler.clock.driven import Driven
 from scheduler.model.events import Event, JobSpec, Wakeup
 from scheduler.model.job import CONTINUE, JOB_ENDED, JOB_SUBMITTED, START
 from scheduler.model.orders import (
@@ -31,8 +33,6 @@ from scheduler.model.orders import (
 )
 from scheduler.model.procset import ProcSet
 from scheduler.partition.event_order import instant_order
-from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.driven import Driven
 
 #: Called as watch(time, events, orders) after each call of the site.
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
