@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,6 @@ from reshape.checkpoints.directory import RESTART_VARIABLE, checkpoints_to_resta
 from reshape.errors import ReshapeError
 from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
-from scheduler.model.requests.conditions import Dependency
-from scheduler.model.requests.nodes import parse_constraint
-from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.launching.inherited import own_limits, own_umask
 from scheduler.node.launching.job_command import check_arguments, interpreter_of
@@ -89,7 +85,7 @@ def prepare(
     _check_parts(submission)
     if walltime_s is not None and not (walltime_s > 0 or walltime_s == LONGEST_WALLTIME_S):
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
-    _check_forms(submission)
+    submission.check_texts()
     return submission
 
 
@@ -109,30 +105,6 @@ def _check_parts(submission: Submission) -> None:
         check_output_name(error, "error output")
     program, *_ = interpreter_of(submission.text) or argv
     check_program(program, Path(cwd), environment)
-
-
-def _check_forms(submission: Submission) -> None:
-    """Check that the options which are kept as text can be read.
-
-    Raises
-    ------
-    ReshapeError : one of them cannot, or has no effect with the others.
-    """
-    forms: dict[str, tuple[str, Callable[[str], object]]] = {
-        "--dependency": (submission.dependency, Dependency.parse),
-        "--array": (submission.array, TaskArray.parse),
-        "--constraint": (submission.constraint, parse_constraint),
-        "--signal": (submission.signal, EndSignal.parse),
-    }
-    for option, (text, parse) in forms.items():
-        try:
-            read = parse(text) if text else None
-        except ValueError as error:
-            raise ReshapeError(f"{option}: {error}") from None
-        if isinstance(read, EndSignal) and read.to_script and not submission.script:
-            raise ReshapeError("--signal: B: is for a job script (reshape batch): leave B: out")
-    if submission.kill_on_invalid and not submission.dependency:
-        raise ReshapeError("--kill-on-invalid-dep needs --dependency")
 
 
 def check_outputs(submission: Submission) -> None:

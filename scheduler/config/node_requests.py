@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reshape.errors import ReshapeError
-from scheduler.model.requests.nodes import NodeRequest, parse_constraint
+from scheduler.model.requests.nodes import NodeRequest
 from scheduler.partition.partition import Partition
 from scheduler.protocol.messages import Submission
 from scheduler.text.formats import counted
-
-
-def checked_constraint(text: str) -> tuple[tuple[str, ...], ...]:
-    """Read a constraint.
-
-    Raises
-    ------
-    ReshapeError : it is none.
-    """
-    try:
-        return parse_constraint(text)
-    except ValueError as error:
-        raise ReshapeError(f"--constraint: {error}") from None
 
 
 def size_of_nodes(partition: Partition, installed: Mapping[str, int]) -> int:

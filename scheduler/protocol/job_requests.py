@@ -6,13 +6,20 @@ become its fields, and `scheduler.service.components.admission` makes the reques
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.messages import JobMessage, MessageBase, Question, UserCommand
+from scheduler.model.requests.conditions import Dependency
+from scheduler.model.requests.nodes import parse_constraint
+from scheduler.model.requests.signals import EndSignal
+from scheduler.model.requests.task_array import TaskArray
 
+_T = TypeVar("_T")
 Placement: TypeAlias = Literal["block", "cyclic"]
 
 #: What happens to an output file that exists: it is emptied, or appended to.
@@ -127,6 +134,49 @@ class Submission(msgspec.Struct, omit_defaults=True):
     def resizable(self) -> bool:
         """Whether the job may run on more than one size."""
         return self.smallest < self.largest
+
+    def read_array(self) -> TaskArray | None:
+        """Read the tasks of the array; None: it is none. See `check_texts`."""
+        return _read("--array", self.array, TaskArray.parse)
+
+    def read_constraint(self) -> tuple[tuple[str, ...], ...]:
+        """Read the features of its nodes; (): any nodes. See `check_texts`."""
+        return _read("--constraint", self.constraint, parse_constraint) or ()
+
+    def read_dependency(self) -> Dependency | None:
+        """Read the dependency; None: it has none. See `check_texts`."""
+        if self.kill_on_invalid and not self.dependency:
+            raise ReshapeError("--kill-on-invalid-dep needs --dependency")
+        return _read("--dependency", self.dependency, Dependency.parse)
+
+    def read_signal(self) -> EndSignal | None:
+        """Read the signal before the end of the walltime; None: none. See `check_texts`."""
+        signal = _read("--signal", self.signal, EndSignal.parse)
+        if signal is not None and signal.to_script and not self.script:
+            raise ReshapeError("--signal: B: is for a job script (reshape batch): leave B: out")
+        return signal
+
+    def check_texts(self) -> None:
+        """Check that the parts which users write as text can be read.
+
+        Raises
+        ------
+        ReshapeError : one of them cannot, or has no effect with the others; it names the option.
+        """
+        for read in (
+            self.read_array,
+            self.read_constraint,
+            self.read_dependency,
+            self.read_signal,
+        ):
+            read()
+
+
+def _read(option: str, text: str, parse: Callable[[str], _T]) -> _T | None:
+    try:
+        return parse(text) if text else None
+    except ValueError as error:
+        raise ReshapeError(f"{option}: {error}") from None
 
 
 class Submit(UserCommand):

@@ -21,7 +21,6 @@ from scheduler.config.checks import idle_core
 from scheduler.config.node_requests import (
     check_nodes,
     check_whole,
-    checked_constraint,
     size_of_nodes,
 )
 from scheduler.config.partitions import PartitionLimits
@@ -30,7 +29,6 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests.conditions import MOST_TERMS, Conditions, Dependency, Term
 from scheduler.model.requests.nodes import NodeRequest
-from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.node.launching.inherited import LIMITS, MOST_UMASK, UNLIMITED
 from scheduler.node.launching.job_command import check_arguments, check_script
@@ -167,7 +165,7 @@ class Admission:
             "shared": _above_0(submission.shared),
             "executable": submission.argv[0].rpartition("/")[2],
             "array": self._array(submission),
-            "end_signal": _end_signal(submission),
+            "end_signal": submission.read_signal(),
             "nodes": nodes,
         }
         try:
@@ -183,7 +181,7 @@ class Admission:
         if submission.exclusive:
             whole = size_of_nodes(partition, self._config.by_node)
             check_whole(submission, whole)
-        wanted = checked_constraint(submission.constraint) if submission.constraint else ()
+        wanted = submission.read_constraint()
         # On one node every place is right, and a selection that takes only some of them may choose.
         is_one_node = partition.state.placing and len(partition.machine.nodes) == 1
         request = NodeRequest(wanted, whole, 1 if is_one_node else submission.per_process)
@@ -346,14 +344,8 @@ class Admission:
                 raise ReshapeError(f"the demand for {name} must be >= 0, got {amount}")
 
     def _array(self, submission: Submission) -> TaskArray | None:
-        if not submission.array:
-            return None
-        try:
-            tasks = TaskArray.parse(submission.array)
-        except ValueError as error:
-            raise ReshapeError(f"--array: {error}") from None
-        most = self._config.max_array_tasks
-        if tasks.count > most:
+        tasks, most = submission.read_array(), self._config.max_array_tasks
+        if tasks is not None and tasks.count > most:
             raise ReshapeError(
                 f"--array: {submission.array!r} has {tasks.count} tasks: an array of this service"
                 f" has at most {most} (max_array_tasks)"
@@ -423,18 +415,6 @@ def check_per_process(submission: Submission) -> None:
         )
 
 
-def _end_signal(submission: Submission) -> EndSignal | None:
-    if not submission.signal:
-        return None
-    try:
-        wanted = EndSignal.parse(submission.signal)
-    except ValueError as error:
-        raise ReshapeError(f"--signal: {error}") from None
-    if wanted.to_script and not submission.script:
-        raise ReshapeError("--signal: B: is for the script of a job, and it has none: leave B: out")
-    return wanted
-
-
 def _above_0(amounts: dict[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount} if amounts else amounts
 
@@ -495,16 +475,10 @@ def conditions_of(
     ------
     ReshapeError : the dependency is invalid, or names a job that there is not.
     """
-    begin, dependency = submission.begin, None
-    if submission.dependency:
-        try:
-            known = Dependency.parse(submission.dependency)
-        except ValueError as error:
-            raise ReshapeError(f"--dependency: {error}") from None
-        terms = tuple(_known_term(term, find) for term in known.terms)
-        dependency = Dependency(terms, known.any_of)
-    elif submission.kill_on_invalid:
-        raise ReshapeError("--kill-on-invalid-dep needs --dependency")
+    begin, dependency = submission.begin, submission.read_dependency()
+    if dependency is not None:
+        terms = tuple(_known_term(term, find) for term in dependency.terms)
+        dependency = Dependency(terms, dependency.any_of)
     conditions = Conditions(
         "user" if submission.hold else "",
         None if begin is None else begin - ahead_s,

@@ -342,7 +342,7 @@ def test_signals_that_are_refused(desk: Desk) -> None:
     denied = refusal(desk, m.ChangeJobs.one(job, m.SignalJob(number=10)), ANN)
     assert "belongs to" in denied or "may not" in denied
     wrong = m.Submission(argv=["solve"], processors=1, walltime_s=60.0, signal="B:USR1")
-    assert "B: is for the script of a job" in refusal(desk, m.Submit(submission=wrong))
+    assert "B: is for a job script" in refusal(desk, m.Submit(submission=wrong))
 
 
 def test_the_hook_of_a_job_runs_before_its_remains_are_removed(desk: Desk, folder: Path) -> None:
