@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import traceback
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +18,9 @@ from scheduler.text.formats import counted
 from simulator.study.runner import (
     RUNS,
     InlineExecutor,
+    Outcome,
+    ResultFile,
     RunFailure,
-    RunRecord,
     as_json,
     compute,
     outcomes,
@@ -33,12 +33,13 @@ from simulator.study.study import (
     Row,
     Study,
     function,
+    identity,
     missing_traces,
     read_study,
     shipped_studies,
     shipped_traces,
 )
-from simulator.traces.files import check_place
+from simulator.traces.files import check_place, replace_all
 
 ARCHIVE = "https://www.cs.huji.ac.il/labs/parallel/workload/logs.html"
 SHOWN_FAILURES = 5
@@ -125,17 +126,26 @@ def _study(
         )
     if out is not None:
         check_place(out / "report.json", make_parent=True)
-    with RunRecord(chosen, out, fresh=fresh) as record:
-        _run_missing(chosen, record, pool, width, traces, kept=out is not None)
-        report = _report(chosen, record.rows(), out)
+    with ResultFile(out and out / RUNS, identity, fresh=fresh) as kept:
+        _run_missing(chosen, kept, pool, width, traces, keeps=out is not None)
+        report = _report(chosen, _rows(chosen, kept), out)
         data = as_json(report.data)
-        written = msgspec.json.format(data, indent=2) + b"\n", f"{report.text}\n".encode()
-        record.finish({**dict(zip(WRITTEN, written, strict=True)), **report.files})
+        if out is not None:
+            written = msgspec.json.format(data, indent=2) + b"\n", f"{report.text}\n".encode()
+            lines = kept.lines([identity(chosen.run, run) for run in chosen.runs])
+            files = {**dict(zip(WRITTEN, written, strict=True)), **report.files, RUNS: lines}
+            replace_all({out / name: contents for name, contents in files.items()})
     click.echo(data if json else report.text)
 
 
+def _rows(chosen: Study, kept: ResultFile) -> list[Row]:
+    """Rows of the study in its order; all of its runs must have finished."""
+    results = ((run, kept.get(identity(chosen.run, run))) for run in chosen.runs)
+    return [Row(run, msgspec.json.decode(result)) for run, result in results if result is not None]
+
+
 def _run_missing(
-    chosen: Study, record: RunRecord, pool: Executor, width: int, traces: Path, *, kept: bool
+    chosen: Study, kept: ResultFile, pool: Executor, width: int, traces: Path, *, keeps: bool
 ) -> None:
     """Compute the runs that have no result yet.
 
@@ -147,19 +157,28 @@ def _run_missing(
 
     from simulator.study.progress import StudyProgress
 
-    missing = [run | {TRACES: str(traces.absolute())} for run in chosen.runs if run not in record]
-    call = partial(compute, chosen.run, chosen.folder)
+    missing = [
+        number
+        for number, run in enumerate(chosen.runs)
+        if kept.get(identity(chosen.run, run)) is None
+    ]
+    folder = {TRACES: str(traces.absolute())}
+
+    def submit(executor: Executor, number: int, _: bool) -> Future[Outcome | None]:
+        run = chosen.runs[number] | folder
+        return executor.submit(compute, chosen.run, chosen.folder, run)
+
     before, failed = len(chosen.runs) - len(missing), []
     with StudyProgress(Console(stderr=True), chosen.title, before, len(chosen.runs)) as progress:
-        for run, outcome in outcomes(missing, call, pool, width, processes):
+        for number, outcome in outcomes(missing, submit, pool, width, processes):
             if isinstance(outcome, RunFailure):
-                failed.append((run, outcome))
+                failed.append((number, outcome))
             else:
-                record.add(run, outcome)
+                kept.add(chosen.run, chosen.runs[number], outcome)
                 progress.step()
     if failed:
-        failed.sort(key=lambda pair: missing.index(pair[0]))  # in the order of the study
-        raise ReshapeError(_failures_text(failed, len(missing), kept))
+        in_order = [(chosen.runs[number], outcome) for number, outcome in sorted(failed)]
+        raise ReshapeError(_failures_text(in_order, len(missing), keeps))
 
 
 def _failures_text(failed: list[tuple[Parameters, RunFailure]], runs: int, kept: bool) -> str:
@@ -167,7 +186,7 @@ def _failures_text(failed: list[tuple[Parameters, RunFailure]], runs: int, kept:
     lines = [f"{len(failed)} of {counted(runs, 'run')} failed"]
     lines[0] += "; the others are kept" if kept else "; --out DIR would keep the others"
     for run, failure in failed[:SHOWN_FAILURES]:
-        values = ", ".join(f"{key}={value!r}" for key, value in run.items() if key != TRACES)
+        values = ", ".join(f"{key}={value!r}" for key, value in run.items())
         lines.append(f"  {values or 'the only run'}: {failure.message}")
     if len(failed) > SHOWN_FAILURES:
         lines.append(f"  and {len(failed) - SHOWN_FAILURES} more")

@@ -37,13 +37,19 @@ def digest(experiment: Experiment) -> str:
     jobs = fields.pop("jobs")
     whole = [__version__, fields, jobs.fields, jobs.table, experiment.described]
     whole.append(experiment.chosen if experiment.centres is None else experiment.assignment)
-    files = [jobs.fields.trace, jobs.fields.workload, *map(fields.get, PATHS)]
-    contents = [_content(str(path)) for path in files if isinstance(path, str | Path)]
+    contents = [*input_files(experiment).values()]
     try:
         described = _Description().of(whole)
     except RecursionError:
         described = uuid4().hex
     return sha256(json.dumps([described, contents], sort_keys=True).encode()).hexdigest()
+
+
+def input_files(experiment: Experiment) -> dict[str, str]:
+    """Digest of the contents of each file that an experiment names, by path."""
+    fields = experiment.jobs.fields
+    named = [fields.trace, fields.workload, *(getattr(experiment, name) for name in PATHS)]
+    return {str(path): content(str(path)) for path in named if isinstance(path, str | Path)}
 
 
 class _Description:
@@ -59,7 +65,7 @@ class _Description:
         if value is None or kind in _PLAIN or isinstance(value, np.generic):
             return repr(value)
         if isinstance(value, Path):
-            return [repr(value), _content(str(value))]
+            return [repr(value), content(str(value))]
         if isinstance(value, np.ndarray):
             data = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
             return [str(value.dtype), value.shape, sha256(data).hexdigest()]
@@ -152,7 +158,7 @@ class _Description:
         if root in _OWN or root in sys.stdlib_module_names:
             return name
         file = getattr(sys.modules.get(name), "__file__", None)
-        return [name, "" if file is None else _content(file)]
+        return [name, "" if file is None else content(file)]
 
 
 def _is_user_defined(module: str) -> bool:
@@ -176,7 +182,7 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names, inner))
 
 
-def _content(path: str) -> str:
+def content(path: str) -> str:
     """Digest of the contents of a file; the path if there is none."""
     try:
         state = Path(path).stat()

@@ -1,29 +1,50 @@
-"""Sweeps: experiments at all points of a grid, in several processes, with means and comparisons."""
+"""Sweeps: experiments at all points of a grid, on any executor, with means and comparisons."""
 
 from __future__ import annotations
 
 import json
 import os
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, closing
+from hashlib import sha256
+from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import Any
+from socket import gethostname
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
 
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.policies.scenario import Scenario
-from simulator.experiment.digests import digest
+from scheduler.text.formats import counted
+from simulator.experiment.digests import content, digest, input_files
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.tables import Columns, means_of, of_rows
 from simulator.results.statistics import mean_interval
 from simulator.study.progress import StudyProgress
-from simulator.study.runner import InlineExecutor, Outcome, RunFailure, as_json, outcomes, processes
+from simulator.study.runner import (
+    InlineExecutor,
+    MakePool,
+    Outcome,
+    ResultFile,
+    RunFailure,
+    SubmitRun,
+    as_json,
+    outcomes,
+    processes,
+)
+from simulator.study.study import grid_points
 
 #: Points of the sweep under way, which its processes have by fork.
 _points: list[_GridPoint] = []
+#: In a worker: the latest base experiment, by its digest.
+_received: dict[str, Experiment] = {}
+ERROR = "error"  #: Column of points that failed.
 
 
 class SweepTable(Columns):
@@ -104,7 +125,7 @@ class SweepTable(Columns):
         for name in names:
             if name not in self.axes:
                 raise KeyError(f"the sweep has no axis {name!r}; it has {', '.join(self.axes)}")
-        metrics = [name for name in self if name not in self.axes]
+        metrics = [name for name in self if name not in (*self.axes, ERROR)]
         if metric not in metrics:
             raise KeyError(f"the sweep has no metric {metric!r}; it has {', '.join(metrics)}")
 
@@ -125,7 +146,9 @@ def sweep(
     grid: Mapping[str, Iterable[Any]],
     *,
     workers: int | None = None,
+    executor: Executor | Callable[[], Executor] | None = None,
     file: str | Path | None = None,
+    on_error: Literal["row", "raise"] = "row",
     progress: bool = True,
 ) -> SweepTable:
     """Run an experiment at all points of a grid.
@@ -134,35 +157,67 @@ def sweep(
     ----------
     experiment : its fields are those of every point, except the axes.
     grid : axis, a field of `Experiment` -> its values. The last axis varies fastest.
-    workers : number of processes; None: one for each CPU. They are forked, so that policies that
-        are defined in a notebook work.
-    file : SQLite file that keeps finished points, by a digest of all that determines their
+    workers : number of points that are computed at a time; None: one for each CPU here.
+    executor : computes the points: an executor, or a function without arguments that makes one,
+        such as `get_executor` of a client of dask, or `loky.get_reusable_executor`. If a point ends
+        its process, only a function lets the sweep find it. Experiments are sent by cloudpickle.
+        None: processes are forked, so that nothing has to be sent.
+    file : keeps finished points, a line of JSON each, by a digest of all that determines their
         results: the experiment, its files, the sources of user-defined policies, and the release.
         The same call continues after an interruption.
+    on_error : what a point that fails becomes: "row", a row of nan with its `error`, and a warning;
+        or "raise", an error that ends the sweep. The same call with a file tries it again.
     progress : show progress on standard error.
 
     Raises
     ------
-    ConfigError : an axis is not a field or has no values, or a point is not a valid experiment.
-    ReshapeError : a point fails; what is done stays in the file.
+    ConfigError : an axis is not a field or has no values, a point is not a valid experiment, or
+        cloudpickle is not installed.
+    ReshapeError : a point fails, if these raise; the executor broke, and no function can make
+        another one. What is done stays in the file.
     """
     axes = {name: _axis(name, values) for name, values in grid.items()}
     if workers is not None and workers < 1:
         raise ConfigError(f"must be >= 1, got {workers}", field="workers")
-    points = [
-        _GridPoint(experiment, dict(zip(axes, values, strict=True)))
-        for values in product(*axes.values())
-    ]
+    if on_error not in ("row", "raise"):
+        raise ConfigError(f"must be row or raise, got {on_error!r}", field="on_error")
+    points = [_GridPoint(experiment, values) for values in grid_points(axes)]
     width = min(workers or len(os.sched_getaffinity(0)), len(points))
     results: dict[int, dict[str, Any]] = {}
-    with _Store(file) as store:
+    with ResultFile(None if file is None else Path(file), _by_digest) as kept:
         keys = ["" if file is None else digest(point.experiment) for point in points]
-        results |= {i: known for i, key in enumerate(keys) if (known := store.get(key)) is not None}
+        for i, key in enumerate(keys if file is not None else ()):
+            if (known := kept.get(key.encode())) is not None:
+                results[i] = json.loads(known)
         missing = [i for i in range(len(points)) if i not in results]
-        for i, result in _computed(points, missing, width, shows=progress):
-            store.put(keys[i], result)
-            results[i] = result
+        computed = _computed(experiment, points, missing, width, executor, shows=progress)
+        with closing(computed):  # ends the processes if a point raises
+            for i, outcome in computed:
+                if isinstance(outcome, RunFailure):
+                    _note(outcome, points[i], raises=on_error == "raise")
+                    results[i] = {ERROR: outcome.message}
+                else:
+                    if file is not None:
+                        kept.add(keys[i], points[i].labels, outcome)
+                    results[i] = json.loads(outcome)
+    failed = [i for i in missing if ERROR in results[i]]
+    if failed:
+        first = f"at {points[failed[0]].text}: {results[failed[0]][ERROR]}"
+        text = f"{counted(len(failed), 'point')} of {len(points)} failed, see the column {ERROR};"
+        warnings.warn(f"{text} the first {first}", RuntimeWarning, stacklevel=2)
     return _table(axes, [results[i] for i in range(len(points))])
+
+
+def _by_digest(digest: str, _: Mapping[str, Any]) -> bytes:
+    """Key of a point in a file of results: its digest, which the line names as the run."""
+    return digest.encode()
+
+
+def _note(failure: RunFailure, point: _GridPoint, *, raises: bool) -> None:
+    """Raise the error of a point that failed, if errors raise."""
+    if raises:
+        details = f"\n{failure.details}" if failure.details else ""
+        raise ReshapeError(f"at {point.text}: {failure.message}{details}")
 
 
 def _axis(name: str, values: object) -> list[Any]:
@@ -184,16 +239,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _table(
-    axes: Mapping[str, Sequence[Any]], results: Sequence[Mapping[str, float | None]]
-) -> SweepTable:
+def _table(axes: Mapping[str, Sequence[Any]], results: Sequence[Mapping[str, Any]]) -> SweepTable:
     """Results of all points; a number that does not exist is nan."""
     labels = {name: _labels(values) for name, values in axes.items()}
     table = SweepTable(of_rows([*axes], product(*labels.values())))
     for name in dict.fromkeys(name for result in results for name in result):
-        if name not in axes:
+        if name not in (*axes, ERROR):
             values = [result.get(name) for result in results]
             table[name] = np.array([np.nan if value is None else value for value in values])
+    if any(ERROR in result for result in results):
+        table[ERROR] = np.array([result.get(ERROR, "") for result in results])
     table.axes = tuple(axes)
     return table
 
@@ -207,7 +262,8 @@ class _GridPoint:
     """
 
     def __init__(self, base: Experiment, values: Mapping[str, Any]) -> None:
-        self.text = ", ".join(f"{name}={_label(value)}" for name, value in values.items())
+        self.values, self.labels = values, {name: _label(value) for name, value in values.items()}
+        self.text = ", ".join(f"{name}={label}" for name, label in self.labels.items())
         try:
             self.experiment = base.replace(**values)
         except ConfigError as error:
@@ -215,82 +271,109 @@ class _GridPoint:
 
 
 def _computed(
-    points: list[_GridPoint], missing: list[int], width: int, *, shows: bool
-) -> Iterator[tuple[int, dict[str, Any]]]:
+    base: Experiment,
+    points: list[_GridPoint],
+    missing: list[int],
+    width: int,
+    executor: Executor | Callable[[], Executor] | None,
+    *,
+    shows: bool,
+) -> Generator[tuple[int, Outcome], None, None]:
     """Results of the missing points, each when it is done."""
     if not missing:
         return
-    _points[:] = points
-    make: Callable[[int], Any] = lambda workers: processes(workers, "fork")  # noqa: E731
-    done = len(points) - len(missing)
-    console = Console(stderr=True, quiet=not shows)
-    try:
-        with (
-            make(width) if width > 1 else InlineExecutor() as pool,
-            StudyProgress(console, "sweep", done, len(points)) as progress,
-        ):
-            for i, outcome in outcomes(missing, _run_point, pool, width, make):
-                if isinstance(outcome, RunFailure):
-                    details = f"\n{outcome.details}" if outcome.details else ""
-                    raise ReshapeError(f"at {points[i].text}: {outcome.message}{details}")
+    console, done = Console(stderr=True, quiet=not shows), len(points) - len(missing)
+    with ExitStack() as stack:
+        make: MakePool | None = None
+        submit: SubmitRun[int] = _submit_forked
+        if executor is None:
+            make = lambda workers: processes(workers, "fork")  # noqa: E731
+            stack.callback(_points.clear)  # they hold the columns of all jobs
+            _points[:] = points
+            pool = stack.enter_context(make(width) if width > 1 else InlineExecutor())
+        else:
+            submit = _SentPoints(base, points, width)
+            if isinstance(executor, Executor):
+                pool = executor
+            else:
+                function = executor
+                make = lambda _: function()  # noqa: E731
+                pool = stack.enter_context(function())
+        progress = stack.enter_context(StudyProgress(console, "sweep", done, len(points)))
+        for i, outcome in outcomes(missing, submit, pool, width, make):
+            if not isinstance(outcome, RunFailure):
                 progress.step()
-                yield i, json.loads(outcome)
-    finally:
-        _points.clear()  # they hold the columns of all jobs
+            yield i, outcome
 
 
-def _run_point(i: int) -> Outcome:
-    """Metrics of a point, as JSON."""
-    import traceback
+def _submit_forked(pool: Executor, i: int, _: bool) -> Future[Outcome | None]:
+    """Submit a point to a forked process, or to this one."""
+    return pool.submit(_run_forked, i)
 
+
+def _run_forked(i: int) -> Outcome | None:
+    return _metrics_of(lambda: _points[i].experiment)
+
+
+def _metrics_of(made: Callable[[], Experiment]) -> Outcome:
+    """Metrics of an experiment, as JSON."""
     try:
-        return as_json(means_of(_points[i].experiment.run(progress=False).metrics))
+        return as_json(means_of(made().run(progress=False).metrics))
     except ReshapeError as error:
         return RunFailure(str(error))
     except Exception as error:
         return RunFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-class _Store:
-    """Finished points by their digests, in an SQLite file or nowhere."""
+class _SentPoints:
+    """Points for workers that share nothing with this process.
 
-    def __init__(self, file: str | Path | None) -> None:
-        self._file = file
-        self._base: sqlite3.Connection | None = None
+    The base experiment is sent to a worker once, as the jobs in it may be large; a point is sent as
+    its difference, with the digests of the files that it names.
 
-    def __enter__(self) -> _Store:
-        """Open the file."""
-        if self._file is not None:
-            try:
-                self._base = sqlite3.connect(self._file)
-                self._base.execute("CREATE TABLE IF NOT EXISTS points (digest PRIMARY KEY, result)")
-            except sqlite3.Error as error:
-                raise ReshapeError(f"{self._file} cannot be used: {error}") from None
-        return self
+    Raises
+    ------
+    ConfigError : cloudpickle is not installed.
+    """
 
-    def __exit__(self, *error: object) -> None:
-        """Close the file."""
-        if self._base is not None:
-            self._base.close()
+    def __init__(self, base: Experiment, points: Sequence[_GridPoint], width: int) -> None:
+        self._points, self._unsent = points, width
+        self._base = _cloudpickle().dumps(base)
+        self._key = sha256(self._base).hexdigest()
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        """Result of a point; None: it is not known."""
-        if self._base is None:
+    def __call__(self, pool: Executor, i: int, whole: bool) -> Future[Outcome | None]:
+        """Submit a point; the first ones bring the base experiment, as all that need it."""
+        whole, self._unsent = whole or self._unsent > 0, self._unsent - 1
+        point = self._points[i]
+        sent = _cloudpickle().dumps((point.values, input_files(point.experiment)))
+        return pool.submit(_run_sent, self._key, self._base if whole else None, sent)
+
+
+def _run_sent(key: str, base: bytes | None, point: bytes) -> Outcome | None:
+    """Metrics of a point in a worker; None if it has not got the base experiment yet."""
+    if key not in _received:
+        if base is None:
             return None
-        row = self._base.execute("SELECT result FROM points WHERE digest = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        _received.clear()
+        _received[key] = _cloudpickle().loads(base)
+    values, files = _cloudpickle().loads(point)
+    for path, known in files.items():
+        if content(path) != known:
+            return RunFailure(
+                f"{path} on {gethostname()} is not the file of the sweep; copy it there"
+            )
+    return _metrics_of(lambda: _received[key].replace(**values))
 
-    def put(self, key: str, result: Mapping[str, Any]) -> None:
-        """Keep the result of a point."""
-        if self._base is None:
-            return
-        try:
-            with self._base:
-                self._base.execute(
-                    "INSERT OR REPLACE INTO points VALUES (?, ?)", (key, json.dumps(result))
-                )
-        except sqlite3.Error as error:
-            raise ReshapeError(f"{self._file} cannot be written: {error}") from None
+
+def _cloudpickle() -> Any:
+    try:
+        return import_module("cloudpickle")
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "an executor needs cloudpickle, which is not installed: pip install"
+            " 'reshape-mpi[executors]'",
+            field="executor",
+        ) from None
 
 
 def _labels(values: Sequence[Any]) -> list[Any]:

@@ -1,8 +1,7 @@
-"""Executes the runs of a study in other processes and keeps their results.
+"""Executes the runs of a study or a sweep on an executor, and keeps their results in a file.
 
-A finished run becomes a line of ``runs.jsonl`` at once. If the study is killed, only the runs under
-way are lost: the next one reads the file, drops an incomplete last line, and computes what is
-missing.
+A finished run becomes a line of the file at once. If the program is killed, only the runs under way
+are lost: the next one reads the file, drops an incomplete last line, and computes what is missing.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from concurrent.futures import (
 )
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from reshape.errors import ReshapeError
 from simulator.study import is_computing
-from simulator.study.study import TRACES, Parameters, Row, Study, function, identity
-from simulator.traces.files import replace_all
+from simulator.study.study import Parameters, function
 
 T = TypeVar("T")
+R = TypeVar("R", contravariant=True)
 RUNS = "runs.jsonl"
 
 
@@ -48,6 +47,18 @@ class RunFailure(NamedTuple):
 #: Result of a run as JSON, or its failure.
 Outcome: TypeAlias = bytes | RunFailure
 MakePool: TypeAlias = Callable[[int], Executor]
+
+
+class SubmitRun(Protocol[R]):
+    """Submits a run to a pool."""
+
+    def __call__(self, pool: Executor, run: R, whole: bool, /) -> Future[Outcome | None]:
+        """Submit a run; its result is None if the worker lacks what all runs share.
+
+        Parameters
+        ----------
+        whole : send what all runs share, because a worker lacked it.
+        """
 
 
 def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
@@ -133,40 +144,69 @@ def _end_with_parent() -> None:
 
 
 def outcomes(
-    runs: Sequence[T], call: Callable[[T], Outcome], pool: Executor, width: int, make: MakePool
+    runs: Sequence[T], submit: SubmitRun[T], pool: Executor, width: int, make: MakePool | None
 ) -> Iterator[tuple[T, Outcome]]:
     """Compute runs, `width` at a time; each is given when it is done.
 
+    If a worker dies (killed, out of memory), an executor does not report its run, and may fail all
+    that are under way. These are then repeated one by one, each in a pool from `make`, to find it.
+
     Parameters
     ----------
-    call : computes one run in a process of the pool.
+    submit : submits one run to a pool.
+    make : makes a pool of so many workers; None: nothing can take the place of the pool.
 
-    If a worker dies (killed, out of memory), the executor does not report its run. All runs under
-    way are then repeated one by one, each in a pool from `make`, to find it.
+    Raises
+    ------
+    ReshapeError : a worker died, and there is no `make`.
     """
     waiting = deque(runs)
+    asked: set[T] = set()  # runs whose worker lacks what all runs share
     with ExitStack() as pools:
         while waiting:
-            flying: dict[Future[Outcome], T] = {}
+            flying: dict[Future[Outcome | None], T] = {}
             try:
                 while waiting or flying:
                     while waiting and len(flying) < width:
-                        future = pool.submit(call, waiting[0])
+                        future = submit(pool, waiting[0], waiting[0] in asked)
                         flying[future] = waiting.popleft()
                     done, _ = wait(flying, return_when=FIRST_COMPLETED)
                     for future in [future for future in flying if future in done]:
-                        outcome = future.result()
-                        yield flying.pop(future), outcome
-            except BrokenExecutor:
+                        outcome = _outcome(future)
+                        run = flying.pop(future)
+                        if outcome is None:
+                            asked.add(run)
+                            waiting.appendleft(run)
+                        else:
+                            yield run, outcome
+            except BrokenExecutor as error:
+                if make is None:
+                    raise ReshapeError(
+                        f"the executor broke ({type(error).__name__}): one of its processes was"
+                        " killed, or ended itself; give a function that makes executors in its"
+                        " place, and the run that ended it is found"
+                    ) from None
                 for run in flying.values():
-                    yield run, _run_in_own_pool(run, call, make)
+                    yield run, _run_in_own_pool(run, submit, make)
                 pool = pools.enter_context(make(width))
 
 
-def _run_in_own_pool(run: T, call: Callable[[T], Outcome], make: MakePool) -> Outcome:
+def _outcome(future: Future[Outcome | None]) -> Outcome | None:
+    """Result of a run; an error that an executor reports of it alone is its failure."""
+    try:
+        return future.result()
+    except BrokenExecutor:
+        raise
+    except Exception as error:  # of engines, each with its own, such as KilledWorker of dask
+        return RunFailure(f"{type(error).__name__}: {error}")
+
+
+def _run_in_own_pool(run: T, submit: SubmitRun[T], make: MakePool) -> Outcome:
     try:
         with make(1) as pool:
-            return pool.submit(call, run).result()
+            outcome = _outcome(submit(pool, run, True))
+            assert outcome is not None, "the worker got what all runs share"
+            return outcome
     except BrokenExecutor:
         return RunFailure("its process was killed, or ended itself; was there enough memory?")
 
@@ -177,11 +217,13 @@ class _Line(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-class RunRecord(AbstractContextManager["RunRecord"]):
-    """Results of finished runs, kept in a directory if one is given.
+class ResultFile(AbstractContextManager["ResultFile"]):
+    """Results of finished runs by key, kept in a file if one is given, a line of JSON each.
 
     Parameters
     ----------
+    path : of the file; None: results are kept in memory.
+    key : key of the run and the parameters that a line names.
     fresh : forget what is there already.
 
     Raises
@@ -190,14 +232,20 @@ class RunRecord(AbstractContextManager["RunRecord"]):
         process writes to it.
     """
 
-    def __init__(self, study: Study, folder: Path | None, *, fresh: bool = False) -> None:
-        self._study, self._folder = study, folder
+    def __init__(
+        self,
+        path: Path | None,
+        key: Callable[[str, Mapping[str, Any]], bytes],
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self._key = key
         self._results: dict[bytes, bytes] = {}
         self._lines: dict[bytes, bytes] = {}
         self._file: IO[bytes] | None = None
         try:
-            if folder is not None:
-                self._open(folder / RUNS, fresh)
+            if path is not None:
+                self._open(path, fresh)
         except BaseException:
             self.close()
             raise
@@ -222,7 +270,7 @@ class RunRecord(AbstractContextManager["RunRecord"]):
             data = self._file.read()
         except BlockingIOError:
             raise ReshapeError(
-                f"{path}: another study is writing to it; give another --out"
+                f"{path}: another process is writing to it; give another file, or another --out"
             ) from None
         except OSError as error:
             raise ReshapeError(f"{path} cannot be written: {error.strerror}") from None
@@ -235,27 +283,26 @@ class RunRecord(AbstractContextManager["RunRecord"]):
     def _remember(self, line: bytes, where: str) -> None:
         try:
             read = msgspec.json.decode(line, type=_Line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ReshapeError(
                 f"{where}: is not a finished run ({error}); delete the line, and it is run again"
             ) from None
-        key = identity(read.run, read.parameters)
+        key = self._key(read.run, read.parameters)
         self._results[key], self._lines[key] = bytes(read.result), line
 
-    def __contains__(self, run: Parameters) -> bool:
-        """Whether this run is done."""
-        return identity(self._study.run, run) in self._results
+    def get(self, key: bytes) -> bytes | None:
+        """Result of a run as JSON; None: it is not done."""
+        return self._results.get(key)
 
-    def add(self, run: Parameters, result: bytes) -> None:
+    def add(self, run: str, parameters: Mapping[str, Any], result: bytes) -> None:
         """Keep the result of a run, as JSON.
 
         Raises
         ------
         ReshapeError : it cannot be written; what was kept before stays.
         """
-        named = {name: value for name, value in run.items() if name != TRACES}
-        line = msgspec.json.encode(_Line(self._study.run, named, msgspec.Raw(result)))
-        key = identity(self._study.run, run)
+        line = msgspec.json.encode(_Line(run, dict(parameters), msgspec.Raw(result)))
+        key = self._key(run, parameters)
         self._results[key], self._lines[key] = result, line
         if self._file is not None:
             try:
@@ -268,21 +315,7 @@ class RunRecord(AbstractContextManager["RunRecord"]):
                     " are kept, and the same command continues from there"
                 ) from None
 
-    def rows(self) -> list[Row]:
-        """Rows of the study in its order; all of its runs must have finished."""
-        return [
-            Row(run, msgspec.json.decode(self._results[identity(self._study.run, run)]))
-            for run in self._study.runs
-        ]
-
-    def finish(self, files: Mapping[str, bytes]) -> None:
-        """Write the files of a report and the runs in their order, completely or not at all.
-
-        Runs of earlier versions of the study file stay, after those of this one.
-        """
-        if self._folder is None:
-            return
-        mine = [identity(self._study.run, run) for run in self._study.runs]
-        others = sorted(self._lines.keys() - set(mine))
-        lines = b"".join(self._lines[key] + b"\n" for key in mine + others)
-        replace_all({self._folder / name: data for name, data in {**files, RUNS: lines}.items()})
+    def lines(self, first: Sequence[bytes]) -> bytes:
+        """Contents of the file with the lines of some runs first, in this order."""
+        others = sorted(self._lines.keys() - set(first))
+        return b"".join(self._lines[key] + b"\n" for key in [*first, *others])

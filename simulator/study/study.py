@@ -255,7 +255,7 @@ def _trace_names(value: Any) -> Iterator[str]:
             yield from _trace_names(below)
 
 
-def _points(grid: Mapping[str, Sequence[Any]]) -> list[Parameters]:
+def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[Parameters]:
     """Every combination, the last parameter varying fastest."""
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
@@ -264,7 +264,7 @@ def _runs(plan: StudyFile) -> Iterator[Parameters]:
     seeds = plan.seeds if plan.seeds is not None else []
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     seeded: list[Parameters] = [{SEED: seed} for seed in numbers] or [{}]
-    for case, point, seed in product(plan.cases or [{}], _points(plan.grid), seeded):
+    for case, point, seed in product(plan.cases or [{}], grid_points(plan.grid), seeded):
         yield plan.fixed | case | point | seed
 
 
@@ -317,7 +317,7 @@ def _written_out(tree: Located, plan: StudyFile) -> StudyFile:
         for name in grid:
             if name in rest:
                 tree.fail((*above, name), "is given in the case itself too; keep one")
-        cases += [rest | point for point in _points(grid)]
+        cases += [rest | point for point in grid_points(grid)]
     return msgspec.structs.replace(plan, cases=cases)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pickle
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from small_experiments import COLUMNS, TREE, trace_text
 from waiting import LIMIT_S
 
 from reshape.errors import ConfigError, ReshapeError
+from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.policies.api import Job, QueueOrder
 from simulator import Experiment, Jobs, SweepTable, sweep
 from simulator.experiment.tables import Columns
@@ -60,6 +64,17 @@ class Raising(QueueOrder, msgspec.Struct, frozen=True):
         return job.queued_at
 
 
+class Mine(QueueOrder, msgspec.Struct, frozen=True):
+    """Jobs by the product of their request and a factor."""
+
+    ages = False
+
+    factor: float
+
+    def key(self, job: Job, now: float) -> float:
+        return self.factor * job.processors
+
+
 def of(columns: dict[str, Any], *axes: str) -> SweepTable:
     table = SweepTable({name: np.array(values) for name, values in columns.items()})
     table.axes = axes
@@ -67,8 +82,7 @@ def of(columns: dict[str, Any], *axes: str) -> SweepTable:
 
 
 def points_in(file: Path) -> int:
-    with sqlite3.connect(file) as base:
-        return int(base.execute("SELECT count(*) FROM points").fetchone()[0])
+    return file.read_bytes().count(b"\n")
 
 
 def rows_of(table: Columns) -> list[dict[str, Any]]:
@@ -209,7 +223,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_file_keeps_what_is_done(tmp_path: Path, workers: int) -> None:
-    count, file = tmp_path / "count", tmp_path / "sweep.sqlite"
+    count, file = tmp_path / "count", tmp_path / "sweep.jsonl"
 
     def go(numbers: range) -> SweepTable:
         orders = [Counting(str(count), number) for number in numbers]
@@ -227,12 +241,12 @@ def test_the_file_keeps_what_is_done(tmp_path: Path, workers: int) -> None:
 
 
 def test_a_point_that_raises_names_the_point_and_keeps_the_others(tmp_path: Path) -> None:
-    file = tmp_path / "sweep.sqlite"
+    file = tmp_path / "sweep.jsonl"
     for workers in (1, 2):
         orders = [Raising(number, fails_at=2) for number in range(4)]
         with pytest.raises(ReshapeError) as error:
             sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=workers, file=file,
-                  progress=False)  # fmt: skip
+                  on_error="raise", progress=False)  # fmt: skip
         said = str(error.value)
         assert said.startswith("at queue_order=Raising(number=2")
         assert "failed in key with LookupError: no order today" in said
@@ -247,17 +261,19 @@ def test_a_point_that_raises_ends_the_others_though_sigterm_is_ignored(tmp_path:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         with pytest.raises(ReshapeError, match="no order today"):
-            sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, progress=False)
+            sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, on_error="raise",
+                  progress=False)  # fmt: skip
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def test_a_point_whose_process_is_killed(tmp_path: Path) -> None:
-    file = tmp_path / "sweep.sqlite"
+    file = tmp_path / "sweep.jsonl"
     orders = [Raising(number, fails_at=3, is_killed=True) for number in range(4)]
     says = r"at queue_order=Raising\(number=3.*: its process was killed, or ended itself"
     with pytest.raises(ReshapeError, match=says):
-        sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, file=file, progress=False)
+        sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, file=file,
+              on_error="raise", progress=False)  # fmt: skip
     assert points_in(file) == 3
     orders[3] = Raising(3)
     table = sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, file=file,
@@ -266,10 +282,113 @@ def test_a_point_whose_process_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("this is no data base, but a text of some length\n" * 50)
-    for file in (tmp_path / "text", tmp_path / "no" / "folder.sqlite"):
-        with pytest.raises(ReshapeError, match=f"{file} cannot be used: "):
-            sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=file, progress=False)
+    text = tmp_path / "text"
+    text.write_text("this is no file of results, but a text of some length\n" * 50)
+    with pytest.raises(ReshapeError, match=f"{text}:1: is not a finished run"):
+        sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=text, progress=False)
+    assert text.read_text().startswith("this is no file"), "it stays as it was"
+
+
+def test_a_point_that_fails_is_a_row_of_nan_and_is_tried_again(tmp_path: Path) -> None:
+    file, orders = tmp_path / "sweep.jsonl", [Raising(number, fails_at=2) for number in range(4)]
+    for workers in (1, 2):
+        with pytest.warns(RuntimeWarning, match="1 point of 4 failed, see the column error"):
+            table = sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=workers,
+                          file=file, progress=False)  # fmt: skip
+        assert np.isnan(table["mean_wait_s"]).tolist() == [False, False, True, False]
+        assert [bool(text) for text in table["error"]] == [False, False, True, False]
+        assert "no order today" in table["error"][2]
+        assert points_in(file) == 3
+        with pytest.raises(KeyError, match="no metric 'error'"):
+            table.mean("error", "queue_order")
+    orders[2] = Raising(2)
+    table = sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=1, file=file,
+                  progress=False)  # fmt: skip
+    assert "error" not in table
+    assert np.isfinite(table["mean_wait_s"]).all()
+
+
+def spawned() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
+
+
+def forked() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
+
+
+def test_an_executor_gives_the_same_as_forked_processes() -> None:
+    """Spawned processes share nothing with this one, and threads everything."""
+    made = Experiment(Jobs.drawn("lublin", jobs=40, processors=32))
+    grid = {"queue_order": ["sjf", Mine(2.0)], "seed": range(2)}
+    expected = sweep(made, grid, workers=2, progress=False)
+    with ThreadPoolExecutor(2) as threads:
+        tables = [sweep(made, grid, executor=threads, workers=3, progress=False)]
+    tables.append(sweep(made, grid, executor=spawned, workers=2, progress=False))
+    for table in tables:
+        assert [*table] == [*expected]
+        for name in table:
+            assert table[name].tolist() == expected[name].tolist()
+
+
+class OneWorker(Executor):
+    """Runs each call at once, and notes how many bytes it was sent."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.sizes.append(len(pickle.dumps(args)))
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_the_base_experiment_is_sent_once() -> None:
+    many = {name: list(values) * 1000 for name, values in COLUMNS.items()}
+    worker = OneWorker()
+    made = Experiment(Jobs(many).first(20))
+    sweep(made, {"tau_s": [1, 2, 3, 4]}, executor=worker, workers=1, progress=False)
+    first, *others = worker.sizes
+    assert first > 100_000
+    assert max(others) < 2_000
+
+
+def test_a_point_that_ends_its_process_is_found_on_fresh_executors(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.jsonl"
+    orders = [Raising(number, fails_at=2, is_killed=True) for number in range(4)]
+    grid = {"queue_order": orders}
+    with pytest.warns(RuntimeWarning, match="1 point of 4 failed"):
+        table = sweep(Experiment(COLUMNS), grid, executor=forked, workers=2, file=file,
+                      progress=False)  # fmt: skip
+    assert [bool(text) for text in table["error"]] == [False, False, True, False]
+    assert "its process was killed, or ended itself" in table["error"][2]
+    with forked() as given, pytest.raises(ReshapeError, match="give a function that makes"):
+        sweep(Experiment(COLUMNS), grid, executor=given, workers=2, file=file, progress=False)
+    assert points_in(file) == 3
+
+
+def test_a_worker_whose_file_differs_refuses_the_point(tmp_path: Path) -> None:
+    path = tmp_path / "t.swf"
+    path.write_text(trace_text(COLUMNS))
+
+    class Elsewhere(OneWorker):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            path.write_text(trace_text(COLUMNS | {"run_s": [1] * 12}))
+            return super().submit(fn, *args, **kwargs)
+
+    with pytest.raises(ReshapeError, match=r"t\.swf on .* is not the file of the sweep; copy it"):
+        sweep(Experiment(path), {"load": [0.5]}, executor=Elsewhere(), workers=1,
+              on_error="raise", progress=False)  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_sweep_on_loky() -> None:
+    loky = pytest.importorskip("loky")
+    orders = [Raising(number, fails_at=2, is_killed=True) for number in range(4)]
+    with pytest.warns(RuntimeWarning, match="1 point of 4 failed"):
+        table = sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, progress=False,
+                      executor=lambda: loky.get_reusable_executor(2))  # fmt: skip
+    assert [bool(text) for text in table["error"]] == [False, False, True, False]
 
 
 def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,6 +398,69 @@ def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str])
     assert told.err == "sweep: 2 runs\nsweep: 2 of 2 runs done\n"
     sweep(Experiment(COLUMNS), {"load": [0.5, 0.6]}, workers=1, progress=False)
     assert capsys.readouterr() == ("", "")
+
+
+#: Starts workers of dask, sweeps over 200 points on them, and prints how many rows it has.
+ON_DASK = """
+import sys
+import simulator as sim
+from distributed import Client
+
+if __name__ == "__main__":
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        jobs = sim.Jobs(submit_s=[0, 0, 3], processors=[1, 2, 1], run_s=[5, 5, 2])
+        grid = {"scenario": ["fcfs", "easy"], "tau_s": range(100)}
+        table = sim.sweep(sim.Experiment(jobs), grid, workers=8, file="s", progress=False,
+                          executor=client.get_executor)
+        print("rows", table.rows, len(set(table["mean_wait_s"].tolist())))
+"""
+
+
+@pytest.mark.long
+def test_a_sweep_on_workers_of_dask_that_is_killed_continues(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    (tmp_path / "program.py").write_text(ON_DASK)
+    command = [sys.executable, "program.py"]
+    begun = subprocess.Popen(command, start_new_session=True)
+    while not (tmp_path / "s").exists() or points_in(tmp_path / "s") < 20:
+        assert begun.poll() is None
+        os.sched_yield()
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    assert 20 <= points_in(tmp_path / "s") < 200
+    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    assert again.stdout.splitlines()[-1].startswith("rows 200 ")
+    assert points_in(tmp_path / "s") == 200
+
+
+#: Sweeps on the ranks of an mpiexec, of which the first one hands out the points.
+ON_MPI = """
+import simulator as sim
+from mpi4py.futures import MPIPoolExecutor
+
+if __name__ == "__main__":
+    jobs = sim.Jobs(submit_s=[0, 0, 3], processors=[1, 2, 1], run_s=[5, 5, 2])
+    grid = {"scenario": ["fcfs", "easy"], "tau_s": range(5)}
+    table = sim.sweep(sim.Experiment(jobs), grid, workers=2, progress=False,
+                      executor=MPIPoolExecutor)
+    print("rows", table.rows)
+"""
+
+
+@pytest.mark.long
+def test_a_sweep_on_ranks_of_mpi(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(ON_MPI)
+    command = [mpiexec_path(), "-n", "3", sys.executable, "-m", "mpi4py.futures", "program.py"]
+    done = subprocess.run(
+        command,
+        env=clean_environment(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "rows 10"
 
 
 #: Defined in `__main__`, as in a notebook: the third point waits until it is interrupted.

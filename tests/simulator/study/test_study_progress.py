@@ -14,7 +14,7 @@ from simulator.study import progress as study_progress
 def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the first and the last only now and then one."""
     for every_s, between in ((0.0, 1), (1e9, 0)):
-        monkeypatch.setattr(study_progress, "PLAIN_EVERY_S", every_s)
+        monkeypatch.setattr(study_progress, "LINE_EVERY_S", every_s)
         text = io.StringIO()
         with study_progress.StudyProgress(Console(file=text), "A [study]", 3, 5) as progress:
             progress.step()
