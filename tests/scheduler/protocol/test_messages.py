@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf, nan
+from typing import get_args
 
 import msgspec
 import pytest
@@ -32,8 +33,13 @@ MESSAGES = [
     m.ResizeReport(job=1, token="t", serial=3, ok=True, times=ResizeTimes(move_s=0.25)),
     m.Facts(job=1, token="t", facts={"verified": True, "residual": 1e-300, "name": "\xcb\x7f\xf0"}),
     m.Leave(serial=4, groups=[1, 2]),
+    m.ChangeJobs.one(3, m.SignalJob(number=10, to_script=True), "2-4"),
+    m.ChangeMachine(change=m.RemovePool("slurm", at_once=True)),
+    m.RequestForecast(of=m.Submission(["true"], 1, 60.0)),
     m.Stop(),
 ]
+#: Questions of processes, and how an agent arrives, which changes nothing that would be lost.
+OF_PROCESSES_TOO = (m.WaitStep, m.ServerInfo, m.AgentArrival)
 #: Nested values of MessagePack, which another peer may send.
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
@@ -48,6 +54,28 @@ FIELDS = st.sampled_from([name for message in MESSAGES for name in message.__str
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_decode_returns_what_was_encoded(message: m.Message) -> None:
     assert decode(encode(message)) == message
+
+
+def test_a_message_declares_who_may_send_it_and_what_it_may_do() -> None:
+    for kind in get_args(m.Message):
+        held = kind.kind == "report"
+        assert held or not kind.supersedes, "only what is held can be superfluous"
+        assert held == bool(kind.senders & {"agent", "job"}) or kind in OF_PROCESSES_TOO
+        assert bool(kind.senders) or kind.kind == "command", "the service sends it"
+
+
+def test_what_is_changed_is_said_for_the_log() -> None:
+    cancelled = m.ChangeJobs(jobs=[m.JobTasks(n) for n in range(1, 25)], change=m.CancelJob())
+    assert cancelled.log_text() == (f"jobs {', '.join(map(str, range(1, 21)))}, ... are cancelled")
+    said = {
+        "job 3_[2-4] is sent signal 10": m.ChangeJobs.one(3, m.SignalJob(number=10), "2-4"),
+        "job 3 is updated: walltime_s 60.0": m.ChangeJobs.one(3, m.UpdateJob(walltime_s=60.0)),
+        "pool p is paused (full)": m.ChangeMachine(change=m.PausePool("p", "full")),
+        "node n1 drains (no reason given)": m.ChangeMachine(change=m.DrainNode("n1")),
+        "": m.ListJobs(),
+    }
+    for text, message in said.items():
+        assert message.log_text() == text
 
 
 def test_an_application_accepts_no_message_of_commands() -> None:
