@@ -49,7 +49,6 @@ MODULES = (
     "scheduler.policies.selection.improvements",
     "scheduler.policies.selection.table_search",
     "scheduler.state.bitsets",
-    "scheduler.state.alike",
     "scheduler.state.candidates",
     "scheduler.state.derived_jobs.arrays",
     "scheduler.state.derived_jobs.steps",

@@ -2,6 +2,10 @@
 
 The process that decides keeps no ended job in memory. Questions about one read its record and its
 description (`summaries`); lists of ended jobs come in pages, the jobs that ended last first.
+
+Tasks of arrays have no record of their own if they have never been jobs. The record of the array
+says which of them are to come, held or cancelled. When and why one was cancelled is in the events
+of the array.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from typing import Final
 
 from scheduler.model.job import Job, QueuePosition
 from scheduler.model.priority import QueueOrder
-from scheduler.state.alike import AlikeJobs
-from scheduler.state.candidates import MANY, Candidates, Limit
+from scheduler.state.candidates import MANY, AlikeJobs, Candidates, Limit
 
 #: Jobs that have left the queue are dropped from the line if there are more of them, and most.
 MOST_GONE: Final = 64
