@@ -86,8 +86,6 @@ def batch_request(
 S = AllocationState
 #: Look-ups in a row that do not name a batch job, after which it counts as ended.
 MOST_UNKNOWN = 5
-#: Seconds after a restart of the service in which a submission of the earlier one may still arrive.
-LATE_SUBMISSION_S = 120.0
 #: Ends that differ by less are the same, seconds.
 SAME_END_S = 2.0
 #: Seconds in which all agents of a started allocation have to report.
