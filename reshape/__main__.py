@@ -11,7 +11,9 @@ import click
 from reshape.cli.lazy_group import Entry, LazyGroup
 
 SUBCOMMANDS = {
-    "demo": Entry("scheduler.demo.command:demo", "Run a mixed workload, static and resizable."),
+    "demo": Entry(
+        "scheduler.client.demo.command:demo", "Run a mixed workload, static and resizable."
+    ),
     "doctor": Entry(
         "reshape.doctor.command:doctor", "Check whether jobs can run and be resized here."
     ),

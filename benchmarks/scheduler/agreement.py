@@ -27,8 +27,8 @@ from typing import Any
 
 from rich.console import Console
 
-from scheduler.demo.command import RunProgress, run_workload
-from scheduler.demo.workload import workload
+from scheduler.client.demo.command import RunProgress, run_workload
+from scheduler.client.demo.workload import workload
 from scheduler.policies.registry import known
 
 WANTED = ("easy", "fcfs-pr", "pba-pr", "max-b-pr", "malleable")

@@ -23,10 +23,10 @@ import numpy as np
 from rich.console import Console
 
 from reshape.topology import Topology
-from scheduler.demo.command import RunProgress, run_workload
-from scheduler.demo.picture import Panel, draw, save
-from scheduler.demo.report import failures, measure
-from scheduler.demo.workload import DemoJob
+from scheduler.client.demo.command import RunProgress, run_workload
+from scheduler.client.demo.picture import Panel, draw, save
+from scheduler.client.demo.report import failures, measure
+from scheduler.client.demo.workload import DemoJob
 
 PROGRAM = Path(__file__).with_name("all_pairs.py")
 JOBS, SEED = 14, 0

@@ -27,7 +27,7 @@ from hosts import NoHosts
 
 from reshape.topology import Topology
 from scheduler.client.columns import sizes_text
-from scheduler.demo.picture import Panel, draw
+from scheduler.client.demo.picture import Panel, draw
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import encode
 from scheduler.protocol import messages as m

@@ -33,14 +33,14 @@ from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.asking import list_jobs
+from scheduler.client.demo.command import LONGEST_S, LOOK_S, embedded_service
+from scheduler.client.demo.picture import save
+from scheduler.client.demo.report import as_json, failures, write_json
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import at_once, away_lines, collect
 from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
 from scheduler.client.sites.submitting import AcceptedJob, ranked, request_of, submit_to_best
 from scheduler.client.submission import prepare
-from scheduler.demo.command import LONGEST_S, LOOK_S, embedded_service
-from scheduler.demo.picture import save
-from scheduler.demo.report import as_json, failures, write_json
 from scheduler.protocol.messages import JobInfo
 
 #: Metrics of the demonstration, unless others are given.

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from sites_workload import KINDS, DemoSite, SiteDemoJob
 
-from scheduler.demo.picture import Panel, draw
-from scheduler.demo.report import allocation_spans, measure, new_table
+from scheduler.client.demo.picture import Panel, draw
+from scheduler.client.demo.report import allocation_spans, measure, new_table
 from scheduler.protocol.messages import JobInfo
 
 

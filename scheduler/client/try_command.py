@@ -18,10 +18,10 @@ import numpy as np
 from reshape.cli.options import FiniteRange, Seconds, WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.submission import check_program, job_environment
-from scheduler.trial.comparison import Differences, EqualityRules, TrialResults, compare
-from scheduler.trial.driver import MistakeError
-from scheduler.trial.plan import Kill, Step, parse, random_plan, written_plan
-from scheduler.trial.run import Program, TrialRun
+from scheduler.client.trial.comparison import Differences, EqualityRules, TrialResults, compare
+from scheduler.client.trial.driver import MistakeError
+from scheduler.client.trial.plan import Kill, Step, parse, random_plan, written_plan
+from scheduler.client.trial.run import Program, TrialRun
 
 RTOL = 1e-12
 _EQUAL, _MISTAKE = 0, 1

@@ -1,4 +1,4 @@
-"""A job that a test drives (`scheduler.trial.driver`), and plain runs of a program."""
+"""A job that a test drives (`scheduler.client.trial.driver`), and plain runs of a program."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import psutil
 
 from reshape.files.positions import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
+from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, LibraryMemory, TrialDriver
 from scheduler.protocol import messages as m
-from scheduler.trial.driver import JOB, PATIENCE_S, Group, LibraryMemory, TrialDriver
 
 __all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "LibraryMemory", "processes", "run"]
 

@@ -38,7 +38,7 @@ _FOLDERS = {
     "tests/redistribution": "mpi",
     "tests/reshape": "mpi",
     "tests/scheduler/client": "service",
-    "tests/scheduler/demo": "service",
+    "tests/scheduler/client/demo": "service",
     "tests/scheduler/node": "service",
     "tests/scheduler/service": "service",
     "tests/scheduler/service/components": "unit",

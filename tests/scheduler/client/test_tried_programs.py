@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from paths import EXAMPLES, ROOT
 
-PROGRAMS = sorted((ROOT / "tests" / "scheduler" / "trial" / "programs").glob("*.py"))
+PROGRAMS = sorted((ROOT / "tests" / "scheduler" / "client" / "trial" / "programs").glob("*.py"))
 #: Arguments of the applications. Lines with the number of processes, times and errors differ.
 APPS = (
     "jacobi --n 30 --iterations 30",

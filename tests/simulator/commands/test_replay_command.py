@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 from reshape.__main__ import main
 from reshape.speedup import Prio
 from reshape.topology import Topology
+from scheduler.client.demo.command import run_workload
+from scheduler.client.demo.workload import DemoJob
 from scheduler.core.core import Core
-from scheduler.demo.command import run_workload
-from scheduler.demo.workload import DemoJob
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading
 from scheduler.journal.settings import settings_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from scheduler.trial.plan import Kill, Step, parse, random_plan, resized, written_plan
+from scheduler.client.trial.plan import Kill, Step, parse, random_plan, resized, written_plan
 
 RNG = np.random.default_rng(0)
 

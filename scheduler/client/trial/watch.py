@@ -20,7 +20,7 @@ import psutil
 import reshape
 from reshape.data.trial import NOTE, STACK_SIGNAL
 from reshape.files.positions import place_text, read_positions
-from scheduler.trial.driver import Group, MistakeError, TrialDriver
+from scheduler.client.trial.driver import Group, MistakeError, TrialDriver
 
 _EVERY_S = 0.5
 _STACKS_S = 5.0  # for the ranks to write their stacks

@@ -15,11 +15,11 @@ from reshape.checkpoints.directory import OWNER_FILE
 from reshape.data.trial import VARIABLE
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
+from scheduler.client.trial.comparison import TrialResults
+from scheduler.client.trial.driver import MistakeError, TrialDriver
+from scheduler.client.trial.plan import Step
+from scheduler.client.trial.watch import RunWatch
 from scheduler.protocol import messages as m
-from scheduler.trial.comparison import TrialResults
-from scheduler.trial.driver import MistakeError, TrialDriver
-from scheduler.trial.plan import Step
-from scheduler.trial.watch import RunWatch
 
 #: Bytes of a working directory that is copied for each run, at most.
 MOST_BYTES = 1 << 30

@@ -7,7 +7,7 @@ import re
 import pytest
 from job_infos import T, ended
 
-from scheduler.demo.picture import (
+from scheduler.client.demo.picture import (
     Panel,
     connected_areas,
     draw,
@@ -17,7 +17,7 @@ from scheduler.demo.picture import (
     starting_spans,
     waiting_spans,
 )
-from scheduler.demo.report import (
+from scheduler.client.demo.report import (
     PauseMs,
     Predicted,
     Results,
@@ -28,7 +28,7 @@ from scheduler.demo.report import (
     measure,
     takeaways,
 )
-from scheduler.demo.workload import JOBS, workload
+from scheduler.client.demo.workload import JOBS, workload
 from scheduler.protocol.messages import ResizeInfo
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scheduler.trial.comparison import Differences, EqualityRules, TrialResults, compare
+from scheduler.client.trial.comparison import Differences, EqualityRules, TrialResults, compare
 
 RULES = EqualityRules(1e-12)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scheduler.client.columns import sizes_text
-from scheduler.demo.workload import SYNTHETIC, DemoJob
+from scheduler.client.demo.workload import SYNTHETIC, DemoJob
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import JobInfo, ResizeInfo
 

@@ -22,7 +22,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from scheduler import pictures as drawing
-from scheduler.demo.report import AllocationSpan, allocation_spans, is_committed
+from scheduler.client.demo.report import AllocationSpan, allocation_spans, is_committed
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import INK, group_by_host, steps
 from scheduler.protocol.messages import JobInfo

@@ -31,9 +31,8 @@ from reshape.errors import ConfigError, ReshapeError
 from reshape.wire.connection import endpoint_of
 from scheduler.client.background import start, stop
 from scheduler.client.columns import running_s, sizes_text
-from scheduler.client.submission import prepare
-from scheduler.demo.picture import Panel, draw, save
-from scheduler.demo.report import (
+from scheduler.client.demo.picture import Panel, draw, save
+from scheduler.client.demo.report import (
     Predicted,
     Results,
     RunMetrics,
@@ -43,7 +42,8 @@ from scheduler.demo.report import (
     print_report,
     write_json,
 )
-from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
+from scheduler.client.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
+from scheduler.client.submission import prepare
 from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
