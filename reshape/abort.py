@@ -1,4 +1,4 @@
-"""The output of a rank, and the end of a program after an error on one of its ranks.
+"""The output of a rank, what is said of an error, and the end of a program after it.
 
 mpiexec joins the output of all ranks. A pipe is buffered by blocks, so mpiexec would put parts of
 lines between one another; with PYTHONUNBUFFERED=1 text and newline of a `print` are separate
@@ -12,14 +12,21 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from io import TextIOWrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from reshape.derived import explain
 from reshape.errors import ReshapeError
-from reshape.world import WORLD, add_note, is_retired
+from reshape.world import NOTE, WORLD, is_retired
 
 if TYPE_CHECKING:
+    from reshape.data.arrays import Array
     from reshape.wire.link import Link
 
 
@@ -34,6 +41,7 @@ _FORWARD_S = 0.3  # for mpiexec to forward the output before the abort
 _RANK_0_FIRST_S = 0.6  # head start of rank 0, so that it prints an error of all ranks
 _ABORTED_S = 10.0
 _MOST_CHARACTERS = 500
+_READ_ONLY = "read-only"
 
 
 def abort(error: BaseException, link: Link | None) -> NoReturn:
@@ -93,8 +101,67 @@ def explain_later_errors(link: Link | None) -> None:
     def explain(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        add_note(error)
+        add_notes(error)
         tell(link, error)
         hook(kind, error, trace)
 
     sys.excepthook = explain
+
+
+# ---------------------------------------------------------------- what belongs to an earlier size
+
+
+def add_notes(error: BaseException, arrays: Iterable[Array] = ()) -> None:
+    """Add to an error of what belongs to an earlier size of the job notes that say what to use.
+
+    Parameters
+    ----------
+    arrays : the registered arrays of the program.
+    """
+    _explain_stale(error, arrays)
+    if explain(error):
+        return
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MPI.Exception) and cause.Get_error_class() == MPI.ERR_COMM:
+            if is_retired() and NOTE not in getattr(error, "__notes__", ()):
+                error.add_note(NOTE)
+            return
+        cause = cause.__cause__ or cause.__context__
+
+
+def _explain_stale(error: BaseException, arrays: Iterable[Array]) -> None:
+    """Add to an error of a write to an earlier local part a note that says what to use.
+
+    NumPy's message does not say which array is read-only. The arrays remember their earlier local
+    parts as long as something refers to them, and the variables of the functions that the error has
+    passed are compared with these.
+    """
+    if not isinstance(error, ValueError) or _READ_ONLY not in str(error):
+        return
+    earlier = [(array.name, part) for array in arrays for part in array.earlier_parts()]
+    if not earlier:
+        return
+    variables = _variables(error.__traceback__)
+    found = {
+        f"variable {variable!r} is array {name!r}"
+        for variable, value in variables.items()
+        for name, part in earlier
+        if value is part
+    }
+    what = ", ".join(sorted(found)) or "it may be a registered array"
+    error.add_note(
+        f"{what} of before a resize, which is read-only: read `local` again in each iteration"
+    )
+
+
+def _variables(trace: TracebackType | None) -> dict[str, NDArray[Any]]:
+    """Arrays in the variables of the functions that an error has passed."""
+    variables = dict[str, NDArray[Any]]()
+    while trace is not None:
+        frame = trace.tb_frame
+        for name, value in (*frame.f_globals.items(), *frame.f_locals.items()):
+            if isinstance(value, np.ndarray):
+                variables[name] = value
+        trace = trace.tb_next
+    return variables

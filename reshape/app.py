@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from reshape.data.job_context import JobContext
 from reshape.data.spares import Spares
-from reshape.data.stale import explain_stale
 from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 from reshape.files.positions import AT, PLACE, Slot
@@ -230,12 +229,10 @@ class Application(Reports):
         """Abort the other processes of this world, which may wait for this one."""
         from mpi4py import MPI
 
-        from reshape.abort import abort, tell
-        from reshape.world import WORLD, add_note
+        from reshape.abort import abort, add_notes, tell
+        from reshape.world import WORLD
 
-        add_note(error)
-        if self._job is not None:
-            explain_stale(error, self._job.arrays.values())
+        add_notes(error, () if self._job is None else self._job.arrays.values())
         comm = WORLD if self._job is None else self._job.comm
         if comm != MPI.COMM_NULL and comm.size > 1:
             abort(error, self._link)

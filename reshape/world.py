@@ -16,7 +16,6 @@ import gc
 
 from mpi4py import MPI
 
-from reshape.derived import explain
 from reshape.errors import ReshapeError
 
 #: The world of this process, valid for its whole life. Its handle is copied, because a function of
@@ -76,19 +75,6 @@ def check_initialized() -> None:
     """
     if MPI.Is_finalized():
         raise ReshapeError(_FINALIZED)
-
-
-def add_note(error: BaseException) -> None:
-    """Add to an error of a communicator that is retired or freed notes that say what to use."""
-    if explain(error):
-        return
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, MPI.Exception) and cause.Get_error_class() == MPI.ERR_COMM:
-            if is_retired() and NOTE not in getattr(error, "__notes__", ()):
-                error.add_note(NOTE)
-            return
-        cause = cause.__cause__ or cause.__context__
 
 
 def _abort_any(comm: MPI.Comm, errorcode: int = 0) -> None:

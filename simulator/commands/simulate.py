@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from reshape.cli.headed_command import HeadedCommand
-from reshape.cli.options import example
+from reshape.cli.options import HeadedCommand, example
 from reshape.collection import no_collection
 from scheduler import compiled
 from scheduler.text.formats import json_text
