@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from linecache import getline
 from pathlib import Path
 from threading import Lock
@@ -124,11 +125,13 @@ _warnings: list[str] = []  # those that were given, at most one
 _settling = Lock()
 
 
+@cache
 def watch() -> None:
     """Record what the program makes from now on."""
     _wrap(_MAKERS, _maker)
 
 
+@cache
 def _watch_ends() -> None:
     """Notice from now on what the program frees, also by a copy of its handle."""
     _wrap(_ENDERS, _ender)
@@ -143,11 +146,10 @@ def _wrap(
             given = table[name]
             is_of_class = isinstance(given, classmethod)
             method = given.__func__ if is_of_class else given
-            if not hasattr(method, "__wrapped__"):
-                made = wrapper(method)
-                made.__qualname__, made.__doc__ = method.__qualname__, method.__doc__
-                made.__wrapped__ = method
-                table[name] = classmethod(made) if is_of_class else made
+            made = wrapper(method)
+            made.__qualname__, made.__doc__ = method.__qualname__, method.__doc__
+            made.__wrapped__ = method
+            table[name] = classmethod(made) if is_of_class else made
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
@@ -175,8 +177,9 @@ def _maker(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _ender(method: Callable[..., Any]) -> Callable[..., Any]:
     def end(self: Any) -> None:
-        _settle()
-        if _made.pop(_handleof(self), None) is None:
+        if _owners:  # each free counts; elsewhere the handle of an object tells
+            _settle()
+        if _made.pop(_handleof(self), None) is None and not self:
             _restore(self)
         method(self)
 
