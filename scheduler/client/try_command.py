@@ -155,6 +155,8 @@ def try_program(
             if maximum is not None:
                 allows, killed = _allows(runs[0]), _killed(runs[0]) if kills else ()
                 steps = random_plan(rng, size, maximum, _points(runs[0]), resizes, allows, killed)
+                if not steps:
+                    raise ReshapeError(f"--max {maximum}: the program can have no size but {size}")
                 click.echo(f"{len(steps)} resizes at random, --seed {seed}:")
             resized = _run(runs[1], steps, "with resizes")
         except MistakeError as mistake:

@@ -191,6 +191,7 @@ def test_what_is_not_registered_is_named(temporary: Path) -> None:
     [
         (["-n", "3"], "give --max for random resizes, or --at"),
         (["-n", "3", "--max", "2"], "--max 2 is below -n 3"),
+        (["-n", "1", "--max", "1"], "--max 1: the program can have no size but 1"),
         (["-n", "3", "--at", "5:4,9:2"], "--at 9:2: the groups of the job have 3 and 1 processes"),
         (
             ["-n", "1", "--at", "50:2"],
