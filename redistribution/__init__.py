@@ -6,7 +6,7 @@ and must be imported explicitly.
 
 from redistribution.blocks import Blocks, balanced_grid
 from redistribution.checksum import checksum
-from redistribution.layout import BlockCyclic, Cuts, Layout, Replicated
+from redistribution.layout import BlockCyclic, Cuts, Dealt, Layout, Replicated
 from redistribution.plan import Plan
 from redistribution.plans.relabel import relabel
 
@@ -14,6 +14,7 @@ __all__ = [
     "BlockCyclic",
     "Blocks",
     "Cuts",
+    "Dealt",
     "Layout",
     "Plan",
     "Replicated",

@@ -86,6 +86,51 @@ class CutAxis:
         return part, where - self.edges[part]
 
 
+@dataclass(frozen=True)
+class DealtAxis(CutAxis):
+    """Interval [offsets[k], offsets[k + 1]) belongs to coordinate owners[k] of ``count``."""
+
+    owners: tuple[int, ...]
+    count: int
+
+    @property
+    def parts(self) -> int:
+        """Number of coordinates along the axis."""
+        return self.count
+
+    @cached_property
+    def _owner(self) -> Indices:
+        """The owners as (intervals,) int64."""
+        return np.array(self.owners, dtype=np.int64)
+
+    @cached_property
+    def _first(self) -> Indices:
+        """Local index of the first index of each interval, (intervals,) int64."""
+        lengths = np.diff(self.edges)
+        by_owner = np.argsort(self._owner, kind="stable")
+        before = np.cumsum(lengths[by_owner]) - lengths[by_owner]
+        owned = np.bincount(self._owner, lengths, self.count).astype(np.int64)
+        first = np.empty_like(lengths)
+        first[by_owner] = before - (np.cumsum(owned) - owned)[self._owner[by_owner]]
+        return first
+
+    def length(self, part: int) -> int:
+        """Number of indices that coordinate ``part`` owns."""
+        return int(np.diff(self.edges)[self._owner == part].sum())
+
+    def indices(self, part: int) -> Indices:
+        """Global indices of coordinate ``part`` in local order, (length(part),) int64."""
+        own = np.flatnonzero(self._owner == part)
+        lengths = np.diff(self.edges)[own]
+        starts = np.repeat(self.edges[own] - (np.cumsum(lengths) - lengths), lengths)
+        return starts + np.arange(len(starts), dtype=np.int64)
+
+    def locate(self, where: Indices) -> tuple[Indices, Indices]:
+        """Owner coordinate and local index of each global index, both shaped like ``where``."""
+        interval, within = super().locate(where)
+        return self._owner[interval], self._first[interval] + within
+
+
 Axis: TypeAlias = CyclicAxis | CutAxis
 
 #: For each dimension of a process grid, the axis that it divides; None if it divides none.
@@ -157,6 +202,26 @@ class Layout:
             if axis is not None:
                 coordinates[axis] = coordinate
         return tuple(coordinates)
+
+    def owners(self, where: Sequence[Indices]) -> Indices:
+        """Process that holds each of some elements, in the first copy.
+
+        Parameters
+        ----------
+        where : (n,) global indices of the elements, for each axis. Those of an axis that is whole
+            have no effect.
+
+        Returns
+        -------
+        (n,) int64
+
+        Examples
+        --------
+        >>> Cuts((8, 3), offsets=(0, 3, 8)).owners([np.array([2, 3]), np.array([0, 2])])
+        array([0, 1])
+        """
+        parts = [axis.locate(along)[0] for axis, along in zip(self.axes, where, strict=True)]
+        return np.array(self.holders[0])[np.ravel_multi_index(parts, self.parts)]
 
     def local_shape(self, process: int) -> tuple[int, ...]:
         """Shape of the local array of ``process``; an extent may be 0.
@@ -332,6 +397,53 @@ class Cuts(Layout):
             else:
                 low = middle + 1
         return cls((given.size,), _offsets_within(sums, low, nprocs))
+
+
+@dataclass(frozen=True)
+class Dealt(Layout):
+    """Intervals of the first axis dealt to processes, the other axes whole.
+
+    Parameters
+    ----------
+    shape : global extents.
+    offsets : ascending cuts from 0 to shape[0]; intervals may be empty.
+    owner_of : the process of each interval. It holds its intervals in their order.
+    nprocs : number of processes; some may have no interval.
+
+    Raises
+    ------
+    ValueError : the offsets do not ascend from 0 to the extent, or there is not one owner in
+        [0, nprocs) for each interval.
+
+    Examples
+    --------
+    >>> Dealt((9,), offsets=(0, 2, 3, 9), owner_of=(1, 0, 1), nprocs=3).global_indices(1)
+    (array([0, 1, 3, 4, 5, 6, 7, 8]),)
+    """
+
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    owner_of: tuple[int, ...]
+    nprocs: int
+    grid: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    cut: Cut = field(init=False, repr=False, compare=False)
+    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check and normalise the arguments."""
+        set_field(self, "shape", extents("shape", self.shape, least=0))
+        set_field(self, "offsets", checked_offsets(self.offsets, 0, self.shape[0]))
+        set_field(self, "owner_of", tuple(map(index, self.owner_of)))
+        owned = len(self.offsets) - 1
+        if len(self.owner_of) != owned or not all(0 <= p < self.nprocs for p in self.owner_of):
+            raise ValueError(
+                f"owner_of must name a process in [0, {self.nprocs}) for each of {owned} "
+                f"intervals, got {self.owner_of}"
+            )
+        set_field(self, "grid", (self.nprocs,))
+        set_field(self, "cut", (0,))
+        dealt = DealtAxis(self.offsets, self.owner_of, self.nprocs)
+        set_field(self, "axes", (dealt, *(CutAxis((0, extent)) for extent in self.shape[1:])))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from reshape.data.arrays import Array
 from reshape.data.declarations import Declaration, declare, declare_cyclic, divide
 from reshape.data.job_context import JobContext
 from reshape.data.mapped_files import Order
+from reshape.data.particles import Cells, Particles, declare_particles
 from reshape.data.ragged import Items, Ragged
 from reshape.data.sparse import Csr, declare_csr
 from reshape.data.stencils import BlockArray, declare_blocks
@@ -239,6 +240,42 @@ class Registrations:
             cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
             share.begin(items[cuts[rank] : cuts[rank + 1]])
         return share
+
+    def particles(
+        self,
+        name: str,
+        dtype: DTypeLike,
+        like: Array | None = None,
+        cell: Cells | None = None,
+    ) -> Particles:
+        """Register particles: records of which each process has any number, none at first.
+
+        Parameters
+        ----------
+        name : as in `block_cyclic`.
+        dtype : element type of a record, usually a structured one.
+        like : array of `blocks` or `rows` with the cells of the particles. After a resize, and
+            after `Particles.migrate`, a process has the particles of the cells that it owns.
+            Without it the particles are divided evenly, in their order.
+        cell : function that returns the cells of n records of `dtype`: integers of shape (n,), or
+            (n, d) if d axes of `like` are divided, in the order of these axes.
+
+        Returns
+        -------
+        Particles whose `local` is the array of the records of this process. The program may
+        replace it by another one of any length.
+
+        Raises
+        ------
+        ReshapeError : as in `block_cyclic`, or only one of `like` and `cell` is given.
+        """
+        declaration = declare_particles(name, dtype, _declaration(name, like), cell)
+        job = self._here()
+        particles = Particles(declaration, job, cell, NOT_YET.format("particles", name))
+        self._open_registry().ragged(particles, 0)
+        if self._is_fresh_start:
+            particles.begin()
+        return particles
 
     @overload
     def rng(self, name: str, *, seed: int = 0) -> RankStream: ...

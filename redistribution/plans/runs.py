@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.layout import Axis, CutAxis, CyclicAxis, Indices
+from redistribution.layout import Axis, CutAxis, CyclicAxis, DealtAxis, Indices
 
 # Most runs of a message along an axis that are listed singly.
 MOST_SINGLE_RUNS = 1024
@@ -113,11 +113,14 @@ class JointAxis:
         return _runs_by_peer(self._by_target, part, own=1, other=0)
 
 
-@lru_cache(maxsize=256)
 def joint_axis(source: Axis, target: Axis) -> JointAxis:
-    """Cached `JointAxis` of two divisions of the same extent."""
+    """`JointAxis` of two divisions of the same extent, cached unless one is dealt: none recurs."""
     assert source.extent == target.extent
-    return JointAxis(source, target)
+    is_dealt = isinstance(source, DealtAxis) or isinstance(target, DealtAxis)
+    return JointAxis(source, target) if is_dealt else _cached_joint_axis(source, target)
+
+
+_cached_joint_axis = lru_cache(maxsize=256)(JointAxis)
 
 
 def _runs_by_peer(
@@ -256,7 +259,7 @@ def _estimated_families(
     extent, zones, period, density = source.extent, 1, 1, 0.0
     for axis, fixed in ((source, source_fixed), (target, target_fixed)):
         if isinstance(axis, CutAxis):
-            zones += axis.parts - 1
+            zones += len(axis.offsets) - 2
         elif fixed:
             zones += extent // axis.block
         elif axis.parts > 1:

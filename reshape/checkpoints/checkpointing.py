@@ -205,7 +205,7 @@ def write_checkpoint(job: JobContext, directory: CheckpointDirectory, keep: int)
         earlier checkpoints are as they were.
     """
     try:
-        pack_all(job)
+        pack_all(job, job.comm.size)
         folder, state, why = Path(), b"", ""
         if job.comm.rank == 0:
             try:

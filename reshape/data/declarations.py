@@ -16,14 +16,24 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated, balanced_grid
+from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Replicated, balanced_grid
 from redistribution.layout import Cut, checked_cut, even_offsets, fitted_offsets
 from reshape.data.element_types import element_text, element_type
 from reshape.data.mapped_files import Order
 from reshape.errors import ReshapeError
 from reshape.topology import nearly_square
 
-Kind = Literal["block_cyclic", "blocks", "rows", "replicated", "csr", "items", "entries", "streams"]
+Kind = Literal[
+    "block_cyclic",
+    "blocks",
+    "rows",
+    "replicated",
+    "csr",
+    "items",
+    "particles",
+    "entries",
+    "streams",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
 
@@ -59,12 +69,13 @@ class RaggedCuts(NamedTuple):
 
     Attributes
     ----------
-    rows, entries : (size + 1,) first row and first entry of each process; the last value is the
-        end.
+    rows, entries : (parts + 1,) first row and first entry of each part; the last value is the end.
+    owners : (parts,) process of each part; empty: part k is that of process k.
     """
 
     rows: tuple[int, ...]
     entries: tuple[int, ...]
+    owners: tuple[int, ...] = ()
 
 
 AllCuts: TypeAlias = Mapping[str, RaggedCuts]
@@ -100,14 +111,14 @@ class Declaration(NamedTuple):
 
     Attributes
     ----------
-    kind : "csr" and "items" are ragged: they consist of arrays of kind "rows" and "entries"; see
-        `reshape.data.ragged`.
+    kind : "csr", "items" and "particles" are ragged: they consist of arrays of kind "rows" and
+        "entries"; see `reshape.data.ragged`. The shape of particles is that of their cells.
     detail : "block_cyclic": extents of a block; "blocks": widths of the halo, then whether each
         axis is periodic; "rows": the axis that is cut; "csr": whether it is
         balanced by entries; "streams": the seed; otherwise empty.
     dtype : text of the element type; see `reshape.data.element_types`.
-    by, cut, grid, extents : as in `ArrayDivision`; only "blocks" and "block_cyclic" have
-        `cut` and `grid`.
+    by, cut, grid, extents : as in `ArrayDivision`; only "blocks", "block_cyclic" and
+        "particles" have `cut` and `grid`.
     """
 
     name: str
@@ -131,7 +142,7 @@ class Declaration(NamedTuple):
         """How the array is divided, defaults written out; without a cut if it is not."""
         if self.kind in ("rows", "csr", "streams"):
             cut = checked_cut(self.detail if self.kind == "rows" else (0,), self.shape)
-        elif self.kind in ("blocks", "block_cyclic"):
+        elif self.kind in ("blocks", "block_cyclic", "particles"):
             cut = self.cut or tuple(range(len(self.shape)))
         else:
             return ArrayDivision()
@@ -146,6 +157,10 @@ class Declaration(NamedTuple):
         ------
         ReshapeError : so many processes do not form the grid.
         """
+        if self.by and cuts[self.by].owners:
+            rows, entries, owners = cuts[self.by]
+            offsets = entries if self.kind == "entries" else rows
+            return Dealt(offsets[-1:], offsets, owners, size)
         if self.kind == "entries":
             entries = cuts[self.by].entries
             return Cuts(entries[-1:], entries)
@@ -156,19 +171,19 @@ class Declaration(NamedTuple):
         if self.kind == "block_cyclic":
             return BlockCyclic(self.shape, self.detail, grid, cut)
         shape = list(self.shape)
-        offsets: list[tuple[int, ...] | None] = [None] * len(shape)
+        along: list[tuple[int, ...] | None] = [None] * len(shape)
         for axis, extent, parts in zip(cut, extents, grid, strict=True):
             if axis is None:
                 continue
             own = cuts[self.by].rows if self.by else even_offsets(extent, parts)
             if self.by and not self.extents:
                 shape[axis] = own[-1]  # parts of ragged arrays do not declare their rows
-            offsets[axis] = fitted_offsets(own, shape[axis])
-        if self.kind == "blocks":
-            return Blocks(tuple(shape), grid, cut, tuple(offsets))
+            along[axis] = fitted_offsets(own, shape[axis])
+        if self.kind in ("blocks", "particles"):
+            return Blocks(tuple(shape), grid, cut, tuple(along))
         (axis,) = cut
         assert axis is not None
-        return Cuts(tuple(shape), offsets[axis] or (), axis)
+        return Cuts(tuple(shape), along[axis] or (), axis)
 
     def _grid(self, size: int) -> tuple[int, ...]:
         """Process grid of `size` processes; `MPI_Dims_create` treats dimensions of 0 likewise."""

@@ -20,6 +20,7 @@ from redistribution import Cuts
 from reshape.data import segments
 from reshape.data.arrays import Array, Processes
 from reshape.data.declarations import Declaration, RaggedCuts
+from reshape.data.element_types import element_text
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 
@@ -55,13 +56,10 @@ class Ragged:
         name = declaration.name
         rows = Declaration(f"{name}.counts", "rows", (0,), (0,), "<i8", "C", name)
         self.counts = Array(rows, job, absent)
+        texts = {f"{name}.{k}": element_text(name, dtype) for k, dtype in entries.items()}
         self.values = tuple(
-            Array(
-                Declaration(f"{name}.{k}", "entries", (0,), (), np.dtype(dtype).str, "C", name),
-                job,
-                absent,
-            )
-            for k, dtype in entries.items()
+            Array(Declaration(part, "entries", (0,), (), text, "C", name), job, absent)
+            for part, text in texts.items()
         )
         self.followers: list[str] = []
         self._absent = absent
@@ -83,6 +81,34 @@ class Ragged:
         assert isinstance(rows, Cuts)
         assert isinstance(entries, Cuts)
         return RaggedCuts(rows.offsets, entries.offsets)
+
+    @property
+    def local(self) -> Any:
+        """Data of this process."""
+        raise NotImplementedError
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Refuse to be an array; NumPy would take the whole of it as one object."""
+        raise ReshapeError(
+            f"{self.declaration.kind} {self.name!r} is no array of NumPy: use its local part, "
+            f"{self.name}.local, which is {type(self.local).__name__}"
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what the local part has there."""
+        return self.local[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Change the local part."""
+        self.local[key] = value
+
+    def __len__(self) -> int:
+        """Length of the local part."""
+        return len(self.local)
+
+    def __bool__(self) -> bool:
+        """Be true, with or without local data."""
+        return True
 
     def place(
         self, memory: RankMemory, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
@@ -106,10 +132,17 @@ class Ragged:
         """Rows of each of `size` processes, given the entries of all rows."""
         return Cuts.even(counts.shape, size)
 
+    def next_cuts(self, counts: Counts, size: int) -> RaggedCuts:
+        """Cuts on `size` processes, given the entries of all rows."""
+        return cuts_at(self.next_rows(counts, size).offsets, counts)
+
     # Steps of a resize besides moving the parts; see `reshape.resizing.transaction`.
 
-    def pack(self) -> tuple[Counts, list[NDArray[Any]]] | None:
-        """Return counts and values of data outside of the parts; None if there is none."""
+    def pack(self, size: int) -> tuple[Counts, list[NDArray[Any]]] | None:
+        """Return counts and values of data outside of the parts, for a move to `size` processes.
+
+        None if there is none. Collective over the processes if it is the same for all of them.
+        """
         return None
 
     def receive(self, parts: Received) -> None:
@@ -174,7 +207,7 @@ class Items(Ragged):
         """Make a copy of this list the items of this process."""
         self._local = list(items)
 
-    def pack(self) -> tuple[Counts, list[NDArray[Any]]]:
+    def pack(self, size: int) -> tuple[Counts, list[NDArray[Any]]]:
         """Return the bytes of each item, and all pickled items one after another."""
         pickled = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in self.local]
         counts = np.array([len(data) for data in pickled], np.int64)

@@ -24,7 +24,7 @@ from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.declarations import AllCuts, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
-from reshape.data.ragged import Counts, cuts_at, cuts_of_sizes
+from reshape.data.ragged import Counts, cuts_of_sizes
 from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree, all_values
@@ -351,13 +351,17 @@ def next_cuts(
         for name, ragged in job.ragged.items():
             counts = np.concatenate([gathered[rank][name] for rank in sources])
             now[name] = ragged.cuts
-            then[name] = cuts_at(ragged.next_rows(counts, size).offsets, counts)
+            then[name] = ragged.next_cuts(counts, size)
     now, then = comm.bcast((now, then), root)
     return now, then
 
 
-def pack_all(job: JobContext) -> None:
+def pack_all(job: JobContext, size: int) -> None:
     """Collective over job.comm. Pack all data that is not plain memory, such as items.
+
+    Parameters
+    ----------
+    size : number of processes that the data goes to.
 
     Raises
     ------
@@ -366,19 +370,19 @@ def pack_all(job: JobContext) -> None:
     for array in job.arrays.values():
         array.pack()
     if job.ragged:
-        agree(job.comm, _pack_ragged(job))
+        agree(job.comm, _pack_ragged(job, size))
 
 
-def _pack_ragged(job: JobContext) -> str:
+def _pack_ragged(job: JobContext, size: int) -> str:
     """Collective over job.comm. Pack ragged data; return why this process failed, or ""."""
     packed: dict[str, tuple[Counts, list[NDArray[Any]]]] = {}
     why = ""
     for name, ragged in job.ragged.items():
         try:
-            if (parts := ragged.pack()) is not None:
+            if (parts := ragged.pack(size)) is not None:
                 packed[name] = parts
-        except Exception as error:  # pickling runs code of the user's classes
-            why = f"items {name!r} cannot be pickled: {error}"
+        except Exception as error:  # runs code of the program
+            why = f"{ragged.declaration.kind} {name!r} cannot be packed: {error}"
     sizes = {name: (len(counts), len(values[0])) for name, (counts, values) in packed.items()}
     gathered = job.comm.allgather(None if why else sizes)
     if why or None in gathered:
@@ -389,5 +393,5 @@ def _pack_ragged(job: JobContext) -> str:
             cuts = cuts_of_sizes(rows, entries)
             job.ragged[name].place(job.memory, cuts, counts, values)
     except (MemoryError, ReshapeError) as error:
-        why = f"no memory to pickle items on rank {job.comm.rank}: {error}"
+        why = f"no memory to pack data on rank {job.comm.rank}: {error}"
     return why

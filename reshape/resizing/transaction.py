@@ -65,7 +65,7 @@ class JoiningGroup(NamedTuple):
 
     groups: tuple[int, ...]
     loop: int
-    total: int
+    total: int | None
     signature: tuple[Declaration, ...]
     each_size: tuple[str, ...]
 
@@ -103,7 +103,7 @@ def expand(job: JobContext, order: Join, announce: Callable[[int, str], None]) -
         with timed(outcome, "close_s"):
             job.close_each_size()
         with timed(outcome, "join_s"):
-            state = stop(job)
+            state = stop(job, old.size + order.size)
             merged = accept(job, order.serial, announce)
             groups = admit(job, order, merged, state)
         moves, ranks = relay(job, merged, range(old.size), range(merged.size), outcome)
@@ -158,7 +158,7 @@ def contract(job: JobContext, order: Leave) -> ResizeOutcome:
         with timed(outcome, "close_s"):
             job.close_each_size()
         with timed(outcome, "join_s"):
-            stop(job)
+            stop(job, len(stay))
         moves, ranks = relay(job, old, range(old.size), stay, outcome)
         with timed(outcome, "resume_s"):
             previous = commit(job, old, moves, order.serial)
@@ -174,8 +174,12 @@ def contract(job: JobContext, order: Leave) -> ResizeOutcome:
 # ---------------------------------------------------------------- the steps
 
 
-def stop(job: JobContext) -> bytes:
+def stop(job: JobContext, size: int) -> bytes:
     """Collective over job.comm. Wait until all ranks have stopped, then write the restart point.
+
+    Parameters
+    ----------
+    size : number of processes after the resize.
 
     Returns
     -------
@@ -186,7 +190,7 @@ def stop(job: JobContext) -> bytes:
     RolledBackError : a value of `app.state` or an item cannot be pickled, or the restart point
         cannot be written.
     """
-    pack_all(job)
+    pack_all(job, size)
     outlives = job.folder is not None and all(
         array.segment is not None and array.segment.outlives for array in job.arrays.values()
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout
 
-from redistribution import BlockCyclic, Blocks, Cuts, Layout, Replicated
+from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Replicated
 
 
 def owned(layout, axis, coordinate):
@@ -22,6 +22,9 @@ def owned(layout, axis, coordinate):
     if isinstance(layout, Blocks) or (isinstance(layout, Cuts) and axis == layout.axis):
         cuts = layout.offsets[axis] if isinstance(layout, Blocks) else layout.offsets
         return [g for g in range(extent) if cuts[coordinate] <= g < cuts[coordinate + 1]]
+    if isinstance(layout, Dealt) and axis == 0:
+        intervals = zip(pairwise(layout.offsets), layout.owner_of, strict=True)
+        return [g for ends, owner in intervals if owner == coordinate for g in range(*ends)]
     return list(range(extent))
 
 
@@ -83,6 +86,13 @@ def test_locate_finds_owner_and_local_index(layout):
             assert (local == np.arange(len(where))).all()
 
 
+@given(layouts())
+def test_owners_hold_the_elements(layout):
+    for process in layout.holders[0]:
+        own = np.meshgrid(*layout.global_indices(process), indexing="ij")
+        assert (layout.owners([along.ravel() for along in own]) == process).all()
+
+
 @given(st.integers(0, 1000), st.integers(1, 50))
 def test_even_cuts_differ_by_at_most_one(extent, nprocs):
     layout = Cuts.even((3, extent), nprocs, axis=-1)
@@ -138,6 +148,12 @@ def test_extents_beyond_32_bits():
         (lambda: Cuts.by_weight([0.5], 1), r"row of integers, got float64 \(1,\)"),
         (lambda: Cuts.by_weight([1], -3), r"nprocs must be >= 1, got -3"),
         (lambda: Cuts.even((4,), 0), r"nprocs must be >= 1, got 0"),
+        (lambda: Dealt((4,), (0, 4), (1,), 1), r"in \[0, 1\) for each of 1 intervals, got \(1,\)"),
+        (lambda: Dealt((4,), (0, 4), (), 1), r"for each of 1 intervals, got \(\)"),
+        (
+            lambda: Dealt((4,), (0, 5), (0,), 1),
+            r"begin with 0 and end with 4, the extent of axis 0, got \(0, 5\)",
+        ),
         (lambda: Replicated((4,), -1), r"nprocs must be >= 1, got -1"),
         (lambda: Replicated((4,), 2).local_shape(2), r"process must be in \[0, 2\), got 2"),
     ],

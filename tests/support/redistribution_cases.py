@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from redistribution import BlockCyclic, Blocks, Cuts, Layout, Plan, Replicated
+from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Plan, Replicated
 
 Integer = Callable[[int, int], int]
 """Draws an integer between two bounds, both included."""
@@ -54,10 +54,14 @@ def draw_case(integer: Integer, ranks: int, largest: int = 24) -> Case:
 
 def draw_layout(integer: Integer, shape: tuple[int, ...], ranks: int) -> Layout:
     """Any layout of ``shape`` on at most ``ranks`` processes."""
-    kind = integer(0, 12)
+    kind = integer(0, 13)
     nprocs = integer(1, ranks)
     if kind == 0:
         return Replicated(shape, nprocs)
+    if kind == 13:
+        offsets = draw_offsets(integer, shape[0], integer(1, 3 * nprocs))
+        owners = tuple(integer(0, nprocs - 1) for _ in offsets[1:])
+        return Dealt(shape, offsets, owners, nprocs)
     if kind <= 3:
         axis = integer(0, len(shape) - 1)
         if kind == 1:

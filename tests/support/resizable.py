@@ -48,6 +48,7 @@ SHAPE, BLOCK = (1501, 1047) if "LARGE" in os.environ else (61, 47), (5, 4)
 LENGTH = 103
 #: With padding between the fields, which is not preserved.
 RECORD = np.dtype([("index", "i1"), ("when", "M8[ms]"), ("pair", ">f4", (2,))], align=True)
+ION, IONS = np.dtype([("number", "i8"), ("cell", "i4", (2,))]), 50
 GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 
 
@@ -201,6 +202,20 @@ def items_are_right(comm: Any, t: Any, done: int) -> bool:
     return is_even and [item for own in items for item in own] == expected
 
 
+def cell_of(number: Any, done: int) -> Any:
+    """Cell of an ion after some iterations, in an array of shape (9, 7)."""
+    return np.stack([(number * 5 + done) % 9, (number + 2 * done) % 7], axis=-1)
+
+
+def ions_are_right(comm: Any, ions: Any, cells: Any) -> bool:
+    """Collective over comm. Check that no ion is lost, and that each migrates to its cell."""
+    ions.migrate()
+    own = [set(along.tolist()) for along in cells.layout.global_indices(comm.rank)]
+    right = all(i in own[0] and j in own[1] for i, j in ions.local["cell"].tolist())
+    numbers = np.concatenate(comm.allgather(ions.local["number"]))
+    return right and np.array_equal(np.sort(numbers), np.arange(IONS))
+
+
 def throws_are_right(throws: Any, rank: int, done: int) -> bool:
     """Check the sums of the numbers that each row has drawn from its stream."""
     from numpy.random import PCG64DXSM, Generator, SeedSequence
@@ -290,11 +305,17 @@ def main() -> None:
         dice = app.rng("dice", like=u, seed=3)
         throws = app.rows("throws", (LENGTH,), dtype=np.int32, like=u)
         noise = app.rng("noise")
+        ions = app.particles("ions", ION, like=b, cell=lambda ions: ions["cell"])
+        crumbs = app.particles("crumbs", "i4")
         t = app.items("t", [{"number": k, "text": "x" * k, "done": 0} for k in range(23)])
         if app.is_fresh_start:
             for array in indexed:
                 array.local[...] = indices(array, app.comm.rank)
             r.local[...] = records(r, app.comm.rank, 0)
+            if app.comm.rank == 0:
+                ions.local = np.array([(k, cell_of(k, 0)) for k in range(IONS)], ION)
+            crumbs.local = np.arange(app.comm.rank * 7, (app.comm.rank + 1) * 7, dtype="i4")
+            app.state["crumbs"] = app.comm.size * 7
             app.state["sizes"], app.state["noise"] = [], []
         old = (app.comm, a.local) if "CHECK_STALE" in os.environ else None
         done, right = 0, True
@@ -310,6 +331,9 @@ def main() -> None:
                 kill_self()
             for array in indexed:
                 array.local[...] += 1
+            ions.local["cell"] = cell_of(ions.local["number"], step + 1)
+            if step % 3 == 1:  # at other resize points some are in the cells of other processes
+                ions.migrate()
             for row, generator in enumerate(dice.local):
                 throws.local[row] += generator.integers(100, dtype=np.int32)
             app.state["noise"] += app.comm.allgather(int(noise.local.integers(2**63)))
@@ -326,6 +350,9 @@ def main() -> None:
         right &= all(np.array_equal(x.local, indices(x, rank) + done) for x in indexed)
         right &= r.local.dtype == RECORD and np.array_equal(r.local, records(r, rank, done))
         right &= items_are_right(app.comm, t, done)
+        right &= ions_are_right(app.comm, ions, b)
+        every = np.concatenate(app.comm.allgather(crumbs.local))
+        right &= np.array_equal(every, np.arange(app.state["crumbs"]))
         right &= throws_are_right(throws, rank, done)
         right &= len(set(app.state["noise"])) == len(app.state["noise"]) >= done
         if "SPARSE" in os.environ:

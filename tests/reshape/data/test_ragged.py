@@ -126,7 +126,7 @@ def test_a_wrong_block_of_one_rank_raises_on_all() -> None:
 
 
 FAULTS = {
-    "pickled": ("lambda: 0", "items 't' cannot be pickled"),
+    "pickled": ("lambda: 0", "items 't' cannot be packed"),
     "restored": ("Restored()", "items 't' cannot be restored on rank 1: injected"),
 }
 
