@@ -359,7 +359,7 @@ class Application(Reports):
         job.each_size.append(each)
         return each
 
-    def iterations(self, total: int) -> Iterator[int]:
+    def iterations(self, total: int | None) -> Iterator[int]:
         """Collective over app.comm. Iterate, with a resize point between any two iterations.
 
         Joining processes continue here with the current iteration of the job. Leaving processes end
@@ -370,7 +370,8 @@ class Application(Reports):
 
         Parameters
         ----------
-        total : number of iterations, equal in all processes of the job.
+        total : number of iterations, equal in all processes of the job. None: not known; the loop
+            ends when the program leaves it, and `progress` may say how far it is.
 
         Returns
         -------
@@ -386,7 +387,7 @@ class Application(Reports):
                 "app.iterations() is called within a loop of app.iterations(): processes that join "
                 "could not find their place; use one loop after another"
             )
-        if index(total) < 0:
+        if total is not None and index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
         loop, self._loops = self._loops, self._loops + 1
         if loop == 0:
@@ -396,7 +397,7 @@ class Application(Reports):
         is_next = loop > job.loop and self._address is None
         if is_next:
             job.next_loop()
-        job.loop, job.total = loop, index(total)
+        job.loop, job.total = loop, None if total is None else index(total)
         if self._address is not None:
             from reshape.resizing.resize_points import join_job
 
@@ -430,7 +431,7 @@ class Application(Reports):
         self._iterates = True
         job.slot.enter(loop, job.iteration, job.comm.rank)
         try:
-            if is_next and job.total:
+            if is_next and job.goes_on:
                 self._resize_point(job)
             job.open_each_size()
             yield from self._iterate(job)
@@ -446,7 +447,7 @@ class Application(Reports):
 
     def _iterate(self, job: JobContext) -> Iterator[int]:
         words = job.slot.words
-        while job.iteration < job.total:
+        while job.goes_on:
             began = time.monotonic()
             words[PLACE] = job.iteration
             yield job.iteration
@@ -458,5 +459,5 @@ class Application(Reports):
                 facts = self._checkpointing.end_of_iteration(job)
                 if facts:
                     self.report(**facts)
-            if job.iteration < job.total:
+            if job.goes_on:
                 self._resize_point(job)

@@ -50,7 +50,7 @@ class JobContext:
     epoch : serial number of the last committed resize.
     loop : number of the loop of the program that the job is in, from 0.
     iteration : number of the next iteration of the loop.
-    total : number of iterations of the loop.
+    total : number of iterations of the loop; None: not known.
     before : iterations finished in earlier loops.
     request : what the program has requested of its size last.
     expected : number of iterations that the job is expected to have, by its own account of its
@@ -79,7 +79,7 @@ class JobContext:
     epoch: int = 0
     loop: int = 0
     iteration: int = 0
-    total: int = 0
+    total: int | None = 0
     before: int = 0
     request: SizeRequest | None = None
     expected: int = 0
@@ -103,6 +103,11 @@ class JobContext:
     def done(self) -> int:
         """Number of iterations finished in all loops."""
         return self.before + self.iteration
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the loop has another iteration, unless the program leaves it."""
+        return self.total is None or self.iteration < self.total
 
     def next_loop(self) -> None:
         """Enter the next loop of the program."""

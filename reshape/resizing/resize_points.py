@@ -165,7 +165,7 @@ def resize_point(job: JobContext, link: Link) -> None:
             iteration=job.done,
             iteration_s=job.pace.taken(),
             topology=job.topology,
-            iterations=job.expected or job.before + job.total,
+            iterations=job.expected or (0 if job.total is None else job.before + job.total),
             requests=_pending(job),
         )
         decision = link.ask(question)

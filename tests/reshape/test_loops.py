@@ -106,6 +106,40 @@ def test_a_checkpoint_of_a_later_loop(tmp_path: Path) -> None:
     assert done.stdout.count(RIGHT) == 1, done.stderr
 
 
+#: A loop of unknown length that ends by break, and 10 more iterations.
+UNTIL = """
+    a = app.rows("a", (12,))
+    for step in app.iterations(None):
+        a.local[:] += 1
+        if app.comm.allreduce(a.local.sum()) >= 12 * 30:
+            break
+    for step in app.iterations(10):
+        a.local[:] += 3
+    whole = a.gather()
+    if app.comm.rank == 0:
+        print("elements", set(whole.tolist()))
+"""
+
+
+def test_groups_join_a_loop_of_unknown_length_and_one_after_it(tmp_path: Path) -> None:
+    with Driver(tmp_path, [script(tmp_path, UNTIL)]) as driver:
+        driver.start(1, "first")
+        at(driver, 3)
+        assert driver.latest is not None
+        assert driver.latest.iterations == 0
+        group = driver.ready(2)
+        assert driver.join(group).ok
+        at(driver, 31)
+        assert driver.latest.iterations == 29 + 10  # the iteration with the break has not ended
+        assert driver.expand(1).ok
+        assert driver.contract(0).ok
+        assert driver.finish() == "elements {60.0}\n"
+
+
+def test_a_loop_of_unknown_length_without_a_service(tmp_path: Path) -> None:
+    assert run(2, script(tmp_path, UNTIL)).stdout == "elements {60.0}\n"
+
+
 def test_a_program_with_fewer_loops_cannot_join(tmp_path: Path) -> None:
     """The job is released from waiting for it, and goes on."""
     fewer = "\n".join(
