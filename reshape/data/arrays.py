@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ReferenceType, ref
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from redistribution import Cuts, Layout
 from reshape.data.declarations import Declaration
 from reshape.data.segments import RankMemory, Segment
-from reshape.data.whole import gather, save
+from reshape.data.whole import Saved, gather, load, save
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
@@ -122,6 +122,26 @@ class Array:
                 "assign to local[...]"
             ) from None
 
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the local part, so that functions of NumPy take the array in its place."""
+        return np.array(self.local, dtype, copy=copy)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return elements of the local part, by local index: a view where NumPy returns one."""
+        return self.local[key]
+
+    def __setitem__(self, key: Any, value: ArrayLike) -> None:
+        """Set elements of the local part, by local index."""
+        self.local[key] = value
+
+    def __len__(self) -> int:
+        """Length of the first axis of the local part; the global one is ``shape[0]``."""
+        return len(self.local)
+
+    def __bool__(self) -> bool:
+        """Be true, with or without local elements."""
+        return True
+
     def neighbours(self, rank: int) -> tuple[int | None, int | None]:
         """Return the ranks of `app.comm` with the rows before and after those of `rank`.
 
@@ -149,8 +169,11 @@ class Array:
         """
         return gather(self.job.comm, self.layout, self.local, self.declaration.order)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Collective over app.comm. Write the whole array to a file that `numpy.load` reads.
+    def save(self, path: str | os.PathLike[str], *more: Array) -> None:
+        """Collective over app.comm. Write the whole array to a file of NumPy or HDF5.
+
+        `numpy.load` reads a file of NumPy. In a file of HDF5 each array is a data set with its
+        name, which any program with HDF5 reads. `load` reads either on any number of processes.
 
         Rank 0 writes the file, and holds no more than 32 MiB of the array at a time beside its
         local part. The file has its name when it is complete and on disk; an existing one is
@@ -158,15 +181,38 @@ class Array:
 
         Parameters
         ----------
-        path : name of the file, usually with the suffix .npy, on the host of rank 0.
+        path : name of the file on the host of rank 0. With the suffix .h5 or .hdf5 it is one of
+            HDF5, which needs h5py (``pip install 'reshape-mpi[hdf5]'``); no h5py with MPI.
+        more : further arrays for the same file of HDF5.
 
         Raises
         ------
-        ReshapeError : on every rank: the file cannot be written. There is no part of it then, and
-            an existing file is as it was. Also if this process has no part of the array yet, or no
-            longer.
+        ReshapeError : on every rank: the file cannot be written, h5py is not installed, or HDF5 has
+            no such element type, as for times and for texts other than "S8". There is no part of it
+            then, and an existing file is as it was. Also if this process has no part of the array
+            yet, or no longer.
         """
-        save(self.job.comm, self.layout, self.local, self.declaration.order, path)
+        save(self.job.comm, [array._saved() for array in (self, *more)], path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Collective over app.comm. Read the whole array from a file that `save` has written.
+
+        Parameters
+        ----------
+        path : file of NumPy, or of HDF5 with a data set of the name of the array, which every
+            rank can read. It may come from any program. Element types are converted within their
+            kind.
+
+        Raises
+        ------
+        ReshapeError : on every rank: the file cannot be read, or its array has another shape or
+            kind of elements; nothing is changed then. Also if this process has no part of the array
+            yet, or no longer.
+        """
+        load(self.job.comm, self._saved(), path)
+
+    def _saved(self) -> Saved:
+        return Saved(self.name, self.layout, self.local, self.declaration.order)
 
     def pack(self) -> None:
         """Write into the local part what belongs to it and is elsewhere, before it is moved."""

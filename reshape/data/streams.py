@@ -133,6 +133,14 @@ class Streams:
         """
         return self._states.generators
 
+    def __getitem__(self, row: int) -> np.random.Generator:
+        """Generator of a row, by local index."""
+        return self.local[row]
+
+    def __len__(self) -> int:
+        """Number of rows of this process."""
+        return len(self.local)
+
 
 class RankStream:
     """A stream of random numbers for this process at the present size.

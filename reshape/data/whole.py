@@ -1,4 +1,4 @@
-"""A whole distributed array: in the memory of rank 0, or in a file of NumPy.
+"""A whole distributed array: in the memory of rank 0, or in a file of NumPy or HDF5.
 
 A file is written from its first byte to its last, slab after slab. A slab consists of consecutive
 elements of the file and is bounded in size. Each process sends rank 0 its elements of the slab,
@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution import Layout, Plan, Replicated
+from redistribution import Cuts, Layout, Plan, Replicated
 from redistribution.layout import Indices
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import durable_file
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 #: Most bytes of a slab. Rank 0 holds one slab and the elements of one process in it.
 SLAB_BYTES = 16 << 20
 _TAG = 27184
+#: Suffixes of files of HDF5; all others are files of NumPy.
+HDF5_SUFFIXES = (".h5", ".hdf5")
 
 #: First and last (exclusive) global index of a slab on each axis.
 Slab: TypeAlias = tuple[tuple[int, int], ...]
@@ -54,38 +57,109 @@ def gather(
     return whole
 
 
-def save(
-    comm: MPI.Intracomm,
-    layout: Layout,
-    local: NDArray[Any],
-    order: Order,
-    path: str | os.PathLike[str],
-) -> None:
-    """Collective over comm. Write the whole array to a file.
+class Saved(NamedTuple):
+    """An array and its local part on this rank, to be written to a file."""
+
+    name: str
+    layout: Layout
+    local: NDArray[Any]
+    order: Order
+
+
+def save(comm: MPI.Intracomm, arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
+    """Collective over comm. Write whole arrays to a file: one of NumPy, or any number of HDF5.
 
     Raises
     ------
     ReshapeError : on every rank: the file cannot be written; nothing of it remains.
     """
-    part, why = _Part.of(comm, layout, local, order), ""
+    is_hdf5 = Path(path).suffix in HDF5_SUFFIXES
+    parts = [_Part.of(comm, each, "C" if is_hdf5 else each.order) for each in arrays]
+    what, why = f"cannot save {', '.join(each.name for each in arrays)} to {os.fspath(path)}", ""
+    if len(arrays) > 1 and not is_hdf5:
+        raise ReshapeError(f"{what}: only files of HDF5 (.h5) hold several arrays")
     if comm.rank == 0:
         try:
             with durable_file(Path(path)) as file:
-                _begin(file, layout.shape, local.dtype, order)
-                cuts = list(slabs(layout.shape[part.axes], local.dtype.itemsize))
-                buffers = part.buffers(cuts)  # no rank may send what rank 0 has no memory for
-                for slab in cuts:
-                    comm.bcast(slab, root=0)
-                    file.write(_bytes(part.received(slab, buffers)).data)
-        except (ValueError, MemoryError) as error:
+                (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays, parts)
+        except (ValueError, TypeError, MemoryError, ReshapeError) as error:
             why = str(error)
         except OSError as error:
             why = error.strerror or str(error)
         comm.bcast(None, root=0)
     else:
-        while (slab := comm.bcast(None, root=0)) is not None:
-            part.send(slab)
-    _raise_if(comm, f"cannot save an array to {os.fspath(path)}", why)
+        while (sent := comm.bcast(None, root=0)) is not None:
+            number, slab = sent
+            parts[number].send(slab)
+    _raise_if(comm, what, why)
+
+
+def _write_npy(file: BinaryIO, arrays: Sequence[Saved], parts: Sequence[_Part]) -> None:
+    _, layout, local, order = arrays[0]
+    _begin(file, layout.shape, local.dtype, order)
+    for _, contents in parts[0].slabs(0):
+        file.write(_bytes(contents).data)
+
+
+def _write_hdf5(file: BinaryIO, arrays: Sequence[Saved], parts: Sequence[_Part]) -> None:
+    with _h5py().File(file, "w") as written:
+        for number, (each, part) in enumerate(zip(arrays, parts, strict=True)):
+            data = written.create_dataset(each.name, each.layout.shape, each.local.dtype)
+            for slab, contents in part.slabs(number):
+                data[tuple(slice(*ends) for ends in slab)] = contents
+
+
+def load(comm: MPI.Intracomm, array: Saved, path: str | os.PathLike[str]) -> None:
+    """Collective over comm. Read a whole array from a file of NumPy or HDF5 into the local parts.
+
+    Each rank reads an equal share of the file, along the longest axis, and a plan moves the shares.
+
+    Raises
+    ------
+    ReshapeError : on every rank: the file cannot be read, or holds another array. Nothing is
+        changed then.
+    """
+    name, layout, local, order = array
+    share = Cuts.even(layout.shape, comm.size, int(np.argmax(layout.shape)))
+    read, why = None, ""
+    try:
+        read = _read(array, path, share, comm.rank)
+    except (OSError, KeyError, ValueError, TypeError, MemoryError, ReshapeError) as error:
+        why = f"cannot load {name} from {os.fspath(path)}: {error}"
+    if why := next((reason for reason in comm.allgather(why) if reason), ""):
+        raise ReshapeError(why)
+    Plan(share, layout).run(comm, read, local, order=order)
+
+
+def _read(array: Saved, path: str | os.PathLike[str], share: Cuts, process: int) -> NDArray[Any]:
+    """Read the part of a process from a file, with the element type of the array."""
+    name, layout, local, _ = array
+    ends = zip(share.coordinates(process), share.axes, strict=True)
+    where = tuple(slice(*axis.offsets[part : part + 2]) for part, axis in ends)  # type: ignore[union-attr]
+    if Path(path).suffix in HDF5_SUFFIXES:
+        with _h5py().File(path, "r") as file:
+            stored = _checked(file[name], layout.shape, local.dtype)
+            return np.asarray(stored[where], local.dtype)
+    data = np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.array(_checked(data, layout.shape, local.dtype)[where], local.dtype)
+
+
+def _checked(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return what a file holds if it can be an array of this shape and element type."""
+    if data.shape != shape or not np.can_cast(data.dtype, dtype, "same_kind"):
+        raise ReshapeError(
+            f"it has shape {data.shape} and dtype {data.dtype}, expected {shape} and {dtype}"
+        )
+    return data
+
+
+def _h5py() -> Any:
+    try:
+        return import_module("h5py")  # only programs that use it load it
+    except ImportError:
+        raise ReshapeError(
+            "files of HDF5 need h5py: pip install 'reshape-mpi[hdf5]', or choose a name with .npy"
+        ) from None
 
 
 def slabs(shape: tuple[int, ...], itemsize: int) -> Iterator[Slab]:
@@ -133,11 +207,24 @@ class _Part(NamedTuple):
     axes: slice
 
     @classmethod
-    def of(cls, comm: MPI.Intracomm, layout: Layout, local: NDArray[Any], order: Order) -> _Part:
+    def of(cls, comm: MPI.Intracomm, array: Saved, order: Order) -> _Part:
         """In the file, an array in Fortran order is as its transpose would be in C order."""
         if order == "C":
-            return cls(comm, layout, local, slice(None))
-        return cls(comm, layout, local.T, slice(None, None, -1))
+            return cls(comm, array.layout, array.local, slice(None))
+        return cls(comm, array.layout, array.local.T, slice(None, None, -1))
+
+    def slabs(self, number: int) -> Iterator[tuple[Slab, NDArray[Any]]]:
+        """Yield all slabs with their contents, on rank 0, while the other ranks send.
+
+        Parameters
+        ----------
+        number : which of their arrays the others send.
+        """
+        cuts = list(slabs(self.layout.shape[self.axes], self.local.dtype.itemsize))
+        buffers = self.buffers(cuts)  # no rank may send what rank 0 has no memory for
+        for slab in cuts:
+            self.comm.bcast((number, slab), root=0)
+            yield slab, self.received(slab, buffers)
 
     @property
     def holders(self) -> tuple[int, ...]:

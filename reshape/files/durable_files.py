@@ -33,7 +33,7 @@ def durable_file(path: Path, mode: int = 0o666, *, replace: bool = True) -> Iter
     draft = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}{DRAFT}")
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with open(descriptor, "wb") as file:
+        with open(descriptor, "w+b") as file:
             yield file
             file.flush()
             os.fsync(descriptor)

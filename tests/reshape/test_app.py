@@ -131,6 +131,41 @@ def test_the_local_part_can_be_assigned() -> None:
         assert (local == [0, 1]).all()
 
 
+@on_4_ranks
+def test_data_stands_for_its_local_part() -> None:
+    """In functions of NumPy, with an index, and for its length."""
+    with reshape.application() as app:
+        u, b = app.rows("u", (9, 2), dtype="i4"), app.blocks("b", (2,))  # b is empty on two ranks
+        p, t, s = app.particles("p", "f8"), app.items("t", "abcdef"), app.csr("s", (4, 4))
+        s.assemble(np.eye(4) if app.comm.rank == 0 else None)
+        u[...] = np.arange(2)
+        u[0, 1] += 4
+        p.local = np.arange(3.0)
+        p[1] = 7
+        t[0] = "x"
+        for array in (u, b, p):
+            assert np.asarray(array) is array.local
+            assert len(array) == len(array.local)
+            np.testing.assert_array_equal(np.exp(array), np.exp(array.local))
+            assert np.array(array) is not array.local
+            assert np.asarray(array, np.complex64).dtype == np.complex64
+            assert array  # also if it is empty
+            with pytest.raises(ValueError, match="copy"):
+                np.array(array, "c16", copy=False)
+        assert np.shares_memory(u[1:], u.local)
+        assert u.local[0].tolist() == [0, 5]
+        assert [*p] == [0, 7, 2]
+        assert [*t] == t.local
+        assert (len(t), t.local[0]) == (len(t.local), "x")
+        assert s[0, app.comm.rank] == 1
+        with pytest.raises(ReshapeError, match=r"csr 's' is no array of NumPy: use .*csr_array"):
+            np.asarray(s)
+        with pytest.raises(ReshapeError, match=r"items 't' .* t\.local, which is list"):
+            np.sum(t)
+        with pytest.raises(TypeError, match="length is ambiguous"):
+            len(s)
+
+
 WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
     (lambda a: (a.rows("a", (3,)), a.rows("a", (3,))), "array 'a' is registered twice"),
     (lambda a: a.rows("a/b", (3,)), "array name 'a/b': use 1 to 64 letters"),

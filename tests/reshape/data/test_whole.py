@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from example_counts import examples
@@ -95,6 +96,75 @@ def test_every_layout_is_gathered_and_saved(
             assert sorted(os.listdir(mpi_tmp_path)) == ["a.npy", "expected.npy"]
         else:
             assert gathered is None
+        array.local[...] = np.zeros((), array.dtype)
+        array.load(path)
+        np.testing.assert_array_equal(
+            array.local, expected[np.ix_(*array.layout.global_indices(app.comm.rank))]
+        )
+
+
+@on_4_ranks
+@pytest.mark.parametrize("register", LAYOUTS.values(), ids=LAYOUTS)
+def test_every_layout_is_saved_to_and_loaded_from_hdf5(
+    mpi_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[[Application], Array]
+) -> None:
+    """Beside another array in the same file, which any program reads."""
+    monkeypatch.setattr(whole, "SLAB_BYTES", 64)
+    path = mpi_tmp_path / "run.h5"
+    with reshape.application() as app:
+        array, other = register(app), app.rows("other", (5, 3), dtype="i4")
+        expected = values(array.shape, array.dtype)
+        own = expected[np.ix_(*array.layout.global_indices(app.comm.rank))]
+        array.local[...], other.local[...] = own, app.comm.rank
+        if array.dtype.kind in "MU":
+            with pytest.raises(
+                ReshapeError, match=r"cannot save other, a to .*run\.h5: No conversion"
+            ):
+                other.save(path, array)
+            assert not path.exists()
+            return
+        other.save(path, array)
+        if app.comm.rank == 0:
+            assert os.listdir(mpi_tmp_path) == ["run.h5"]
+            with h5py.File(path) as file:
+                assert set(file) == {"a", "other"}
+                np.testing.assert_array_equal(file["a"][...], expected)
+                assert file["a"].dtype == array.dtype
+        array.local[...] = np.zeros((), array.dtype)
+        array.load(path)
+        np.testing.assert_array_equal(array.local, own)
+
+
+@on_4_ranks
+@pytest.mark.parametrize("suffix", [".h5", ".npy"])
+def test_a_file_of_another_array_is_one_error_on_every_rank(
+    mpi_tmp_path: Path, suffix: str
+) -> None:
+    path = mpi_tmp_path / f"a{suffix}"
+    with reshape.application() as app:
+        a, single = app.rows("a", (7, 2)), app.rows("single", (7, 2), dtype="f4")
+        a.local[...] = app.comm.rank
+        before = a.local.copy()
+        with pytest.raises(ReshapeError, match=f"cannot load a from {path}: "):
+            a.load(path)
+        if app.comm.rank == 0:
+            wrong = {"a": np.zeros((7, 3)), "single": np.zeros((7, 2), "c16")}
+            if suffix == ".npy":
+                np.save(path, wrong["a"])
+            else:
+                with h5py.File(path, "w") as file:
+                    file.update(wrong)
+        app.comm.Barrier()
+        shape = r"it has shape \(7, 3\) and dtype float64, expected \(7, 2\) and float64"
+        with pytest.raises(ReshapeError, match=f"cannot load a from {path}: {shape}"):
+            a.load(path)
+        if suffix == ".h5":
+            with pytest.raises(ReshapeError, match=r"and dtype complex128, expected .* float32"):
+                single.load(path)
+        else:
+            with pytest.raises(ReshapeError, match=r"only files of HDF5 \(\.h5\) hold several"):
+                a.save(path, single)
+        np.testing.assert_array_equal(a.local, before)
 
 
 @on_4_ranks
@@ -124,9 +194,10 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @on_4_ranks
+@pytest.mark.parametrize("suffix", [".npy", ".h5"])
 @pytest.mark.parametrize("case", ["no folder", "no room", "no room in the middle"])
 def test_a_file_that_cannot_be_written_is_one_error_on_every_rank(
-    mpi_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+    mpi_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, suffix: str
 ) -> None:
     """The file that was there before remains, and nothing of the new one."""
     monkeypatch.setattr(whole, "SLAB_BYTES", 1 << 14)
@@ -136,15 +207,15 @@ def test_a_file_that_cannot_be_written_is_one_error_on_every_rank(
     with reshape.application() as app:
         a = app.rows("a", (30_000,))
         if app.comm.rank == 0 and folder.exists():
-            (folder / "a.npy").write_bytes(b"old")
+            (folder / f"a{suffix}").write_bytes(b"old")
         why = "No such file or directory" if case == "no folder" else "File too large"
-        expected = f"cannot save an array to {folder}/a.npy: {why}"
+        expected = f"cannot save a to {folder}/a{suffix}: {why}"
         with files_of_at_most(100_000), pytest.raises(ReshapeError) as error:
-            a.save(folder / "a.npy")
+            a.save(folder / f"a{suffix}")
         assert str(error.value) == expected
         app.comm.Barrier()
         if folder.exists():
-            assert os.listdir(folder) == ["a.npy"]
-            assert (folder / "a.npy").read_bytes() == b"old"
+            assert os.listdir(folder) == [f"a{suffix}"]
+            assert (folder / f"a{suffix}").read_bytes() == b"old"
         app.comm.Barrier()
-        a.save(mpi_tmp_path / "b.npy")  # all ranks are at the same step
+        a.save(mpi_tmp_path / f"b{suffix}")  # all ranks are at the same step
