@@ -258,8 +258,10 @@ WITHOUT_TEXT = """
 import inspect, importlib
 MODULES = ("reshape", "redistribution", "scheduler", "simulator", "scheduler.policies.api")
 MORE = (
-    "reshape.app:Application", "reshape.data.arrays:Array", "reshape.data.stencils:BlockArray",
-    "reshape.data.sparse:Csr", "reshape.data.ragged:Items",
+    "reshape.app:Application", "reshape.reports:Reports", "reshape.registrations:Registrations",
+    "reshape.data.arrays:Array", "reshape.data.stencils:BlockArray", "reshape.data.sparse:Csr",
+    "reshape.data.ragged:Items", "reshape.data.particles:Particles",
+    "reshape.data.streams:Streams", "reshape.data.streams:RankStream",
     "reshape.data.size_request:SizeRequest", "reshape.topology:Topology",
     "scheduler.state.view:QueuedJobs", "scheduler.model.events:JobSpec",
     "simulator.engine.jobs:SimJob",
