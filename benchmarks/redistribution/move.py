@@ -1,6 +1,6 @@
 """Speed of moves of block-cyclic matrices: by messages, by shared memory, by ScaLAPACK's pdgemr2d.
 
-    python benchmarks/redistribution/move.py [--n 4096] [--ranks 2] [--all] [--plain] [--json]
+    python benchmarks/redistribution/move.py [--n 4096] [--ranks 2] [--all] [--kinds] [--plain]
 
 The program starts mpiexec once for each number of ranks. In one run, all methods move the same
 arrays of doubles on the same processes, in turn with a copy of as many bytes as the target parts
@@ -15,6 +15,8 @@ pages.
 "messages" are moves by `Plan.run`, which on one host go through mailboxes, unless they are large
 and MPI copies them out of the arrays. "shared memory" is `Plan.gather` and a meeting of all ranks.
 
+With --kinds the other kinds of layouts of registered data are moved beside block-cyclic matrices.
+
 With --no-cma MPICH behaves as on systems where a process may not read the memory of another one.
 
 "prepared", for small matrices only, is a plan bound to its arrays. "transport alone" sends as many
@@ -28,6 +30,7 @@ from __future__ import annotations
 import argparse
 import ctypes.util
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -36,15 +39,17 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import reduce
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from pages import extra_memory, mapped, on_pages
 from scalapack import Pdgemr2d, directory_for
 
-from redistribution import BlockCyclic, Plan
+from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Plan
+from redistribution.layout import even_offsets, fitted_offsets
 
 #: Moves in succession that are timed together where many ranks share a core.
 IN_SUCCESSION = 10
@@ -64,27 +69,56 @@ HUGE_AND_KEPT = ":".join(
 )
 
 
+Kind = Literal["cyclic", "blocks", "components", "staggered", "copies", "dealt"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
 class Case(NamedTuple):
-    """A move of an n x n matrix in square blocks from one process grid to another."""
+    """A move of n x n elements, or about as many, from one process grid to another.
+
+    Attributes
+    ----------
+    blocks : extents of the square blocks of a block-cyclic matrix before and after the move.
+    kind : "cyclic"; "blocks"; "components": 4 fields that are not divided; "staggered": n + 1 rows;
+        "copies": half as many elements, along the first dimension of the grid; "dealt": particles,
+        of which each process has as many for each of the others.
+    """
 
     n: int
     blocks: tuple[int, int]
     grids: tuple[tuple[int, int], tuple[int, int]]
+    kind: Kind = "cyclic"
 
     def __str__(self) -> str:
         """Like ``4096 b64 1x2->2x2``."""
         before, after = self.blocks
         block = f"b{before}" if before == after else f"b{before}->{after}"
+        block = block if self.kind == "cyclic" else self.kind
         return f"{self.n} {block} " + "->".join("x".join(map(str, grid)) for grid in self.grids)
 
     @property
     def plan(self) -> Plan:
         """The move, with process p of either grid on rank p."""
-        source, target = (
-            BlockCyclic((self.n, self.n), (block, block), grid)
-            for block, grid in zip(self.blocks, self.grids, strict=True)
-        )
-        return Plan(source, target)
+        if self.kind == "dealt":
+            before, after = map(math.prod, self.grids)
+            source = Cuts.even((self.n * self.n,), before)
+            bundles = Cuts.even(source.shape, before * after)
+            owners = tuple(range(after)) * before
+            return Plan(source, Dealt(source.shape, bundles.offsets, owners, after))
+        return Plan(*map(self._layout, self.blocks, self.grids))
+
+    def _layout(self, block: int, grid: tuple[int, int]) -> Layout:
+        n = self.n
+        if self.kind == "cyclic":
+            return BlockCyclic((n, n), (block, block), grid)
+        if self.kind == "components":
+            return Blocks((4, n // 2, n // 2), grid, cut=(1, 2))
+        if self.kind == "staggered":
+            rows = fitted_offsets(even_offsets(n, grid[0]), n + 1)
+            return Blocks((n + 1, n), grid, offsets=(rows, None))
+        if self.kind == "copies":
+            return Blocks((n * n // 2,), grid, cut=(0, None))
+        return Blocks((n, n), grid)
 
 
 BLOCKS = [(8, 8), (32, 32), (64, 64), (100, 100), (256, 256), (31, 32)]
@@ -99,6 +133,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="+", metavar="N", help="default: 64 256 2048 4096")
     parser.add_argument("--ranks", type=int, nargs="+", metavar="N", help="only these worlds")
     parser.add_argument("--blocks", type=int, nargs="+", metavar="B", help="only these blocks")
+    parser.add_argument(
+        "--kinds", action="store_true", help="all kinds of layouts beside block-cyclic ones of b64"
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument(
         "--all", action="store_true", help="n to 8192 and all grids; this takes long"
@@ -115,6 +152,8 @@ def main() -> None:
     pairs = PAIRS + (MORE_PAIRS if options.all else [])
     pairs += [(after, before) for before, after in pairs]
     cases = [Case(n, blocks, grids) for grids in pairs for n in sizes for blocks in chosen]
+    if options.kinds:
+        cases = [Case(n, (64, 64), grids, kind) for grids in pairs for n in sizes for kind in KINDS]
     # Times of microseconds are meaningless if ranks share a core.
     cores = len(os.sched_getaffinity(0))
     cases = [case for case in cases if case.n >= 1000 or case.plan.size <= cores]
@@ -181,7 +220,7 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
     print(f"{'':43} {'/pdgemr2d':>13} {'/memcpy':>13} {'best':>13} {'best':>13}")
     large = [row for row in rows if int(row["case"].split()[0]) >= 1024]
     for ranks, kind, method in product(
-        sorted({row["ranks"] for row in large}), ("b >= 32", "b8", "b differs"), METHODS
+        sorted({row["ranks"] for row in large}), ("b >= 32", "b8", "b differs", *KINDS[1:]), METHODS
     ):
         chosen = [
             row
@@ -205,8 +244,10 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
 
 
 def kind_of(case: str) -> str:
-    """Kind of blocks of a case, as the goals distinguish them."""
+    """Kind of blocks of a case, as the goals distinguish them, or of layouts."""
     block = case.split()[1]
+    if block in KINDS:
+        return block
     return "b differs" if "->" in block else "b8" if block == "b8" else "b >= 32"
 
 
@@ -264,8 +305,9 @@ def rows_of_case(
         methods["prepared"] = plan.prepare(comm, a, b, order="F").run
     peer = None
     try:
-        peer = Pdgemr2d(comm, plan.source, plan.target, a, b)
-        methods["pdgemr2d"] = peer.run
+        if case.kind == "cyclic":
+            peer = Pdgemr2d(comm, plan.source, plan.target, a, b)
+            methods["pdgemr2d"] = peer.run
     except OSError:
         pass
     for name, method in methods.items():
@@ -326,7 +368,7 @@ def transport(comm: Any, plan: Plan) -> Callable[[], None]:
     return action
 
 
-def shared_sources(comm: Any, layout: BlockCyclic, folder: Path) -> dict[int, np.ndarray]:
+def shared_sources(comm: Any, layout: Layout, folder: Path) -> dict[int, np.ndarray]:
     """Collective over comm. Local source array of every process, mapped by every rank."""
     mine = part_of(layout, comm.rank)
     if mine is not None:
@@ -339,12 +381,14 @@ def shared_sources(comm: Any, layout: BlockCyclic, folder: Path) -> dict[int, np
     return sources
 
 
-def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
-    """Local part of the matrix of row-major linear indices; None if there is no such process."""
+def part_of(layout: Layout, process: int) -> np.ndarray | None:
+    """Local part of the array of row-major linear indices; None if there is no such process."""
     if process >= layout.nprocs:
         return None
-    i, j = layout.global_indices(process)
-    return np.asfortranarray(i[:, np.newaxis] * layout.shape[1] + j, dtype=np.float64)
+    strides = [math.prod(layout.shape[axis + 1 :]) for axis in range(len(layout.shape))]
+    indices = zip(layout.global_indices(process), strides, strict=True)
+    linear = reduce(np.add.outer, (along * stride for along, stride in indices))
+    return np.asfortranarray(linear, dtype=np.float64)
 
 
 def barrier(comm: Any) -> None:

@@ -29,6 +29,14 @@ def test_moves_of_one_small_world():
         assert row["method"] != "pdgemr2d" or row["ratio_to_pdgemr2d"] == 1
 
 
+def test_moves_of_all_kinds_of_layouts():
+    options = ("--ranks", 2, "--n", 30, "--kinds", "--repeats", 1, "--json")
+    rows = json.loads(run(BENCHMARKS / "redistribution" / "move.py", *options))
+    kinds = {row["case"].split()[1] for row in rows}
+    assert kinds == {"b64", "blocks", "components", "staggered", "copies", "dealt"}
+    assert {row["method"] for row in rows} >= {"messages", "prepared", "shared memory"}
+
+
 def test_planning():
     lines = run(BENCHMARKS / "redistribution" / "planning.py", "--repeats", 1).splitlines()
     saved = [line.split()[-2] for line in lines[-5:]]
