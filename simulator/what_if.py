@@ -97,12 +97,16 @@ def _rows(runs: list[RunData]) -> list[list[str]]:
 
 
 def _means(run: RunData) -> dict[str, float]:
-    rows = [(row.submitted, row.started, row.ended) for row in run.jobs]
-    table = np.array([row for row in rows if None not in row], np.float64).reshape(-1, 3)
+    rows = [
+        (row.submitted, row.started, row.ended)
+        for row in run.jobs
+        if row.started is not None and row.ended is not None
+    ]
+    table = np.array(rows, np.float64).reshape(-1, 3)
     submitted, started, ended = table.T
     makespan = float(ended.max() - submitted.min()) if len(table) else 0.0
-    times, held = run.curves["busy"]
-    area = float((held[:-1] * np.diff(times)).sum()) if len(times) else 0.0
+    held = run.segments
+    area = float((held["count"] * (held["end"] - held["begin"])).sum())
     return {
         "wait_s": float((started - submitted).mean()) if len(table) else 0.0,
         "turnaround_s": float((ended - submitted).mean()) if len(table) else 0.0,

@@ -85,8 +85,8 @@ def web(
         pages.app(doors), log_level="warning", access_log=False, timeout_graceful_shutdown=1
     )
     signal.signal(signal.SIGTERM, _terminated)
-    doors.open()
     try:
+        doors.open()
         asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
     except KeyboardInterrupt:
         pass

@@ -23,13 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from scheduler.web.run_data import Kind, RunData, SegmentRows, averaged, between
+from scheduler.web.run_data import Kind, RunData, SegmentRows, between
 
 FORMAT = 1
 #: What `report` writes.
 FORMATS = ("html", "perfetto", "document")
-#: Steps of a curve, at most.
-MOST_STEPS = 2000
 #: Colours of jobs; `static/colours.js` has as many.
 COLOURS = 12
 #: Steps of the coverage of a pixel in an image; a pixel is colour + COLOURS * coverage.
@@ -117,12 +115,13 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
         "utilization": run.utilization,
     }
     if len(segments) > window.most:
-        wide = (segments["end"] - segments["begin"]) > 12 * (end - begin) / window.shape[1]
         colours = np.asarray(run.numbers, np.int64) % COLOURS
         image = picture(segments, colours, begin, end, run.processors, window.shape)
         described["image"] = (*image.shape, columns.add(image.ravel(), "u1"))
-        segments = segments[np.flatnonzero(wide)[: window.most]]
-    rows = np.unique(segments["job"]) if window.begin > -inf else np.arange(len(run.jobs))
+        longest = np.argsort(segments["begin"] - segments["end"])[: window.most // 4]
+        segments = segments[np.sort(longest)]
+    is_part = window.most < _LARGEST
+    rows = np.unique(segments["job"]) if is_part else np.arange(len(run.jobs))
     described["jobs"] = _jobs(run, rows, tick_s, columns)
     described["segments"] = {
         "job": columns.add(np.searchsorted(rows, segments["job"]), "i4"),
@@ -137,8 +136,7 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
             "times": columns.add(_ticks(times, tick_s), "i4"),
             "values": columns.add(np.round(100 * values), "i4"),
         }
-        for name, curve in run.curves.items()
-        for times, values in [averaged(curve, begin, min(end, max(run.now, begin)), MOST_STEPS)]
+        for name, (times, values) in run.curves(begin, max(begin, min(end, run.now))).items()
     }
     return described
 
@@ -207,8 +205,9 @@ def picture(
 ) -> NDArray[np.uint8]:
     """Draw segments as an image: the colour of each pixel, and how much of it jobs cover.
 
-    A pixel has the colour of the last job that begins in it, or of the one that runs on. Rows are
-    groups of processors.
+    Each segment adds a few numbers around its corners, and sums along both axes turn them into
+    areas. A pixel has the colour of the last job that begins in it, or of the one that runs on.
+    Rows are groups of processors.
 
     Parameters
     ----------
@@ -222,49 +221,42 @@ def picture(
     """
     rows, width = min(shape[0], processors), shape[1]
     scale = width / (end - begin)
-    low = segments["first"] * rows // processors
-    high = np.minimum((segments["first"] + segments["count"] - 1) * rows // processors, rows - 1)
-    repeats = high - low + 1
-    of = np.repeat(np.arange(len(segments)), repeats)
-    offset = np.arange(len(of)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    row = low[of] + offset
-    left = np.clip((segments["begin"] - begin) * scale, 0, width)[of]
-    right = np.clip((segments["end"] - begin) * scale, 0, width)[of]
-    share = _share(segments, of, row, rows, processors)
-    cells = rows * (width + 2)
-    cover = np.zeros(cells)
-    for at, sign in ((left, 1.0), (right, -1.0)):
-        whole = np.floor(at).astype(np.int64)
-        part = at - whole
-        place = row * (width + 2) + whole
-        cover += np.bincount(place, weights=sign * share * (1 - part), minlength=cells)
-        cover += np.bincount(place + 1, weights=sign * share * part, minlength=cells)
-    covered = np.cumsum(cover.reshape(rows, width + 2), axis=1)[:, :width]
-    starts = np.zeros(rows * width, np.int64)
-    first = np.minimum(left.astype(np.int64), width - 1)
-    starts[row * width + first] = np.arange(1, len(of) + 1)  # the last one stays
-    latest = np.maximum.accumulate(
-        np.where(starts > 0, np.arange(rows * width), 0).reshape(rows, width), axis=1
+    left = np.clip((segments["begin"] - begin) * scale, 0, width)
+    right = np.clip((segments["end"] - begin) * scale, 0, width)
+    top = segments["first"] * (rows / processors)
+    bottom = (segments["first"] + segments["count"]) * (rows / processors)
+    across = width + 2
+    corners = np.zeros((rows + 2) * across)
+    for y, down in ((top, 1.0), (bottom, -1.0)):
+        for row, part in _split(y):
+            for x, to_right in ((left, 1.0), (right, -1.0)):
+                for column, share in _split(x):
+                    weights = down * to_right * part * share
+                    corners += np.bincount(row * across + column, weights, len(corners))
+    areas = np.cumsum(np.cumsum(corners.reshape(-1, across), axis=0), axis=1)[:rows, :width]
+    low = top.astype(np.int32)
+    heights = np.maximum(np.ceil(bottom).astype(np.int32) - low, 1)
+    of = np.repeat(np.arange(len(segments), dtype=np.int32), heights)
+    below = np.arange(len(of), dtype=np.int32) - np.repeat(
+        (np.cumsum(heights) - heights).astype(np.int32), heights
     )
-    owner = starts[latest.ravel()]
-    painted = np.append(0, colours[segments["job"]][of])[owner].reshape(rows, width)
-    level = np.clip(np.ceil(covered * LEVELS - 1e-6), 0, LEVELS).astype(np.int64)
+    first = low * width + np.minimum(left.astype(np.int32), width - 1)
+    last = np.zeros(rows * width, np.int32)
+    last[first[of] + below * width] = of + 1  # of several the last one stays
+    marked = np.where(last > 0, np.arange(len(last)), 0).reshape(rows, width)
+    owner = last[np.maximum.accumulate(marked, axis=1)]
+    painted = np.append(0, colours[segments["job"]])[owner]
+    level = np.clip(np.ceil(areas * LEVELS - 1e-6), 0, LEVELS).astype(np.int64)
     return np.where(level > 0, painted + COLOURS * level, 0).astype(np.uint8)
 
 
-def _share(
-    segments: SegmentRows,
-    of: NDArray[np.int64],
-    row: NDArray[np.int64],
-    rows: int,
-    processors: int,
-) -> NDArray[np.float64]:
-    """Part of the processors of each row that a segment has."""
-    bounds = -(-np.arange(rows + 1) * processors // rows)
-    low = np.maximum(segments["first"][of], bounds[row])
-    high = np.minimum((segments["first"] + segments["count"])[of], bounds[row + 1])
-    share: NDArray[np.float64] = (high - low) / (bounds[row + 1] - bounds[row])
-    return share
+def _split(
+    values: NDArray[np.float64],
+) -> tuple[tuple[NDArray[np.int64], NDArray[np.float64]], ...]:
+    """Divide a step at each place among the two next whole numbers."""
+    whole = values.astype(np.int64)
+    part = values - whole
+    return (whole, 1 - part), (whole + 1, part)
 
 
 def static(name: str) -> str:

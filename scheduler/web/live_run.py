@@ -31,7 +31,7 @@ from scheduler.web.run_data import PENDING, JobRow, Kind, RunData, Segments, bet
 
 _LOCAL = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?!Z)")
 #: Seconds between two looks at the journal; SQLite says without reading it whether it has changed.
-LOOK_S = 0.05
+LOOK_S = 0.04
 #: Seconds between two forecasts at least, and how often as long as the last one took.
 FORECAST_S, FORECAST_SHARE = 1.0, 5
 #: Seconds that a forecast may take, and that its answer is awaited.
@@ -98,7 +98,7 @@ class LiveRun:
         while not self._ends.is_set():
             try:
                 self._follow_one()
-            except (ReshapeError, sqlite3.Error) as error:
+            except (ReshapeError, sqlite3.Error, OSError) as error:
                 self._changed(str(error))
             self._ends.wait(1.0)
 
@@ -144,8 +144,8 @@ class LiveRun:
                     asked = m.RequestForecast(limit_s=FORECAST_LIMIT_S)
                     starts = client.run(operations.forecast(asked, Starts, FORECAST_WAIT_S))
                     listing = client.run(operations.list_jobs())
-            except ReshapeError:
-                continue
+            except (ReshapeError, msgspec.MsgspecError, OSError):
+                continue  # it is asked again after the next change
             pause_s = max(FORECAST_S, FORECAST_SHARE * (time.monotonic() - began))
             reasons = {job.job: plain(job.reason) for job in listing.jobs}
             with self._lock:
@@ -254,6 +254,7 @@ class LiveRun:
             "version": self.version,
             "served": self.is_served,
             "viewers": self.viewers,
+            "now": self._followed.now,
             "fault": plain(self.fault),
         }
 

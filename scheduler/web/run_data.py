@@ -39,6 +39,8 @@ SEGMENT = np.dtype(
 )
 _CODES = {"q": np.int64, "d": np.float64, "B": np.uint8}
 
+#: Steps of a curve, at most.
+MOST_STEPS = 2000
 _ENDED = frozenset(state.name for state in FINAL)
 PENDING = "PENDING"
 
@@ -217,50 +219,63 @@ class RunData:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """Numbers of jobs: all, those that run, and those in the queue."""
+        """Numbers of jobs, of those that run and that wait, and of processors in use."""
         groups = Counter(job.group for job in self.jobs)
-        return {"jobs": len(self.jobs), "running": groups["running"], "queued": groups["queued"]}
+        rows = self.segments[self.segments["end"] == self.now]
+        in_use = sum(
+            row["count"]
+            for row in rows
+            if row["kind"] != Kind.LENT and self.jobs[row["job"]].group == "running"
+        )
+        counts = {name: groups[name] for name in ("running", "queued")}
+        return {"jobs": len(self.jobs), **counts, "in_use": int(in_use)}
 
     @cached_property
-    def curves(self) -> dict[str, Curve]:
-        """Processors that jobs hold, and that waiting jobs request, and the number of these."""
-        segments, now = self.segments, self.now
-        held = segments[~np.isin(segments["kind"], (Kind.LENT, Kind.EXPECTED))]
-        curves = {"busy": _sum(held["begin"], held["end"], held["count"].astype(np.float64))}
-        submitted = np.array([job.submitted for job in self.jobs], np.float64)
-        started = np.array([_left_queue(job, now) for job in self.jobs], np.float64)
-        requested = np.array([job.requested for job in self.jobs], np.float64)
-        curves["waiting"] = _sum(submitted, started, np.ones(len(submitted)))
-        curves["wanted"] = _sum(submitted, started, requested)
-        return curves
+    def _queued(self) -> tuple[Floats, Floats]:
+        """When each job came to the queue, and when it left it, s."""
+        left = (
+            job.started
+            if job.started is not None
+            else job.ended
+            if job.ended is not None
+            else max(self.now, job.submitted)
+            for job in self.jobs
+        )
+        count = len(self.jobs)
+        submitted = np.fromiter((job.submitted for job in self.jobs), np.float64, count)
+        return submitted, np.fromiter(left, np.float64, count)
+
+    def curves(self, begin: float, end: float) -> dict[str, Curve]:
+        """Processors that jobs hold, and the number of jobs that wait."""
+        rows = between(self.segments, begin, end)
+        held = rows[~np.isin(rows["kind"], (Kind.LENT, Kind.EXPECTED))]
+        spans = held["begin"], held["end"], held["count"].astype(np.float64)
+        submitted, left = self._queued
+        waits = (submitted < end) & (left > begin)
+        queued = submitted[waits], left[waits], np.ones(int(waits.sum()))
+        return {"busy": curve_of(*spans, begin, end), "waiting": curve_of(*queued, begin, end)}
 
 
-def _left_queue(job: JobRow, now: float) -> float:
-    return next((at for at in (job.started, job.ended) if at is not None), max(now, job.submitted))
+def curve_of(
+    begins: Floats, ends: Floats, amounts: Floats, begin: float, end: float, most: int = MOST_STEPS
+) -> Curve:
+    """Sum amounts, each from a begin to an end, between two times.
 
-
-def _sum(begins: Floats, ends: Floats, amounts: Floats) -> Curve:
-    """Sum of amounts, each from a begin to an end."""
-    if not len(begins):
-        return np.zeros(0), np.zeros(0)
-    return steps(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts]))
-
-
-def averaged(curve: Curve, begin: float, end: float, most: int) -> Curve:
-    """Return a curve between two times; of more than `most` steps the means of equal intervals."""
-    times, values = curve
-    if not len(times) or not begin < end:
-        return np.array([begin]), np.zeros(1)
-    inside = (times > begin) & (times < end)
-    if inside.sum() < most:
-        before = int(np.searchsorted(times, begin, side="right"))
-        first = values[before - 1] if before else 0.0
-        return np.append(begin, times[inside]), np.append(first, values[inside])
-    edges = np.linspace(begin, end, most + 1)
-    sums = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
-    total = np.interp(edges, times, sums, left=0.0)
-    beyond = np.maximum(edges - times[-1], 0.0) * values[-1]
-    return edges[:-1], np.diff(total + beyond) / np.diff(edges)
+    Of more than `most` steps the means of as many equal intervals are returned.
+    """
+    begins, ends = np.clip(begins, begin, end), np.clip(ends, begin, end)
+    if 2 * len(begins) <= most or not begin < end:
+        return steps(
+            np.concatenate([[begin], begins, ends]), np.concatenate([[0.0], amounts, -amounts])
+        )
+    changes = np.zeros(most + 2)
+    for times, sign in ((begins, 1.0), (ends, -1.0)):
+        place = (times - begin) * (most / (end - begin))
+        whole = place.astype(np.int64)
+        part = place - whole
+        changes += np.bincount(whole, sign * amounts * (1 - part), most + 2)
+        changes += np.bincount(whole + 1, sign * amounts * part, most + 2)
+    return np.linspace(begin, end, most, endpoint=False), np.cumsum(changes)[:most]
 
 
 def placed(

@@ -12,9 +12,10 @@ from hmac import compare_digest
 from importlib import resources
 from math import inf, isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
@@ -26,19 +27,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client
+from scheduler.policies.registry import known
 from scheduler.protocol import messages as m
 from scheduler.protocol.answers import expect
+from scheduler.text.plain import plain
 from scheduler.web.document import TimeWindow, encode
 from scheduler.web.live_run import LiveRun, as_json
 
 #: Segments of an answer at most; an image stands for more.
 MOST_SEGMENTS = 8000
 #: Largest image, rows and columns.
-LARGEST = 400, 4000
+LARGEST = 256, 2400
 #: Seconds between two messages of a stream at least, and at most.
 LEAST_S, MOST_S = 0.1, 15.0
 #: Streams that are open at once, at most.
 MOST_STREAMS = 200
+#: Bytes of the body of a request, at most.
+MOST_BODY = 10_000
 #: Seconds that a simulation of another scenario may take.
 WHAT_IF_S = 120.0
 _HEADERS = {
@@ -55,6 +60,13 @@ _ACTIONS: dict[str, m.JobChange] = {
     "release": m.ReleaseJob(),
     "requeue": m.RequeueJob(),
 }
+
+
+class WhatIf(msgspec.Struct):
+    """What is to be simulated: the jobs of the last hours under a scenario."""
+
+    scenario: str
+    hours: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 6.0
 
 
 class Doors:
@@ -189,7 +201,7 @@ class Pages:
         return Starlette(
             routes=routes,
             middleware=[Middleware(RequestGuard, doors=doors)],
-            exception_handlers={ReshapeError: _failed, ValueError: _failed},
+            exception_handlers={ReshapeError: _failed, msgspec.DecodeError: _failed},
             lifespan=self._lifespan,
         )
 
@@ -288,27 +300,27 @@ class Pages:
             self._run.viewers = len(self._streams)
 
     def _scenarios(self, request: Request) -> Response:
-        from scheduler.policies.registry import known  # late: it imports all policies
-
         return _json({"scenarios": sorted(known("scenario"))})
 
     async def _what_if(self, request: Request) -> Response:
-        asked = await request.json()
-        scenario, hours = str(asked.get("scenario", "")), float(asked.get("hours", 6))
+        asked = msgspec.json.decode(await _body(request), type=WhatIf)
+        if asked.scenario not in known("scenario"):
+            raise ReshapeError(f"there is no scenario {plain(asked.scenario)}")
         if self._simulates:
             return refusal("another simulation runs: try again when it has ended", 503)
         self._simulates = True
         try:
-            return await self._simulated(scenario, hours)
+            return await self._simulated(asked)
         finally:
             self._simulates = False
 
-    async def _simulated(self, scenario: str, hours: float) -> Response:
+    async def _simulated(self, asked: WhatIf) -> Response:
         """Simulate the last hours in a process of its own, which does not slow the pages."""
         with tempfile.TemporaryDirectory(prefix="reshape-web-") as folder:
             out = Path(folder) / "whatif.bin"
             words = ["-m", "reshape", "report", str(self._run.directory), "--format", "document"]
-            words += [f"--policy={scenario}", f"--last={round(3600 * hours)}s", "-o", str(out)]
+            words += [f"--policy={asked.scenario}", f"--last={round(3600 * asked.hours)}s"]
+            words += ["-o", str(out)]
             process = await asyncio.create_subprocess_exec(
                 *("nice", "-n", "10", sys.executable, *words),
                 stdout=asyncio.subprocess.DEVNULL,
@@ -326,6 +338,21 @@ class Pages:
                 text = error.decode(errors="replace").strip().removeprefix("reshape: error: ")
                 return refusal(text or "the simulation failed", 400)
             return Response(out.read_bytes(), media_type="application/octet-stream")
+
+
+async def _body(request: Request) -> bytes:
+    """Read the body of a request.
+
+    Raises
+    ------
+    ReshapeError : it is too long.
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BODY:
+            raise ReshapeError(f"the body has more than {MOST_BODY} bytes")
+    return body
 
 
 def _json(value: Any) -> Response:

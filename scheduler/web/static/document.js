@@ -70,18 +70,6 @@ export class Run {
     }
     return this.ofJob.get(row) ?? [];
   }
-
-  // Value of a curve at a time; 0 before its first step.
-  value(name, time) {
-    const { times, values } = this.curve[name];
-    let low = 0, high = times.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (times[middle] * this.tick_s <= time) low = middle + 1;
-      else high = middle;
-    }
-    return low ? values[low - 1] / 100 : 0;
-  }
 }
 
 // Decode a document; return its header, whose runs are `Run`.

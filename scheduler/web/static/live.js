@@ -4,7 +4,7 @@ import { decode } from "./document.js";
 import { element } from "./story.js";
 
 const API = "api/v1";
-const SOON_MS = 120; // between two requests for a window
+const SOON_MS = 30; // between two requests for a window
 
 async function request(path, options = {}) {
   const answer = await fetch(`${API}/${path}`, { credentials: "same-origin", ...options });
@@ -35,7 +35,7 @@ export class LiveSource {
     const margin = view === null ? 0 : 0.25 * (view.to - view.from);
     const span = view === null ? "" : `from=${view.from - margin}&to=${view.to + margin}&`;
     const scale = devicePixelRatio || 1;
-    const columns = Math.round(1.5 * width * scale), rows = Math.min(400, Math.round(height));
+    const columns = Math.round(1.5 * width * scale), rows = Math.round(height);
     const answer = await request(`window?${span}columns=${columns}&rows=${rows}`);
     return decode(await answer.arrayBuffer());
   }

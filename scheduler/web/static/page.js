@@ -8,6 +8,8 @@ import { element, storyOf, textTable } from "./story.js";
 import { PAGE, fillTable, isMatch } from "./tables.js";
 import { LiveSource, get, post } from "./live.js";
 
+const REFRESH_MS = 1000;
+const RECENT_S = 6 * 3600; // what a live page shows at first
 const by = (id) => document.getElementById(id);
 
 // Runs of a file: all of their data is here.
@@ -38,7 +40,7 @@ export class Page {
     this.source = source;
     this.view = null;
     this.lit = null; // number of the job that is lit up
-    this.opened = null; // [place of the run, number] of the story that is open
+    this.opened = null; // whose story is open
     this.at = null; // time below the pointer
     this.query = { group: "all", text: "", offset: 0 };
     this.place = 0; // of the run whose jobs are listed
@@ -72,17 +74,22 @@ export class Page {
     const [run] = header.runs;
     const isFitted = this.isFitted;
     this.show([run, ...(this.runs ?? []).slice(1)]);
-    if (before === null) {
-      const recent = 6 * 3600;
-      if (run.now > recent) this.setView(run.now - recent, run.now + 0.3 * recent);
-    } else if (isFitted) {
+    if (isFitted) {
       this.fit(false);
-    } else if (this.view.to > before && run.now > before && this.view.from < before) {
+    } else if (before !== null && this.view.to > before && run.now > before && this.view.from < before) {
       this.setView(this.view.from + run.now - before, this.view.to + run.now - before, false);
     }
-    if (!isNew) return;
-    await this.list();
-    if (this.opened !== null && this.opened[0] === 0) await this.open(...this.opened, false);
+    if (isNew) this.refresh();
+  }
+
+  // Load the table and the story again, once a second at most.
+  refresh() {
+    clearTimeout(this.later);
+    this.later = setTimeout(() => {
+      this.refreshed = performance.now();
+      this.list().catch((error) => this.source.lost(error.message));
+      if (this.opened !== null && !this.opened.hasEnded) this.open(0, this.opened.number, false);
+    }, Math.max(0, (this.refreshed ?? -Infinity) + REFRESH_MS - performance.now()));
   }
 
   numbers(run) {
@@ -95,8 +102,7 @@ export class Page {
     }
     const texts = [`${run.totals.jobs} jobs`, `${run.processors} processors`];
     if (this.source.isLive) {
-      const held = run.value("busy", run.now);
-      return [...texts, `${held} in use`, `${run.totals.running} running`, `${run.totals.queued} queued`].join(", ");
+      return [...texts, `${run.totals.in_use} in use`, `${run.totals.running} running`, `${run.totals.queued} queued`].join(", ");
     }
     if (starts) texts.push(`mean wait ${duration((tick * waits) / starts)}`);
     if (ends) texts.push(`mean turnaround ${duration((tick * turnarounds) / ends)}`);
@@ -309,7 +315,7 @@ export class Page {
     const found = await this.source.job(place, number);
     if (found === null || (!isNew && this.opened === null)) return; // it was closed meanwhile
     const { row, story: told } = found;
-    this.opened = [place, number];
+    this.opened = { number, hasEnded: row.ended !== null };
     this.hideTip();
     by("story-head").textContent = `Job ${row.label}`;
     by("story-body").replaceChildren(...storyOf(run, row, told, this.theme));
@@ -395,8 +401,10 @@ function showWhatIf(result, header, theme) {
 async function startLive() {
   const source = new LiveSource(by("status"));
   try {
-    source.may = (await get("state")).actions;
+    const { actions, now } = await get("state");
+    source.may = actions;
     const page = new Page(source);
+    if (now > RECENT_S) page.view = { from: now - RECENT_S, to: now + 0.3 * RECENT_S };
     await page.reload(true);
     source.follow(page);
     document.title = by("title").textContent = `reshape ${page.runs[0].name}`;

@@ -51,7 +51,7 @@ def test_columns_hold_segments_in_ticks() -> None:
         **{"begin": [1000, 2000], "end": [2500, 4250]},
     }
     assert run["tick_s"] == 0.001
-    assert column(run["curves"]["busy"]["values"]).tolist() == [0, 200, 300, 100]
+    assert column(run["curves"]["busy"]["values"]).tolist() == [0, 200, 300, 100, 0]
 
 
 def test_times_of_years_fit_into_ticks() -> None:
@@ -62,7 +62,7 @@ def test_times_of_years_fit_into_ticks() -> None:
 
 def test_a_window_has_its_segments_and_their_jobs_alone() -> None:
     run = run_of([(0, "0", 0, 2), (1, "1", 3, 5), (2, "2", 4, 9)])
-    header, column = decoded(encode([run], TimeWindow(2.5, 3.5)))
+    header, column = decoded(encode([run], TimeWindow(2.5, 3.5, 100)))
     (shown,) = header["runs"]
     assert column(shown["jobs"]["number"]).tolist() == [2]
     assert column(shown["segments"]["job"]).tolist() == [0]

@@ -118,7 +118,7 @@ def test_a_window_is_a_document(server: WebServer) -> None:
     (run,) = json.loads(body[4 : 4 + length])["runs"]
     kind, offset, count = run["jobs"]["number"]
     assert np.frombuffer(body, f"<{kind}", count, 4 + length + offset).tolist() == [1, 2]
-    assert run["totals"] == {"jobs": 7, "running": 0, "queued": 0}
+    assert run["totals"] == {"jobs": 7, "running": 0, "queued": 0, "in_use": 0}
     assert answer(server, "/api/v1/at?time=7&processor=3") == {"job": 2}
     assert answer(server, "/api/v1/at?time=7&processor=7") == {"job": None}
 
@@ -130,6 +130,24 @@ def test_a_wrong_number_is_named(server: WebServer, path: str) -> None:
     status, _, body = server.request(f"/api/v1/{path}")
     assert status == 400
     assert b"must be a" in body
+
+
+@pytest.mark.parametrize(
+    "body", ["{", '{"scenario": "--dir"}', '{"scenario": 3}', '{"scenario": "easy", "hours": -1}']
+)
+def test_a_wrong_what_if_is_refused(server: WebServer, body: str) -> None:
+    origin = f"http://{server.host}"
+    status, _, text = server.request("/api/v1/whatif", "POST", body, Origin=origin)
+    assert status == 400, text
+
+
+def test_what_if_simulates_the_run(server: WebServer) -> None:
+    origin = f"http://{server.host}"
+    body = '{"scenario": "easy", "hours": 24}'
+    status, _, data = server.request("/api/v1/whatif", "POST", body, Origin=origin)
+    assert status == 200, data
+    header = json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
+    assert [run["name"] for run in header["runs"]] == ["service, as it was", "simulated under easy"]
 
 
 def events(server: WebServer, last: str = "") -> tuple[http.client.HTTPConnection, Any]:
