@@ -11,6 +11,7 @@ import argparse
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,11 +66,7 @@ class Fixed(LiveRun):
 
     def data(self) -> RunData:
         """Return the run; as after a change, nothing that was computed of it is kept."""
-        run = self._run
-        return RunData(
-            run.name, run.origin, run.segments, run.now, run.processors,
-            jobs=run.jobs, numbers=run.numbers,
-        )  # fmt: skip
+        return replace(self._run)
 
 
 def show(name: str, value: float, unit: str) -> None:
@@ -122,7 +119,6 @@ def browser(run: RunData, folder: Path) -> None:
         page.locator("canvas.gantt").wait_for()
         began = time.perf_counter()
         page.reload()
-        page.get_by_text("live", exact=True).or_(page.locator("#status.lost")).wait_for()
         page.locator("canvas.gantt").wait_for()
         page.evaluate("new Promise(requestAnimationFrame)")
         show("live page: reload to the first picture", time.perf_counter() - began, "s")
