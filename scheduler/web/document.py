@@ -271,7 +271,7 @@ def script() -> str:
         for name in MODULES
         for text in [re.sub(r"^import [^;]*;\n", "", static(f"{name}.js"), flags=re.MULTILINE)]
     ]
-    return "\n".join([*parts, "start();"])
+    return "\n".join(parts)
 
 
 def page(title: str, document: bytes) -> str:

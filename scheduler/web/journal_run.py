@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import msgspec
@@ -65,6 +66,13 @@ MOST_LINES = 400
 
 def _kinds(types: Iterable[type]) -> str:
     return ", ".join(f"'{kind.__name__}'" for kind in types)
+
+
+_NEWS = f"""
+SELECT 0, seq, NULL, event, batch FROM events WHERE seq>? AND kind IN ({_kinds(_EVENTS)})
+UNION ALL
+SELECT 1, seq, at, "order", batch FROM orders WHERE seq>? AND kind IN ({_kinds(_ORDERS)})
+ORDER BY 5, 1, 2"""
 
 
 class _LiveJob:
@@ -129,10 +137,8 @@ class JournalRun:
         self.rows: list[JobRow] = []
         self.numbers: list[int] = []
         self.hosts: dict[str, ProcSet] = {}
-        self.marks: list[Blocked] = []
-        self._drained: dict[str, Blocked] = {}
-        self._down: dict[str, Blocked] = {}
-        self._reserved: dict[str, Blocked] = {}
+        self.blocked: list[Blocked] = []
+        self._open: dict[tuple[str, str], Blocked] = {}
         self._ahead_s = 0.0
         self._jobs: dict[int, _LiveJob] = {}
         self._segments = Segments()
@@ -158,44 +164,18 @@ class JournalRun:
         return before != (self._event, self._order)
 
     def _news(self, journal: JournalReader) -> Iterator[tuple[float, Event | Order]]:
-        """Yield new events and orders in the order in which they came.
-
-        The events of a batch come before its orders.
-        """
-        events = journal.rows(
-            f"SELECT seq, batch, event FROM events WHERE seq>? AND kind IN ({_kinds(_EVENTS)})"
-            " ORDER BY seq",
-            self._event,
-        )
-        orders = journal.rows(
-            f'SELECT seq, batch, at, "order" FROM orders WHERE seq>? AND kind IN'
-            f" ({_kinds(_ORDERS)}) ORDER BY seq",
-            self._order,
-        )
-        order = next(orders, None)
-        for seq, batch, blob in events:
-            while order is not None and order[1] < batch:
-                yield from self._decoded_order(journal, order)
-                order = next(orders, None)
-            self._event = seq
+        """Yield new events and orders in their order: of a batch the events come first."""
+        for is_order, seq, at, blob, _ in journal.rows(_NEWS, self._event, self._order):
             try:
-                event = event_decoder.decode(blob)
+                if is_order:
+                    self._order = seq
+                    yield at, order_decoder.decode(blob)
+                else:
+                    self._event = seq
+                    event = event_decoder.decode(blob)
+                    yield event.at, event
             except (msgspec.DecodeError, ValueError) as error:
-                journal.report_unreadable(f"event {seq}", error)
-                continue
-            yield event.at, event
-        while order is not None:
-            yield from self._decoded_order(journal, order)
-            order = next(orders, None)
-
-    def _decoded_order(
-        self, journal: JournalReader, row: tuple[int, int, float, bytes]
-    ) -> Iterator[tuple[float, Order]]:
-        self._order = row[0]
-        try:
-            yield row[2], order_decoder.decode(row[3])
-        except (msgspec.DecodeError, ValueError) as error:
-            journal.report_unreadable(f"order {row[0]}", error)
+                journal.report_unreadable(f"{'order' if is_order else 'event'} {seq}", error)
 
     def _apply(
         self, journal: JournalReader, time: float, what: Event | Order, changed: set[int]
@@ -206,28 +186,22 @@ class JournalRun:
                 self._apply_to_job(journal, time, number, what)
             case NodeJoined(node=node):
                 self._read_hosts(journal)
-                self._close(self._down, node, time)
+                self._close("down", node, time)
             case NodeLost(node=node):
-                self._mark(self._down, node, "down", time, f"node {node} is down")
+                self._block("down", node, time, f"node {node} is down")
             case NodeRemoved(node=node):
-                self._mark(self._down, node, "down", time, f"node {node} is removed")
+                self._block("down", node, time, f"node {node} is removed")
             case DrainChanged(node=node, drains=True, why=why):
                 text = f"node {node} drains: {why}" if why else f"node {node} drains"
-                self._mark(self._drained, node, "drained", time, plain(text))
+                self._block("drained", node, time, plain(text))
             case DrainChanged(node=node):
-                self._close(self._drained, node, time)
-                self._close(self._down, node, time)
-            case Reserve():
+                self._close("drained", node, time)
+                self._close("down", node, time)
+            case Reserve(name=name):
                 begin = what.begin + self._ahead_s - (self.origin or 0.0)
-                end = begin + what.end - what.begin
-                text = plain(f"reservation {what.name}")
-                self._reserved[what.name] = Blocked(
-                    "reservation", what.processors, begin, end, text
-                )
-                self.marks.append(self._reserved[what.name])
-            case ReservationCancelled(name=name) if name in self._reserved:
-                mark = self._reserved.pop(name)
-                mark.end = min(mark.end, max(time, mark.begin))
+                self._block("reservation", name, begin, plain(f"reservation {name}"), what)
+            case ReservationCancelled(name=name):
+                self._close("reservation", name, time)
 
     def _apply_to_job(
         self, journal: JournalReader, time: float, number: int, what: Event | Order
@@ -350,15 +324,19 @@ class JournalRun:
             for node in part.nodes:
                 self.hosts[node.name] = self.hosts.get(node.name, ProcSet()) | node.processors
 
-    def _mark(self, kept: dict[str, Blocked], node: str, kind: str, time: float, text: str) -> None:
-        held = self.hosts.get(node, ProcSet())
-        if node not in kept and held:
-            kept[node] = Blocked(kind, held, time, float("inf"), text)
-            self.marks.append(kept[node])
+    def _block(
+        self, kind: str, name: str, begin: float, text: str, reserved: Reserve | None = None
+    ) -> None:
+        """Note that processors are not available: those of a node, or of a reservation."""
+        held = self.hosts.get(name, ProcSet()) if reserved is None else reserved.processors
+        if (kind, name) not in self._open or reserved is not None:
+            end = inf if reserved is None else begin + reserved.end - reserved.begin
+            self._open[kind, name] = Blocked(kind, held, begin, end, text)
+            self.blocked.append(self._open[kind, name])
 
-    def _close(self, kept: dict[str, Blocked], node: str, time: float) -> None:
-        if node in kept:
-            kept.pop(node).end = time
+    def _close(self, kind: str, name: str, time: float) -> None:
+        if (span := self._open.pop((kind, name), None)) is not None:
+            span.end = min(span.end, max(time, span.begin))
 
     def data(self, now: float | None = None) -> RunData:
         """Return the run as it is at a time; None: at the latest event.
@@ -385,7 +363,7 @@ class JournalRun:
             self.hosts,
             self.rows,
             self.numbers,
-            self.marks,
+            self.blocked,
         )
 
 

@@ -415,7 +415,7 @@ async function startLive() {
 }
 
 // Show a file if the page has its data in it, and the run of a service else.
-export async function start() {
+async function start() {
   const header = await embedded();
   if (header === null) {
     await startLive();
@@ -431,3 +431,5 @@ export async function start() {
   page.show(header.runs);
   page.list();
 }
+
+start();

@@ -15,7 +15,7 @@ from scheduler.journal.allocations import allocation
 from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
 from scheduler.web.journal_run import JournalRun, recorded_run, story
-from scheduler.web.run_data import Kind
+from scheduler.web.run_data import Kind, RunData
 
 JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
@@ -65,6 +65,21 @@ def test_a_journal_that_grows_gives_the_same_run(tmp_path: Path) -> None:
     assert 0 < len(before.segments) < len(whole.segments)
     assert sorted(followed.data().segments.tolist()) == sorted(whole.segments.tolist())
     assert followed.rows == whole.jobs
+
+
+def test_the_jobs_that_ended_first_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    with reading(JOURNAL) as journal:
+        whole = recorded_run(journal, "r")
+        monkeypatch.setattr("scheduler.web.journal_run.MOST_JOBS", 6)
+        few = recorded_run(journal, "r")
+    assert few.numbers == [5, 6, 7]
+    assert few.jobs == whole.jobs[4:]
+
+    def drawn(run: RunData) -> list[tuple[int, float, float]]:
+        rows = run.segments.tolist()
+        return sorted((run.numbers[row[0]], row[3], row[4]) for row in rows)
+
+    assert drawn(few) == [each for each in drawn(whole) if each[0] in few.numbers]
 
 
 def test_a_story_has_sentences_sizes_and_pauses() -> None:

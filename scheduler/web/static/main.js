@@ -1,3 +1,0 @@
-import { start } from "./page.js";
-
-start();
