@@ -15,8 +15,10 @@ def grouped(number: int) -> str:
 
 
 def noun(number: int, thing: str) -> str:
-    """Select singular or plural: ``job`` for 1, ``jobs`` for any other number."""
-    return thing if number == 1 else f"{thing}s"
+    """Select singular or plural: ``job`` for 1, ``jobs`` or ``processes`` for any other number."""
+    if number == 1:
+        return thing
+    return f"{thing}es" if thing.endswith("s") else f"{thing}s"
 
 
 def counted(number: int, thing: str) -> str:

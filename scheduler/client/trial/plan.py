@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from reshape.errors import ReshapeError
+from scheduler.text.formats import counted
 
 #: What is killed at a step: the group that joins, after which the job goes on at its size; or the
 #: whole job, within a resize or at a resize point, after which it restarts.
@@ -38,12 +39,13 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         """Say what happens, for the report."""
+        processes = counted(self.size, "process")
         if self.kill == "job":
-            return f"at {self.at}: the job is killed and restarts with {self.size} processes"
+            return f"at {self.at}: the job is killed and restarts with {processes}"
         first = ", rank 0 leaves" if 0 in self.leave else ""
         killed = f", the {self.kill} is killed" if self.kill == "joining group" else ""
         killed = ", the job is killed within" if self.kill == "job in the resize" else killed
-        return f"at {self.at}: to {self.size} processes{first}{killed}"
+        return f"at {self.at}: to {processes}{first}{killed}"
 
 
 def resized(groups: Sequence[int], step: Step) -> tuple[int, ...]:
@@ -113,7 +115,9 @@ def written_plan(
     place, groups = furthest[0]
     at, size = wanted[place]
     if size == sum(groups):
-        raise ReshapeError(f"--at {at}:{size}: the job has {size} processes then: leave it out")
+        raise ReshapeError(
+            f"--at {at}:{size}: the job has {counted(size, 'process')} then: leave it out"
+        )
     raise ReshapeError(
         f"--at {at}:{size}: the groups of the job have {_text(groups, 'and')} processes then, and "
         f"leave whole: it can contract to {_text(sorted(_sizes(groups)), 'or') or 'no other size'}"

@@ -37,7 +37,8 @@ MOST_BYTES = 1 << 30
 _PATIENCE_S = 1e6
 #: What mpiexec prints when it is killed.
 _KILLED = re.compile(r"\n?=+\n= +BAD TERMINATION.*?FAQ page for debugging suggestions\n", re.DOTALL)
-_FACTS_OF_CHECKPOINTS = ("checkpoint", "checkpoint_s", "restarted_from")  # of the runtime
+#: Facts of the runtime. With a time between checkpoints they differ in each run.
+_FACTS_OF_CHECKPOINTS = ("checkpoint", "checkpoint_iteration", "checkpoint_s", "restarted_from")
 _DECLINED = "reshape try chooses the sizes"
 _EVERY_S = 0.5
 _STACKS_S = 5.0  # for the ranks to write their stacks

@@ -24,6 +24,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from scheduler.text.formats import counted
+
 log = logging.getLogger(__name__)
 
 FOLDER = Path("/dev/shm")
@@ -147,7 +149,7 @@ def check_room(processes: int) -> None:
         return
     lack = (
         f"{FOLDER} has {free >> 20} MiB free, and MPI needs {needed >> 20} MiB to start"
-        f" {processes} process{'' if processes == 1 else 'es'}: "
+        f" {counted(processes, 'process')}: "
     )
     if space.f_blocks * space.f_frsize < needed:
         raise ValueError(f"{lack}enlarge it")

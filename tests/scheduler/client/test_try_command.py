@@ -81,6 +81,14 @@ def test_a_correct_program_is_equal(temporary: Path) -> None:
     assert "after 5 resizes" in text.splitlines()[-1]
 
 
+def test_checkpoints_at_other_iterations_are_no_difference(temporary: Path) -> None:
+    """As with a time between checkpoints; here the interval depends on the folders of the runs."""
+    every = "app.checkpoint(every=6 + len(__import__('os').listdir('../..')))"
+    program = CORRECT.replace("as app:\n", f"as app:\n    {every}\n")
+    code, text = attempt(temporary, program, "-n", "1", "--at", "7:2")
+    assert code == 0, text
+
+
 def test_a_program_that_restarts_where_it_was_is_equal(temporary: Path) -> None:
     """The group that joins is killed, the job is killed within a resize, and at a resize point."""
     program = CORRECT.replace("as app:\n", "as app:\n    app.checkpoint(every=3)\n")

@@ -10,6 +10,7 @@ from scheduler.text.formats import counted, format_moment, listed
 def test_one_is_singular_and_digits_are_grouped() -> None:
     texts = [counted(number, "job") for number in (0, 1, 2, 1000, 1234567)]
     assert texts == ["0 jobs", "1 job", "2 jobs", "1 000 jobs", "1 234 567 jobs"]
+    assert [counted(1, "process"), counted(2, "process")] == ["1 process", "2 processes"]
 
 
 def test_numbers_are_listed_with_their_noun() -> None:
