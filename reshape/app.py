@@ -136,6 +136,8 @@ class Application(Reports):
             from reshape.abort import explain_later_errors
 
             self._close_each_size()
+            if error is None and self._checkpointing is not None and self._here().comm.rank == 0:
+                self._checkpointing.release()
             self._close()
             explain_later_errors(self._link)
         else:
@@ -233,6 +235,8 @@ class Application(Reports):
         from reshape.world import WORLD
 
         add_notes(error, () if self._job is None else self._job.arrays.values())
+        if self._checkpointing is not None and identity() is None:  # no service restarts it
+            self._checkpointing.release()
         comm = WORLD if self._job is None else self._job.comm
         if comm != MPI.COMM_NULL and comm.size > 1:
             abort(error, self._link)

@@ -162,6 +162,10 @@ class Checkpointing:
         job.checkpointed_at = time.monotonic()
         return facts
 
+    def release(self) -> None:
+        """Remove the directory if it holds no checkpoint; of one process, at the end of the run."""
+        self._directory.release()
+
     def _is_due(self, job: JobContext) -> bool:
         if self._every.iterations:
             return job.done % self._every.iterations == 0

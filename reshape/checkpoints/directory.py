@@ -134,11 +134,7 @@ class CheckpointDirectory:
             if owner.key == self._owner.key:
                 return True
             if not self._is_source(restart_from):
-                raise ReshapeError(
-                    f"{self.path} has the checkpoints of another run, {owner.run}: restart from "
-                    f"them (reshape submit --restart-from {self.path}, or without a service "
-                    f"{RESTART_VARIABLE}={self.path}), choose another dir, or remove it"
-                )
+                raise ReshapeError(self._belongs_to(owner))
             self._write_owner(replace=True)
         except OSError as error:
             raise ReshapeError(
@@ -146,6 +142,29 @@ class CheckpointDirectory:
                 "app.checkpoint"
             ) from None
         return False
+
+    def _belongs_to(self, owner: Owner) -> str:
+        """Say why another run does not get the directory, and what its user may do."""
+        if not checkpoints_in(self.path):
+            return (
+                f"{self.path} is the directory of another run, {owner.run}, which has written no "
+                "checkpoint yet: remove it if that run has ended, or choose another dir"
+            )
+        return (
+            f"{self.path} has the checkpoints of another run, {owner.run}: restart from them "
+            f"(reshape submit --restart-from {self.path}, or without a service "
+            f"{RESTART_VARIABLE}={self.path}), choose another dir, or remove it"
+        )
+
+    def release(self) -> None:
+        """Remove the directory of a run that ends without a checkpoint, so that others may use it.
+
+        Files that are not of this module remain, and so does the directory then.
+        """
+        with suppress(OSError, ReshapeError):
+            if not _folders_in(self.path) and self._read_owner().key == self._owner.key:
+                (self.path / OWNER_FILE).unlink()
+                self.path.rmdir()
 
     def _refuse_foreign(self, restart_from: Path | None) -> None:
         """Refuse a directory of no run with folders that `prune` would remove."""

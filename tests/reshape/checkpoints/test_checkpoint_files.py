@@ -356,8 +356,10 @@ def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
     first = CheckpointDirectory(path, Owner("k1", "job 1 of here"))
     assert not first.claim(None)
     assert first.claim(None)  # after a restart
-    found = complete(first, 10)
     other = CheckpointDirectory(path, Owner("k2", "job 2 of here"))
+    with pytest.raises(ReshapeError, match="no checkpoint yet: remove it if that run has ended"):
+        other.claim(None)
+    found = complete(first, 10)
     for source in (None, tmp_path):
         with pytest.raises(ReshapeError, match="has the checkpoints of another run, job 1 of here"):
             other.claim(source)
@@ -365,6 +367,21 @@ def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
     assert other.claim(None)
     with pytest.raises(ReshapeError, match="was taken over by job 2 of here"):
         first.begin(20)
+
+
+def test_only_its_own_run_releases_a_directory_without_checkpoints(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    owner = CheckpointDirectory(path, Owner("k1", "job 1 of here"))
+    owner.claim(None)
+    CheckpointDirectory(path, Owner("k2", "job 2 of here")).release()
+    assert path.exists()
+    owner.release()
+    assert not path.exists()
+    owner.release()
+    owner.claim(None)
+    complete(owner, 10)
+    owner.release()
+    assert sorted(each.name for each in path.iterdir()) == ["iteration-10", "owner.json"]
 
 
 def test_folders_of_something_else_are_not_removed(tmp_path: Path) -> None:

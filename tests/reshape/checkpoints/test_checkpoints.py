@@ -104,6 +104,21 @@ def test_another_run_does_not_use_the_directory(tmp_path: Path) -> None:
     assert names(folder) == ["iteration-12", "iteration-9"]
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_run_that_ends_without_a_checkpoint_leaves_no_directory(
+    tmp_path: Path, failing: bool
+) -> None:
+    body = f"""
+    app.checkpoint(every="1h", dir={str(tmp_path / "run")!r})
+    for step in app.iterations(3):
+        1 / (app.comm.rank + {int(not failing)})
+    """
+    done = run(2, program(tmp_path, body))
+    assert (done.returncode != 0) == failing, done.stderr
+    assert ("ZeroDivisionError" in done.stderr) == failing
+    assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
 def flip(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 4
