@@ -252,7 +252,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Pa
 def test_a_full_disk_does_not_end_the_program(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.system(f"mount -t tmpfs -o size=300k,mode=0700 none {disk}") != 0:
+    if os.system(f"mount -t tmpfs -o size=500k,mode=0700 none {disk}") != 0:
         pytest.skip("this container may not mount a file system")
     try:
         folder = disk / "run"
