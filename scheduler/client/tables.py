@@ -22,8 +22,11 @@ from scheduler.text.tables import Table, render
 
 
 def _iteration_text(job: JobInfo) -> str:
+    """Write how far a job is, as it reported last, up to 50 ms and an iteration ago."""
     of = f" of {job.iterations}, {progress_text(job)}" if job.iterations else ""
-    return f"{job.iteration}{of}, the last took {job.iteration_s:.3f} s"
+    when = " when it reported last" if job.ended_at else ""
+    took = f", an iteration took {job.iteration_s:.3f} s" if job.iteration_s else ""
+    return f"{job.iteration}{of}{when}{took}"
 
 
 def resize_table(job: JobInfo) -> Table:

@@ -27,7 +27,9 @@ def test_the_progress_of_jobs_has_a_column_if_one_is_known() -> None:
     table = queue_format([silent, known]).table([silent, known], 3000.0)
     column = table.headings.index("DONE")
     assert [row[column] for row in table.rows] == ["-", "77%"]
-    assert "7 of 9, 77%, the last took 0.500 s" in job_text(known, 3000.0)
+    text = job_text(known, 3000.0)
+    assert "Iteration:  7 of 9, 77% when it reported last, an iteration took 0.500 s\n" in text
+    assert "Iteration:  7 when it reported last\n" in job_text(silent, 3000.0)
 
 
 def test_a_late_job_is_described_and_explained_by_it() -> None:
