@@ -31,7 +31,7 @@ class KeptSubmission(Submission, omit_defaults=True):
     environment : variables besides those of the part, such as those of a task.
     environment_part : digest of its environment; "": `environment` has all of it.
     command_part : digest of its wrapper, program and arguments; "": the submission has them. With
-        one, `argv` has the begin of them, to be shown.
+        one, `argv` has the first of them, to be shown.
     """
 
     environment_part: str = ""
@@ -83,7 +83,7 @@ def _is_long(wrapper: Sequence[str], argv: Sequence[str]) -> bool:
 
 
 def _begin(argv: Sequence[str]) -> list[str]:
-    """Begin of a command, its last word with three dots."""
+    """Start of a command, its last word with three dots."""
     begin: list[str] = []
     left = MOST_COMMAND
     for word in argv:

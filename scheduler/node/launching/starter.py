@@ -197,7 +197,7 @@ def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
 
 
 def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
-    """Execute the program of a job, on the CPUs of rank 0 and with a report of its begin.
+    """Execute the program of a job, on the CPUs of rank 0 and with a report of its start.
 
     A file without a format that the system knows is a script of the shell, as for hydra.
 

@@ -33,7 +33,7 @@ _SIGNATURE_BYTES, _GREETING_BYTES, _HELLO_BYTES, _WELCOME_BYTES = 10, 64, 202, 1
 _HELLO, _INITIATE = b"\x04\xc8\x05HELLO", b"\x08INITIATE"
 #: Bytes of the largest INITIATE: ZeroMQ sends about 300, with an identity up to 550.
 _MOST_INITIATE_BYTES = 2048
-#: Begin of INITIATE among the bytes of the client, of READY or ERROR among those of the service.
+#: Start of INITIATE among the bytes of the client, of READY or ERROR among those of the service.
 _INITIATE_AT = _GREETING_BYTES + _HELLO_BYTES
 _RESULT_AT = _GREETING_BYTES + _WELCOME_BYTES
 #: Ends of what a client sends at a time, the last first: HELLO, greeting, version, signature.
