@@ -59,9 +59,9 @@ def application(
 
     Notes
     -----
-    The data that a program registers follows the job through resizes: the arrays of
-    `Application.block_cyclic`, `Application.blocks`, `Application.rows` and
-    `Application.replicated`, and the values in `Application.state`. **All other data belongs to one
+    The data that a program registers follows the job through resizes: arrays, sparse matrices,
+    particles, work items and streams of random numbers (`Application.rows` and the like), and the
+    values in `Application.state`; docs/data.md says what to use. **All other data belongs to one
     process**: a variable computed before a resize does not exist in the processes that join. Derive
     such values from `app.comm` in each iteration, or keep them in `app.state`. Communicators
     derived from `app.comm` are made in a function of `Application.each_size`, or freed before the

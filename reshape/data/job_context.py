@@ -170,7 +170,10 @@ class JobContext:
 
     @property
     def registered_bytes(self) -> int:
-        """Bytes of all registered arrays over all processes, every copy counted; items do not."""
+        """Bytes of all registered arrays over all processes, every copy counted.
+
+        Items and particles do not count: only their own process knows how many there are.
+        """
         return sum(array.total_bytes for array in self.arrays.values())
 
 

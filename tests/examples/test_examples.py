@@ -11,7 +11,6 @@ from driver import Driver, run
 from paths import EXAMPLES
 
 EXAMPLE, EXPECTED = EXAMPLES / "first_application.py", EXAMPLES / "first_application.out"
-RANDOM = EXAMPLES / "random_numbers.py"
 
 
 def test_each_example_has_its_output() -> None:
@@ -37,11 +36,13 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
         assert driver.finish() == EXPECTED.read_text()
 
 
-def test_random_numbers_do_not_depend_on_the_size(tmp_path: Path) -> None:
-    expected = RANDOM.with_suffix(".out").read_text()
-    done = run(3, str(RANDOM))
+@pytest.mark.parametrize("name", ["random_numbers", "particles"])
+def test_results_do_not_depend_on_the_size(tmp_path: Path, name: str) -> None:
+    program = EXAMPLES / f"{name}.py"
+    expected = program.with_suffix(".out").read_text()
+    done = run(3, str(program))
     assert (done.returncode, done.stdout) == (0, expected)
-    with Driver(tmp_path, [str(RANDOM)]) as driver:
+    with Driver(tmp_path, [str(program)]) as driver:
         driver.start(1, "first")
         assert driver.expand(2).ok
         assert driver.contract(0).ok

@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.data import segments
-from reshape.data.declarations import process_grid
+from reshape.data.declarations import RaggedCuts, declare, process_grid
 from reshape.data.mapped_files import Order
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
@@ -172,6 +173,25 @@ def test_a_restart_point_is_written_read_and_removed(folder: Path) -> None:
     RestartPoint.remove(folder)
     RestartPoint.remove(folder)
     assert not has_restart_point(folder)
+
+
+def test_restart_points_of_the_first_format_are_read_and_of_later_ones_refused(
+    folder: Path,
+) -> None:
+    """The first format does not name itself, and its declarations end with `by`."""
+    u = declare("u", "rows", (4, 2), (0,), "f8", "C")
+    point = msgspec.structs.replace(POINT, signature=(u,), cuts={"A": RaggedCuts((0, 4), (0, 9))})
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(point))
+    del fields["format"]
+    fields["signature"] = [each[:7] for each in fields["signature"]]
+    fields["cuts"] = {name: cuts[:2] for name, cuts in fields["cuts"].items()}
+    POINT.write(folder)
+    (folder / RESTART_FILE).write_bytes(msgspec.msgpack.encode(fields))
+    assert RestartPoint.read(folder) == msgspec.structs.replace(point, format=1)
+    later = fields | {"format": 3, "signature": [["u", "unknown"]]}
+    (folder / RESTART_FILE).write_bytes(msgspec.msgpack.encode(later))
+    with pytest.raises(ReshapeError, match="its format is 3, this release reads 1 to 2; submit"):
+        RestartPoint.read(folder)
 
 
 @pytest.mark.parametrize(
