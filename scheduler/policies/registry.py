@@ -228,7 +228,10 @@ def find(kind: str, name: str) -> Any:
     for part in _PARTS if kind == "scenario" else ():
         if name in _known[part]:
             return with_part(part, name, _policy(part, name))
-    raise ConfigError(f"unknown {kind} {name!r}{nearest(name, known(kind))}", field=kind)
+    module, _, attribute = name.rpartition(".")
+    of_class = module and attribute[:1].isupper()  # the class of a module, as Python writes it
+    fix = f"; did you mean {module}:{attribute}?" if of_class else nearest(name, known(kind))
+    raise ConfigError(f"unknown {kind} {name!r}{fix}", field=kind)
 
 
 def with_part(kind: str, name: str, policy: Any) -> Scenario:

@@ -35,6 +35,7 @@ from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.jobs import JobFields, Resizable, field_of
 from simulator.experiment.settings import QuoteRules, Settings
+from simulator.traces.files import is_file
 from simulator.traces.normalise import Rules
 from simulator.workload_models import workload_file
 
@@ -357,7 +358,12 @@ def given() -> dict[str, str]:
 
 
 def _contents(source: Path) -> tuple[Located, Path]:
-    """Contents of an experiment file, or those that name another file, and their folder."""
+    """Contents of an experiment file, or those that name another file, and their folder.
+
+    Raises
+    ------
+    ConfigError : there is no such file.
+    """
     if source.suffix in workload_file.ENDINGS:
         tree = Located.read(source)
         if "jobs" in tree.values and not isinstance(tree.values["jobs"], list):
@@ -365,6 +371,8 @@ def _contents(source: Path) -> tuple[Located, Path]:
                 jobs = field_of(Path(tree.values["jobs"]))
                 tree.override(("jobs",), {jobs: tree.values["jobs"]}, tree.origin(("jobs",)))
             return tree, source.parent
+    if not is_file(source):
+        raise ConfigError("cannot be read: No such file", file=str(source))
     tree = Located()
     tree.override(("jobs", field_of(source)), str(source), Origin(str(source)))
     return tree, Path()

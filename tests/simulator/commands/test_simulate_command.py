@@ -104,6 +104,7 @@ def test_text(tmp_path: Path) -> None:
     [
         (["--policy", "esy"], 2, "unknown scenario 'esy'; did you mean easy"),
         (["--queue-order", "sjff"], 2, "--queue-order: unknown order 'sjff'; did you mean sjf"),
+        (["--policy", "mine.Whole"], 2, "unknown scenario 'mine.Whole'; did you mean mine:Whole?"),
         (["--backfill-order", "no:A"], 2, "--backfill-order: order 'no:A' cannot be imported"),
         (["--select", "first"], 2, "--select: unknown selection 'first'; did you mean first-fit"),
         (["--policy", "eazy"], 2, "--policy: unknown scenario 'eazy'; did you mean easy"),
@@ -150,7 +151,9 @@ def test_wrong_options(options: list[str], code: int, says: str) -> None:
 
 
 def test_traces_that_are_none(tmp_path: Path) -> None:
-    assert "cannot be read: No such" in invoke("simulate", tmp_path / "no.swf", code=1).stderr
+    missing = tmp_path / "no.swf"
+    said = invoke("simulate", missing, code=1).stderr
+    assert said == f"reshape: error: {missing}: cannot be read: No such file\n"
     bad = tmp_path / "bad.swf"
     bad.write_text("; MaxProcs: 4\n1 0 -1 x 1" + " -1" * 13 + "\n2 0 -1 5 1" + " -1" * 13 + "\n")
     assert "bad.swf:2: field 4 (run time): 'x'" in invoke("simulate", bad, code=1).stderr
