@@ -12,6 +12,7 @@ import numpy as np
 
 from reshape.errors import ConfigError, nearest
 from scheduler.clock.loop import Watch
+from scheduler.core.core import Core
 from scheduler.policies.registry import kind_of_policy, known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario, to_data
@@ -19,12 +20,15 @@ from scheduler.text.located import Located, converted
 from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment import rules
 from simulator.experiment.columns import NAMES, Frame
+from simulator.experiment.decisions import JobDecisions
 from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
 from simulator.experiment.settings import OF_SCENARIO, QuoteRules, Settings
+from simulator.experiment.tables import Columns
 from simulator.traces.files import is_file, replace_all
 from simulator.traces.swf import Trace
+from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
 #: Fields with a path that is relative to the folder of the file.
@@ -99,7 +103,37 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         ------
         ReshapeError : no job can run by the rules, or a rule refuses one.
         """
-        return simulated(self, whole_trace=whole_trace, shows_progress=progress, watch=watch)
+        made = None if watch is None else lambda *_: watch
+        return simulated(self, whole_trace=whole_trace, shows_progress=progress, watch=made)
+
+    def explain(self, job: str | int) -> Columns:
+        """Simulate, and tell why a job waited, where it started and why it was resized or not.
+
+        Parameters
+        ----------
+        job : as the column `job` of `Simulation.jobs` has it.
+
+        Returns
+        -------
+        table with a row for each decision: `at_s` (s), `decision` ("wait", "start", "expand",
+        "contract", "continue", "kill", "requeue"), `rule` and `reason`, a sentence with the numbers
+        that the rule saw. Reasons number jobs from 1 in the order of `Simulation.jobs`. Equal
+        decisions in succession are one row, the first of them.
+
+        Raises
+        ------
+        ConfigError : no job has the number; several centres or a pool. See also `run`.
+        """
+        if self.centres is not None or self.pool is not None:
+            raise ConfigError("of several centres or a pool no job can be explained", field="job")
+        told: list[JobDecisions] = []
+
+        def watch(core: Core, jobs: TraceJobs) -> Watch:
+            told.append(JobDecisions(core, jobs, str(job)))
+            return told[0]
+
+        simulated(self, watch=watch)
+        return told[0].table()
 
     @classmethod
     def from_file(cls, path: str | Path) -> Experiment:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -38,13 +38,16 @@ from simulator.workload_models.workload import Workload, of_trace
 if TYPE_CHECKING:
     from simulator.experiment.quotes import StartQuotes
 
+#: Makes a watch of the core and the jobs of a simulation.
+WatchMaker: TypeAlias = Callable[[Core, TraceJobs], Watch]
+
 
 def simulated(
     settings: Settings,
     *,
     whole_trace: bool = False,
     shows_progress: bool = False,
-    watch: Watch | None = None,
+    watch: WatchMaker | None = None,
 ) -> Simulation:
     """Simulate an experiment.
 
@@ -52,7 +55,7 @@ def simulated(
     ----------
     whole_trace : read all columns of the trace, so that the run can write it with its waits.
     shows_progress : show progress if it takes more than a few seconds.
-    watch : see `Experiment.run`.
+    watch : makes what is called after each instant, on one machine; see `Experiment.run`.
 
     Raises
     ------
@@ -89,7 +92,7 @@ def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> S
 def _on_machine(
     settings: Settings,
     loaded: Trace | Workload,
-    watch: Watch | None = None,
+    watch: WatchMaker | None = None,
     *,
     shows_progress: bool = False,
 ) -> Simulation:
@@ -114,7 +117,7 @@ def _on_machine(
         cost=source.cost,
         start_s=source.start_s,
         end_s=source.end_s,
-        watch=_all([watch, loss, quotes]),
+        watch=_all([watch and watch(core, jobs), loss, quotes]),
         allocations=source.keeps_places,
         estimates=predicts(settings.chosen),
         contiguity=None if gain is None else Contiguity(gain.speedup, gain.exponent, network),

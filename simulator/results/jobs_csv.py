@@ -219,8 +219,18 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
 
 
 def job_names(schedule: Schedule) -> list[str]:
-    """Numbers of the jobs as texts; a repeated number is followed by the index of its job."""
-    numbers = schedule.jobs.numbers.tolist()
+    """Numbers of the jobs as texts; see `names_of`."""
+    return names_of(schedule.jobs.numbers)
+
+
+def names_of(jobs: NDArray[np.int64] | NDArray[np.str_]) -> list[str]:
+    """Numbers of jobs as texts; a repeated number is followed by the index of its job.
+
+    Parameters
+    ----------
+    jobs : (n,) their numbers, in the order of submission.
+    """
+    numbers = jobs.tolist()
     first = {number: index for index, number in reversed([*enumerate(numbers)])}
     return [
         str(number) if first[number] == index else f"{number}#{index + 1}"

@@ -195,6 +195,26 @@ def test_a_watch_sees_the_decisions(trace: Path) -> None:
         Experiment(COLUMNS, machine=CENTRES).run(watch=lambda *_: None)
 
 
+def test_a_simulation_explains_why_a_job_waits_starts_and_resizes() -> None:
+    jobs = Jobs.read(SMALL).first(80).with_resizable(expand_least=0.5)
+    experiment = Experiment(jobs, scenario="malleable")
+    ran = experiment.run()
+    for row in (int(ran.jobs["wait_s"].argmax()), 79):
+        told = experiment.explain(ran.jobs["job"][row])
+        assert (np.diff(told["at_s"]) >= 0).all()
+        waits = told["at_s"][told["decision"] == "wait"].tolist()
+        assert told["at_s"][told["decision"] == "start"].tolist() == [ran.jobs["start_s"][row]]
+        assert waits[:1] == [ran.jobs["submit_s"][row]] * int(ran.jobs["wait_s"][row] > 0)
+        resizes = np.isin(told["decision"], ["expand", "contract"]).sum()
+        assert resizes <= (ran.resizes["job"] == ran.jobs["job"][row]).sum()
+        assert all(told["reason"])
+    assert "processors wanted" in told["reason"][0]
+    with pytest.raises(ConfigError, match="no simulated job has the number '0'; give a value of"):
+        experiment.explain(0)
+    with pytest.raises(ConfigError, match="of several centres or a pool no job can be explained"):
+        Experiment(COLUMNS, machine=CENTRES).explain(1)
+
+
 def test_quotes_of_starts() -> None:
     """FCFS starts jobs when exact run times say; estimates are later."""
     jobs = Jobs.read(SMALL).first(300)
