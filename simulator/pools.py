@@ -9,8 +9,6 @@ anything.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf, isfinite, nan
@@ -41,7 +39,7 @@ from scheduler.text.formats import counted, format_time
 from simulator.engine.engine import Engine, simulated_core
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
-from simulator.traces.files import is_file
+from simulator.traces.files import as_csv, is_file
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
@@ -344,13 +342,11 @@ class PoolRun(msgspec.Struct, frozen=True):
 
     def allocations_csv(self) -> bytes:
         """Write a line for each allocation, in the order of their ends; times in seconds."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(EndedAllocation.__struct_fields__)
-        for allocation in self.allocations:
-            values = msgspec.structs.asdict(allocation) | {"names": " ".join(allocation.names)}
-            writer.writerow("" if value is None else value for value in values.values())
-        return text.getvalue().encode()
+        rows = (
+            (msgspec.structs.asdict(allocation) | {"names": " ".join(allocation.names)}).values()
+            for allocation in self.allocations
+        )
+        return as_csv(EndedAllocation.__struct_fields__, rows)
 
 
 def run_pool(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ from simulator.commands.options import (
 from simulator.predictions.accuracy import Accuracy, PlayedTrace, play
 from simulator.predictions.fake import GivenEstimates
 from simulator.traces import swf
-from simulator.traces.files import check_place, replace_all
+from simulator.traces.files import as_csv, check_place, replace_all
 from simulator.traces.normalise import LABELS, NEEDED, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
 
@@ -167,15 +165,13 @@ def _write(
     from scheduler.pictures import encode  # late: matplotlib is slow to load
     from simulator.predictions.accuracy import draw_errors
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["job", "submission_time", "run_s", *(f"{name}_s" for name in played)])
+    names = ["job", "submission_time", "run_s", *(f"{name}_s" for name in played)]
     columns = [jobs.numbers, jobs.submitted, jobs.run, *(e.predicted_s for e in played.values())]
-    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     replace_all(
         {
             out / "accuracy.json": (json_text(result, indent=2) + "\n").encode(),
-            out / "errors.csv": text.getvalue().encode(),
+            out / "errors.csv": as_csv(names, rows),
             out / "errors.png": encode(draw_errors(played, about), "png"),
         }
     )

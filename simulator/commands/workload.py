@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +28,7 @@ from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.derived import choose, cut, offered_load, scaled
 from simulator.traces.derived import merge as merged_trace
-from simulator.traces.files import check_place, replace_all
+from simulator.traces.files import as_csv, check_place, replace_all
 from simulator.traces.normalise import NEEDED, CleaningReport, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models import workload_file
@@ -264,7 +262,8 @@ def convert(trace: Path, to: Path, lenient: bool) -> None:
         raise click.UsageError(f"{to} does not end in .swf, .swf.gz, .csv or .csv.gz")
     check_place(to)
     read = swf.read(trace, lenient=lenient)
-    replace_all({to: swf.encode(read) if form == "swf" else _csv(read)})
+    rows = zip(*(read.columns[field].tolist() for field in swf.FIELDS), strict=True)
+    replace_all({to: swf.encode(read) if form == "swf" else as_csv(swf.FIELDS, rows)})
     click.echo(f"{to}: {counted(len(read), 'job')}")
 
 
@@ -482,12 +481,3 @@ def _text(trace: swf.Trace, report: CleaningReport, facts: dict[str, Any]) -> st
         lines.append(f"{name:20} {value:.6g}" if isinstance(value, float) else f"{name:20} {value}")
     lines.append(f"{'span in days':20} {facts['span_s'] / DAY_S:.1f}")
     return "\n".join(lines)
-
-
-def _csv(trace: swf.Trace) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(swf.FIELDS)
-    columns = (trace.columns[field].tolist() for field in swf.FIELDS)
-    writer.writerows(zip(*columns, strict=True))
-    return text.getvalue().encode()

@@ -200,17 +200,22 @@ def sweep(
                     if file is not None:
                         kept.add(keys[i], points[i].labels, outcome)
                     results[i] = json.loads(outcome)
-    failed = [i for i in missing if ERROR in results[i]]
-    if failed:
-        first = f"at {points[failed[0]].text}: {results[failed[0]][ERROR]}"
-        text = f"{counted(len(failed), 'point')} of {len(points)} failed, see the column {ERROR};"
-        warnings.warn(f"{text} the first {first}", RuntimeWarning, stacklevel=2)
+    _warn(points, results)
     return _table(axes, [results[i] for i in range(len(points))])
 
 
 def _by_digest(digest: str, _: Mapping[str, Any]) -> bytes:
     """Key of a point in a file of results: its digest, which the line names as the run."""
     return digest.encode()
+
+
+def _warn(points: Sequence[_GridPoint], results: Mapping[int, Mapping[str, Any]]) -> None:
+    """Warn of points that failed."""
+    failed = [i for i in range(len(points)) if ERROR in results[i]]
+    if failed:
+        first = f"at {points[failed[0]].text}: {results[failed[0]][ERROR]}"
+        text = f"{counted(len(failed), 'point')} of {len(points)} failed, see the column {ERROR};"
+        warnings.warn(f"{text} the first {first}", RuntimeWarning, stacklevel=3)
 
 
 def _note(failure: RunFailure, point: _GridPoint, *, raises: bool) -> None:

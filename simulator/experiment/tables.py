@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -19,6 +17,7 @@ from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import (
     Schedule,
 )
+from simulator.traces.files import as_csv
 
 if TYPE_CHECKING:
     from simulator.experiment.quotes import QuotedStart
@@ -62,11 +61,7 @@ class Columns(Named[NDArray[Any]]):
 
     def csv(self) -> bytes:
         """The rows as CSV, below a line of the names."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self)
-        writer.writerows(zip(*(column.tolist() for column in self.values()), strict=True))
-        return text.getvalue().encode()
+        return as_csv(self, zip(*(column.tolist() for column in self.values()), strict=True))
 
     def __repr__(self) -> str:
         """The first and the last rows."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +13,7 @@ from simulator.many_centres.centres import Quoted
 from simulator.many_centres.rules import CentreDescription
 from simulator.results.schedule import Schedule
 from simulator.results.series import in_use
+from simulator.traces.files import as_csv
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -152,29 +151,20 @@ class CentresSchedule(msgspec.Struct, frozen=True):
 
     def jobs_csv(self) -> bytes:
         """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        schedule, cost, ran = self.schedule, self.cost.tolist(), self.ran
-        for i in ran.nonzero()[0].tolist():
-            writer.writerow(
-                (
-                    int(schedule.jobs.numbers[i]),
-                    self.origins[i],
-                    self.centres[self.ran_at[i]].name,
-                    int(schedule.jobs.processors[i]),
-                    *(
-                        f"{time:.15g}"
-                        for time in (
-                            schedule.jobs.submitted[i],
-                            schedule.started[i],
-                            schedule.ended[i],
-                        )
-                    ),
-                    f"{cost[i]:.6f}",
-                )
+        schedule, cost = self.schedule, self.cost.tolist()
+        all_times = schedule.jobs.submitted, schedule.started, schedule.ended
+        rows = (
+            (
+                int(schedule.jobs.numbers[i]),
+                self.origins[i],
+                self.centres[self.ran_at[i]].name,
+                int(schedule.jobs.processors[i]),
+                *(f"{times[i]:.15g}" for times in all_times),
+                f"{cost[i]:.6f}",
             )
-        return text.getvalue().encode()
+            for i in self.ran.nonzero()[0].tolist()
+        )
+        return as_csv(COLUMNS, rows)
 
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:

@@ -13,7 +13,6 @@ for a machine with partitions a column ``partition``. The last column is always
 from __future__ import annotations
 
 import csv
-import io
 from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from reshape.errors import ReshapeError
 from scheduler.model.procset import ProcSet
 from simulator.results.schedule import Places, Schedule, Sizes
+from simulator.traces.files import as_csv
 from simulator.traces.swf import LARGEST
 from simulator.traces.trace_jobs import TraceJobs
 
@@ -59,11 +59,7 @@ def encode(schedule: Schedule, workload: str) -> bytes:
         columns[PARTITION] = [names[index] for index in schedule.jobs.partition.tolist()]
     if schedule.first_estimates is not None:
         columns[FIRST_PREDICTION] = _values(schedule.first_estimates)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue().encode()
+    return as_csv(columns, zip(*columns.values(), strict=True))
 
 
 def _columns(schedule: Schedule, workload: str) -> dict[str, list[Any]]:

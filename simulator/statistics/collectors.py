@@ -11,8 +11,6 @@ as in the thesis' examples.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,6 +21,7 @@ from reshape.errors import ConfigError, nearest
 from reshape.user_modules import user_module
 from simulator.results.jobs_csv import job_names
 from simulator.statistics.variables import JOB_NUMBERS, SAMPLED, JobValues, Samples
+from simulator.traces.files import as_csv
 
 Values: TypeAlias = NDArray[Any]
 DECILES: Final = tuple(range(10, 100, 10))
@@ -267,10 +266,6 @@ def _estimate(estimator: str, values: NDArray[Any], names: NDArray[Any] | None) 
 
 
 def _csv(header: Sequence[str], columns: Sequence[Any]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
     plain = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
-    for row in zip(*plain, strict=True):
-        writer.writerow(["" if value != value else value for value in row])
-    return text.getvalue().encode()
+    rows = zip(*plain, strict=True)
+    return as_csv(header, ([None if value != value else value for value in row] for row in rows))

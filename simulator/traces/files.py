@@ -1,12 +1,15 @@
-"""Writing result files: all of them completely, or none."""
+"""Writing result files: all of them completely, or none; tables as CSV."""
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from reshape.errors import ReshapeError
 
@@ -50,6 +53,15 @@ def replace_all(files: Mapping[Path, bytes]) -> None:
     finally:
         for name in written.values():
             os.unlink(name)
+
+
+def as_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    """Write a table as CSV, below a line of the names of its columns; None is an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def check_place(path: Path, *, make_parent: bool = False) -> None:
