@@ -30,11 +30,11 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Kill, Order, WakeAt
 from scheduler.model.procset import ProcSet
+from scheduler.policies.pools.options import PoolOptions
+from scheduler.policies.pools.pool import Pool, PoolAllocation, PoolRecord
+from scheduler.policies.pools.view import AllocationState
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import predicts
-from scheduler.pools.options import PoolOptions
-from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
-from scheduler.pools.view import AllocationState
 from scheduler.text.formats import counted, format_time
 from simulator.engine.engine import Engine, simulated_core
 from simulator.results.schedule import Schedule
@@ -183,7 +183,9 @@ class PooledSite:
             for number in ends:
                 orders += self._end(number, now, "expired")
         while True:
-            steps = self._pool.consider(self._partition, now, closing=self._is_closing)
+            steps = self._pool.consider(
+                self._partition.state, self._partition.scenario, now, closing=self._is_closing
+            )
             for allocation in steps.submitted:
                 self._pool.queued(allocation.number, str(allocation.number))
                 heappush(self._happenings, (now + self._wait_s(), False, allocation.number))

@@ -324,7 +324,7 @@ class AddPool(_MachineChange, frozen=True):
     Attributes
     ----------
     system : name of the batch system.
-    options : as `scheduler.pools.options.parse_pool_options` reads them.
+    options : as `scheduler.policies.pools.options.parse_pool_options` reads them.
     arguments : further options of the submission command of the batch system.
     """
 

@@ -14,10 +14,10 @@ from reshape.key_values import key_values
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
 from scheduler.policies.assignment.interface import Seeded
+from scheduler.policies.pools.options import KEYS, PoolOptions, parse_pool_options
 from scheduler.policies.registry import find, kind_of_policy, known, name_of, with_part
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario, uses_first_fit
-from scheduler.pools.options import KEYS, PoolOptions, parse_pool_options
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted
 from simulator.engine.physics import ContiguityGain, Sharing, SharingRules

@@ -13,8 +13,8 @@ from reshape.errors import ReshapeError
 from reshape.speedup import parse
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
+from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.scenarios import scenario
-from scheduler.pools.options import PoolOptions
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.pools import BatchWaits, PoolRun, run_pool

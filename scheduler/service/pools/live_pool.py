@@ -20,9 +20,9 @@ from scheduler.config.settings import NodeConfig
 from scheduler.model.events import DrainChanged, Event, NodeLost
 from scheduler.node.batch_system import BatchRequest, BatchState, BatchStatus
 from scheduler.partition.partition import Partition
-from scheduler.pools.options import PoolOptions
-from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
-from scheduler.pools.view import WAITING, AllocationState
+from scheduler.policies.pools.options import PoolOptions
+from scheduler.policies.pools.pool import Pool, PoolAllocation, PoolRecord
+from scheduler.policies.pools.view import WAITING, AllocationState
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import GIVE_BACK_S, SystemMonitor
 

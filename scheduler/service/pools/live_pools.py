@@ -21,9 +21,9 @@ from scheduler.journal.journal import Journal
 from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
 from scheduler.node.batch_system import BatchRequest, BatchStatus, BatchSystem
 from scheduler.node.directory import ServiceDirectory
-from scheduler.pools.options import PoolOptions
-from scheduler.pools.pool import PoolAllocation, PoolRecord, PoolSteps
-from scheduler.pools.view import AWAITED, WAITING, AllocationState
+from scheduler.policies.pools.options import PoolOptions
+from scheduler.policies.pools.pool import PoolAllocation, PoolRecord, PoolSteps
+from scheduler.policies.pools.view import AWAITED, WAITING, AllocationState
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
@@ -357,7 +357,9 @@ class LivePools:
         """
         if live.record.removing:
             return self._empty(live, now)
-        steps = live.pool.consider(self._partition, now, awaited_elsewhere=awaited)
+        steps = live.pool.consider(
+            self._partition.state, self._partition.scenario, now, awaited_elsewhere=awaited
+        )
         return self._carry_out(live, steps, now)
 
     def _carry_out(self, live: LivePool, steps: PoolSteps, now: float) -> list[Event]:
@@ -383,7 +385,8 @@ class LivePools:
     def _empty(self, live: LivePool, now: float) -> list[Event]:
         """Give back what a pool that is being removed still has; forget it after that."""
         events: list[Event] = []
-        held = {view.number: view.held for view in live.pool.view(self._partition, now).allocations}
+        seen = live.pool.view(self._partition.state, self._partition.scenario, now)
+        held = {view.number: view.held for view in seen.allocations}
         for allocation in live.pool.allocations:
             if allocation.state is S.LEAVING:
                 continue

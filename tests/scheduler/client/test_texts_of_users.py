@@ -45,7 +45,7 @@ from scheduler.model.requests.conditions import Dependency
 from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
 from scheduler.model.requests.task_array import TaskArray
-from scheduler.pools.options import parse_nodes, parse_pool_options
+from scheduler.policies.pools.options import parse_nodes, parse_pool_options
 from scheduler.text.job_output import check_output_name
 
 #: Errors with a message for the user.

@@ -23,10 +23,10 @@ from scheduler.core.core import Core
 from scheduler.model.events import JobSpec
 from scheduler.model.job_view import original
 from scheduler.policies.api import Decision, Grow, Job, JobView, QueueOrder, Reason, Stay, View
+from scheduler.policies.pools.options import parse_pool_options
 from scheduler.policies.queue_orders.basic import Sjf
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.pools.options import parse_pool_options
 from scheduler.text.located import Located
 from simulator import Experiment, Jobs, Simulation, simulate
 from simulator.engine.engine import Engine, check_conservation

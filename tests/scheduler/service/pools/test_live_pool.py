@@ -9,10 +9,10 @@ import msgspec
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted, NodeJoined, NodeLost
 from scheduler.node.batch_system import BatchState, BatchStatus
+from scheduler.policies.pools.options import PoolOptions
+from scheduler.policies.pools.pool import BACK_OFF_S, PoolAllocation, PoolRecord
+from scheduler.policies.pools.view import AllocationState
 from scheduler.policies.scenarios import scenario
-from scheduler.pools.options import PoolOptions
-from scheduler.pools.pool import BACK_OFF_S, PoolAllocation, PoolRecord
-from scheduler.pools.view import AllocationState
 from scheduler.service.components.system_monitor import GIVE_BACK_S
 from scheduler.service.pools.live_pool import (
     AGENTS_END_S,
@@ -36,7 +36,7 @@ def waiting_pool(backlog: int = 1) -> tuple[LivePool, PoolAllocation, Core]:
     names = live.pool.node_names
     core.handle([*(NodeJoined(0.0, n, 4) for n in names), *(NodeLost(0.0, n) for n in names)])
     core.handle([JobSubmitted(100.0, 1, JobSpec(4, 600.0))])
-    (each,) = live.pool.consider(core.partitions[0], 100.0).submitted
+    (each,) = live.pool.consider(core.partitions[0].state, core.scenario, 100.0).submitted
     live.pool.queued(each.number, "7")
     return live, each, core
 
@@ -108,21 +108,24 @@ def test_failures_in_a_row_delay_submissions_and_then_pause_the_pool() -> None:
     for failures in range(1, len(BACK_OFF_S)):
         live.pool.refused(each.number, now, "Invalid account")
         assert (
-            live.pool.consider(core.partitions[0], now + BACK_OFF_S[failures] - 1).submitted == ()
+            live.pool.consider(
+                core.partitions[0].state, core.scenario, now + BACK_OFF_S[failures] - 1
+            ).submitted
+            == ()
         )
         now += BACK_OFF_S[failures]
-        (each,) = live.pool.consider(core.partitions[0], now).submitted
+        (each,) = live.pool.consider(core.partitions[0].state, core.scenario, now).submitted
     live.pool.refused(each.number, now, "Invalid account")
     assert live.record.pool.paused == "5 failures in a row, the last: Invalid account"
-    assert live.pool.consider(core.partitions[0], now + 1e6).submitted == ()
+    assert live.pool.consider(core.partitions[0].state, core.scenario, now + 1e6).submitted == ()
     live.pool.resume()
-    (each,) = live.pool.consider(core.partitions[0], now + 1e6).submitted
+    (each,) = live.pool.consider(core.partitions[0].state, core.scenario, now + 1e6).submitted
 
 
 def test_what_fails_before_the_next_submission_is_the_same_failure() -> None:
     live, each, core = waiting_pool(backlog=2)
     core.handle([JobSubmitted(100.0, 2, JobSpec(4, 600.0))])
-    (other,) = live.pool.consider(core.partitions[0], 100.0).submitted
+    (other,) = live.pool.consider(core.partitions[0].state, core.scenario, 100.0).submitted
     live.pool.refused(each.number, 100.0, "Invalid account")
     live.pool.refused(other.number, 101.0, "Invalid partition")
     assert live.record.pool.failures == 1
@@ -135,7 +138,7 @@ def test_an_allocation_in_which_no_job_starts_is_a_failure() -> None:
     live.see(running(3800.0), 200.0, 0.0, 0.0)
     live.pool.joined(each.number)
     core.handle([NodeJoined(200.0, name, 4, until=700.0) for name in each.nodes])
-    live.pool.consider(core.partitions[0], 200.0)
+    live.pool.consider(core.partitions[0].state, core.scenario, 200.0)
     assert len(core.partitions[0].queue) == 1  # the node expires before the job would end
     live.pool.ended(each.number, 700.0)
     assert live.record.pool.failures == 1

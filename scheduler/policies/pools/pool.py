@@ -19,10 +19,9 @@ import msgspec
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.procset import ProcSet
-from scheduler.partition.partition import Partition
-from scheduler.pools.options import PoolOptions
-from scheduler.pools.policy import PoolPolicy
-from scheduler.pools.view import (
+from scheduler.policies.pools.options import PoolOptions
+from scheduler.policies.pools.policy import PoolPolicy
+from scheduler.policies.pools.view import (
     WAITING,
     AllocationState,
     AllocationView,
@@ -33,6 +32,8 @@ from scheduler.pools.view import (
     ReleaseAllocation,
     SubmitAllocation,
 )
+from scheduler.policies.scenario import Scenario
+from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import topology_fault
 
 S = AllocationState
@@ -153,23 +154,29 @@ class Pool:
         return sum(len(allocation.nodes) for allocation in self.record.allocations.values())
 
     def consider(
-        self, partition: Partition, now: float, *, awaited_elsewhere: int = 0, closing: bool = False
+        self,
+        state: SchedulerState,
+        scenario: Scenario,
+        now: float,
+        *,
+        awaited_elsewhere: int = 0,
+        closing: bool = False,
     ) -> PoolSteps:
         """Ask the policy what to do now, and note it.
 
         Parameters
         ----------
-        partition : the partition for which the pool holds nodes.
+        state, scenario : of the partition for which the pool holds nodes.
         now : seconds, not before the latest instant of the partition.
         awaited_elsewhere : processors that other pools await.
         closing : whether the pool is to give everything back, its least nodes included.
         """
-        view = self.view(partition, now, awaited_elsewhere)
+        view = self.view(state, scenario, now, awaited_elsewhere)
         policy = self._policy
         if closing:
             policy = PoolPolicy(msgspec.structs.replace(self.options, min_nodes=0))
         idle_unused = self.record.idle_unused
-        for job in [job for job in idle_unused if job not in partition.live]:
+        for job in [job for job in idle_unused if job not in state.live]:
             del idle_unused[job]
         answer = policy.decide(view)
         self.wanted = answer.wanted
@@ -200,11 +207,13 @@ class Pool:
                     released.append(allocation)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
 
-    def view(self, partition: Partition, now: float, awaited_elsewhere: int = 0) -> PoolView:
+    def view(
+        self, state: SchedulerState, scenario: Scenario, now: float, awaited_elsewhere: int = 0
+    ) -> PoolView:
         """Describe the queue and the allocations for the policy."""
-        machine = partition.machine
+        machine = state.machine
         idle = machine.by_node(machine.free)
-        held = _held_by_node(partition) if machine.draining else None
+        held = _held_by_node(state) if machine.draining else None
         views: list[AllocationView] = []
         own = own_idle = 0
         for allocation in self.record.allocations.values():
@@ -233,19 +242,19 @@ class Pool:
             )
         return PoolView(
             now,
-            (Demand(job.processors, job.estimate_s, job.queued_at) for job in partition.queue),
+            (Demand(job.processors, job.estimate_s, job.queued_at) for job in state.queue),
             views,
             max(self.record.waits_s, default=0.0),
             self.record.cancelled_at,
             inf if self.record.paused else self.record.not_before,
             machine.processors - own + awaited_elsewhere,
             machine.free_count - own_idle + awaited_elsewhere,
-            self._growing(partition, now),
+            self._growing(state, scenario, now),
         )
 
-    def _growing(self, partition: Partition, now: float) -> list[Growth]:
+    def _growing(self, state: SchedulerState, scenario: Scenario, now: float) -> list[Growth]:
         return (
-            [*growing_jobs(partition, self.record.idle_unused, now)]
+            [*growing_jobs(state, scenario, self.record.idle_unused, now)]
             if self.options.grow_running
             else []
         )
@@ -347,15 +356,15 @@ class Pool:
             self.pause(f"{record.failures} failures in a row, the last: {why}")
 
 
-def _held_by_node(partition: Partition) -> dict[str, ProcSet]:
+def _held_by_node(state: SchedulerState) -> dict[str, ProcSet]:
     groups: Iterable[ProcSet] = (
-        held for job in partition.live.values() for held in job.groups.values()
+        held for job in state.live.values() for held in job.groups.values()
     )
-    return partition.machine.by_node(ProcSet.union(groups))
+    return state.machine.by_node(ProcSet.union(groups))
 
 
 def growing_jobs(
-    partition: Partition, idle_unused: Mapping[int, int], now: float
+    state: SchedulerState, scenario: Scenario, idle_unused: Mapping[int, int], now: float
 ) -> Iterator[Growth]:
     """Yield what each running job needs for its next larger size, in the order of their starts.
 
@@ -368,22 +377,18 @@ def growing_jobs(
         as long as it has this size.
     now : seconds.
     """
-    for job in partition.live.values():
-        to = _next_size(partition, job) if idle_unused.get(job.id) != job.size else None
+    for job in state.live.values():
+        to = _next_size(scenario, job) if idle_unused.get(job.id) != job.size else None
         if to is not None and job.expected_end > now:
             yield Growth(job.id, job.size, to - job.size, job.expected_end - now)
 
 
-def _next_size(partition: Partition, job: Job) -> int | None:
+def _next_size(scenario: Scenario, job: Job) -> int | None:
     """Size to which a job would expand next; None if it would not."""
     topology = job.topology
     if job.state is not JobState.RUNNING or not job.resizable:
         return None
-    if (
-        topology is None
-        or partition.scenario.resizing_of(job.spec.queue) is None
-        or topology_fault(job)
-    ):
+    if topology is None or scenario.resizing_of(job.spec.queue) is None or topology_fault(job):
         return None
     spot = job.history.sweet_spot
     if job.history.settled < 1 or (spot is not None and job.size >= spot):

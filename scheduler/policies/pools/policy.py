@@ -29,8 +29,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from scheduler.pools.options import PoolOptions
-from scheduler.pools.view import (
+from scheduler.policies.pools.options import PoolOptions
+from scheduler.policies.pools.view import (
     AWAITED,
     WAITING,
     AllocationState,

@@ -12,9 +12,9 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.pools.options import PoolOptions, parse_pool_options
-from scheduler.pools.policy import PoolPolicy
-from scheduler.pools.view import (
+from scheduler.policies.pools.options import PoolOptions, parse_pool_options
+from scheduler.policies.pools.policy import PoolPolicy
+from scheduler.policies.pools.view import (
     WAITING,
     AllocationState,
     AllocationView,
