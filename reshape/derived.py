@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cache
 from linecache import getline
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeAlias
 
@@ -93,14 +93,16 @@ class _Made:
 
     Attributes
     ----------
+    key : its handle, as a number.
     known : the object.
     method : name of the method that has made it.
     code, instruction : where that was called; to find the line takes longer than all the rest.
     is_of_self : whether it has its origin in MPI.COMM_SELF, which no resize changes.
     owner : what frees it, if that is not the program.
-    handle : its handle, if a resize has made that a null handle.
+    handle : its handle as bytes, if a resize has made that a null handle.
     """
 
+    key: int
     known: Any
     method: str
     code: CodeType
@@ -122,7 +124,7 @@ _new: list[_Entry] = []
 _made: dict[int, _Made] = {}  # by handle
 _owners: list[object] = []  # of what is made now; at most one
 _warnings: list[str] = []  # those that were given, at most one
-_settling = Lock()
+_settling = RLock()  # a finaliser of the program may free a communicator at any moment
 
 
 @cache
@@ -193,8 +195,9 @@ def _settle() -> None:
         del _new[: len(batch)]
         for entry in [entry for entry in batch if entry[0]]:  # a null handle is false
             _record(entry, batch)
-        for key in [key for key, each in _made.items() if not each.known and not each.handle]:
-            del _made[key]
+        for each in list(_made.values()):
+            if not each.known and not each.handle:
+                _made.pop(each.key, None)
     if len(_made) >= MANY and not _warnings:
         _warnings.append("")
         _warnings[0] = f"{count()}; free what is not used any more: MPI has about 2000"
@@ -208,14 +211,14 @@ def _record(entry: _Entry, batch: list[_Entry]) -> None:
     known = result[0] if type(result) is tuple else result  # of Idup, with a request
     key, owner = _handleof(known), _owners[0] if _owners else None
     _made.pop(key, None)  # one that was freed by a copy of its handle
-    _made[key] = _Made(known, method, code, instruction, _is_self(origin, batch), owner)
+    _made[key] = _Made(key, known, method, code, instruction, _is_self(origin, batch), owner)
 
 
 def _is_self(comm: Any, batch: list[_Entry]) -> bool:
     """Whether a communicator is MPI.COMM_SELF or has its origin in that."""
     return (
         comm == MPI.COMM_SELF
-        or any(each.is_of_self for each in _made.values() if each.known is comm)
+        or any(each.is_of_self for each in list(_made.values()) if each.known is comm)
         or any(_is_self(entry[1], batch) for entry in batch if entry[0] is comm and not comm)
     )
 
@@ -280,10 +283,10 @@ def _is_alone(known: Any) -> bool:
 
 def _restore(ended: Any) -> None:
     """Give a communicator its handle back, so that it can be freed."""
-    for key, made in list(_made.items()):
+    for made in list(_made.values()):
         if made.handle and made.known is ended and isinstance(ended, MPI.Comm):
             ctypes.memmove(_addressof(ended), made.handle, len(made.handle))
-            del _made[key]
+            del _made[made.key]
             return
 
 
@@ -306,7 +309,7 @@ def free(owner: object) -> None:
     Communicators with other programs, as of Spawn and Accept, are not derived: they end by
     Disconnect.
     """
-    for made in reversed([each for each in _made.values() if each.owner is owner]):
+    for made in reversed([each for each in list(_made.values()) if each.owner is owner]):
         if isinstance(made.known, MPI.Comm) and made.known and made.method not in _CONNECT:
             made.known.Free()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from driver import Driver
 from mpi4py import MPI
 
-from reshape.derived import count, watch
+from reshape.derived import count, owned_by, watch
 
 PROGRAM = """
 import numpy as np
@@ -134,6 +135,30 @@ def test_those_that_exist_are_counted_and_freed_ones_are_not() -> None:
         comm.Split(0).Free()
     kept.Free()
     assert count().startswith("3 communicators")
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_finaliser_may_free_a_communicator_at_any_moment() -> None:
+    """Also while the record is worked through, in which each free counts."""
+
+    class Held:
+        def __init__(self) -> None:
+            self.comm, self.itself = MPI.COMM_SELF.Dup(), self
+
+        def __del__(self) -> None:
+            self.comm.Free()
+
+    watch()
+    before, thresholds = count(), gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with owned_by("a test"):
+            for _ in range(500):
+                Held()
+    finally:
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    assert count() == before
 
 
 def test_a_communicator_of_one_process_of_several_remains(tmp_path: Path) -> None:
