@@ -119,10 +119,11 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
         image = picture(segments, colours, begin, end, run.processors, window.shape)
         described["image"] = (*image.shape, columns.add(image.ravel(), "u1"))
         longest = np.argsort(segments["begin"] - segments["end"])[: window.most // 4]
-        segments = segments[np.sort(longest)]
+        segments = segments[longest]
     is_part = window.most < _LARGEST
     rows = np.unique(segments["job"]) if is_part else np.arange(len(run.jobs))
     described["jobs"] = _jobs(run, rows, tick_s, columns)
+    segments = segments[np.argsort(segments["begin"], kind="stable")]  # steps are above their jobs
     described["segments"] = {
         "job": columns.add(np.searchsorted(rows, segments["job"]), "i4"),
         "first": columns.add(segments["first"], "i4"),

@@ -192,9 +192,10 @@ class RunData:
 
     @property
     def end(self) -> float:
-        """Time at which the last segment ends, or now if that is later, s."""
+        """Time at which the last segment or reservation ends, or now if that is later, s."""
         ends = self.segments["end"]
-        return max(self.now, float(ends.max())) if len(ends) else self.now
+        known = [span.end for span in self.blocked if span.end < inf]
+        return max([self.now, *known, *([float(ends.max())] if len(ends) else [])])
 
     def part(self, numbers: Sequence[int]) -> RunData:
         """Return the part of a run that some jobs are, from their first submission on."""
