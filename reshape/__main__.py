@@ -33,7 +33,7 @@ SUBCOMMANDS = {
     "queue": Entry(
         "scheduler.client.listing.queue_command:queue", "List waiting and running jobs."
     ),
-    "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
+    "info": Entry("scheduler.client.commands:info", "Show the service, or one job in full."),
     "history": Entry(
         "scheduler.client.listing.history_command:history", "List ended jobs and their sizes."
     ),

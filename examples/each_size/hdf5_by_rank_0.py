@@ -1,4 +1,4 @@
-"""An HDF5 file of rank 0: ``mpiexec -n 3 python examples/each_size/hdf5_by_rank_0.py FILE``."""
+"""Rank 0 writes an HDF5 file: ``mpiexec -n 3 python examples/each_size/hdf5_by_rank_0.py FILE``."""
 
 import sys
 

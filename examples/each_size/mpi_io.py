@@ -1,4 +1,4 @@
-"""A file that all ranks write: ``mpiexec -n 3 python examples/each_size/mpi_io.py FILE``."""
+"""All ranks write one file: ``mpiexec -n 3 python examples/each_size/mpi_io.py FILE``."""
 
 import sys
 
@@ -27,7 +27,7 @@ with reshape.application() as app:
         file.Write_at_all((step * n + first) * u.local.itemsize, u.local)
 
     file, _ = history()
-    file.Sync()  # what the others have written is visible
+    file.Sync()  # makes the data of the other ranks visible
     app.comm.Barrier()
     file.Sync()
     if app.comm.rank == 0:

@@ -60,7 +60,11 @@ FOLLOW_S = 0.5
 @click.argument("job", type=JobText(), required=False, shell_complete=complete_jobs)
 @example("reshape info", "reshape info last --json")
 def info(directory: Path, as_json: bool, job: JobName | None) -> None:
-    """Show the service with its nodes and scenario, or one JOB in full, with its steps."""
+    """Show the service with its nodes and scenario, or one JOB in full, with its steps.
+
+    The list of resizes has the length of each phase in milliseconds; the job computes during
+    START. MIB is the data that moved, SPARE the memory that the processes kept beside it.
+    """
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
         if as_json:
