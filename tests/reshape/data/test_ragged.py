@@ -156,13 +156,41 @@ def test_an_item_that_cannot_be_moved_rolls_the_resize_back(tmp_path: Path, faul
         assert "[1, 2, 3]\n" in driver.finish()
 
 
+def test_a_particle_outside_of_the_cells_rolls_the_resize_back(tmp_path: Path) -> None:
+    """The error is that of the function of the program, on a rank that has no such particle."""
+    body = """
+        cells = app.rows("cells", (4,))
+        p = app.particles("p", "i8", like=cells, cell=lambda records: records)
+        if app.is_fresh_start:
+            p.local = np.arange(app.comm.rank * 3, app.comm.rank * 3 + 3)
+        for step in app.iterations(40):
+            if step == 20:
+                p.local = p.local[p.local < 4]
+        p.migrate()
+        print("rank", app.comm.rank, sorted(p.local.tolist()), flush=True)
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        driver.start(2, "first")
+        report = driver.expand(2)
+        assert not report.ok
+        assert report.why == (
+            "particles 'p' cannot be packed: record 1 is in cell (4,), outside of (4,): wrap its "
+            "position or remove it"
+        )
+        driver.serve(lambda: driver.latest is not None and driver.latest.iteration > 20)
+        assert driver.expand(2).ok
+        text = driver.finish()
+        assert all(f"rank {rank} [{rank}]\n" in text for rank in range(4))
+
+
 def test_a_joining_group_has_no_data_before_its_first_resize(tmp_path: Path) -> None:
     body = """
         import os
         A, t = app.csr("A", (4, 4)), app.items("t", [1, 2])
         x = app.rows("x", (4,), like=A)
+        p, g = app.particles("p", "f8"), app.rng("g", like=x)
         if os.environ["RESHAPE_ROLE"] == "join":
-            for use in ("A.local", "A.assemble(None)", "x.local", "t.local"):
+            for use in ("A.local", "A.assemble(None)", "x.local", "t.local", "p.local", "g.local"):
                 try: eval(use)
                 except reshape.ReshapeError as error: print(error, flush=True)
         for step in app.iterations(20):
@@ -172,7 +200,7 @@ def test_a_joining_group_has_no_data_before_its_first_resize(tmp_path: Path) -> 
         driver.start(1, "first")
         group = driver.ready(1)
         lines = group.text.splitlines()
-        names = ["csr 'A'", "csr 'A'", "array 'x'", "items 't'"]
+        names = ["csr 'A'", "csr 'A'", "array 'x'", "items 't'", "particles 'p'", "streams 'g'"]
         assert [line.partition(" has no data yet in this process")[0] for line in lines] == names
         assert driver.join(group).ok
         driver.finish()
