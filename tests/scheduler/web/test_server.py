@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 from command_line import invoke
 from paths import ROOT
+from ports import free_port
 from waiting import wait_until
 from web_server import WebServer, web_server
+
+from scheduler.client import background
+from scheduler.client.api.client import Client
 
 JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
@@ -94,6 +98,31 @@ def test_a_change_needs_an_origin_and_the_key_of_an_administrator(server: WebSer
     status, _, body = server.request(path, "POST", "{}", Origin=f"http://{server.host}")
     assert (status, b"--administrator" in body) == (403, True)
     assert answer(server, "/api/v1/state")["actions"] == []
+
+
+def test_the_key_of_an_administrator_changes_jobs(tmp_path: Path) -> None:
+    directory, key = tmp_path / "service", tmp_path / "key.json"
+    listens = ["--processors", "1", "--listen", f"127.0.0.1:{free_port()}"]
+    process = background.start(directory, listens)
+    try:
+        invoke("access", "create", "--dir", directory, "--user", "op", "--role", "admin", "-o", key)
+        with Client(directory) as client, web_server(directory, "--administrator", key) as server:
+            server.enter()
+            running = client.submit(["sleep", "600"], 1, walltime=900, cwd=tmp_path)
+            queued = client.submit(["sleep", "600"], 1, walltime=900, cwd=tmp_path)
+            origin = f"http://{server.host}"
+            for job, action in ((queued, "hold"), (queued, "release"), (running, "cancel")):
+                path = f"/api/v1/jobs/{job.id}/{action}"
+                assert server.request(path, "POST", "{}", Origin="http://evil.example")[0] == 403
+                status, _, body = server.request(path, "POST", "{}", Origin=origin)
+                assert status == 200, body
+            assert running.wait().state == "CANCELLED"
+            status, _, body = server.request("/api/v1/jobs/1/boil", "POST", "{}", Origin=origin)
+            assert (status, b"there is no action 'boil'" in body) == (404, True)
+            assert "cancel" in answer(server, "/api/v1/state")["actions"]
+    finally:
+        background.stop(directory, kill=True)
+        process.wait()
 
 
 def test_jobs_come_in_pages_by_filter(server: WebServer) -> None:
