@@ -66,12 +66,12 @@ def plot(
 ) -> None:
     """Draw gantt, load and queue from the jobs.csv in DIRECTORY, as PNG and SVG.
 
-    If the results have statistics (reshape simulate --statistic or --sample), their variables are
-    drawn, too: jobs and samples. The Gantt chart shows individual processors if they were allocated
-    (--select), else the number in use; --machine groups them by host. Any jobs.csv in the columns
-    of Batsim can be drawn.
+    If the results have statistics (reshape simulate --statistic, or --set sample_s=T), it draws
+    their variables, too: jobs and samples. The Gantt chart shows individual processors if they were
+    allocated (--select), else the number in use; --machine groups them by host. Any jobs.csv in the
+    columns of Batsim can be drawn.
 
-    If DIRECTORY is that of a service, or a journal, the live run is drawn from the journal.
+    Of the directory of a service, or of a journal, it draws the live run.
     """
     chosen = [form.strip().lower() for form in formats.split(",")]
     for form in chosen:

@@ -195,7 +195,7 @@ _OPTIONS = (
         shell_complete=completed(lambda: known("scenario")),
         default="easy",
         show_default=True,
-        help="Scenario, or resizing policy: fcfs, easy, conservative, easy++, fcfs-pr, pba-pr, ..."
+        help="Scenario: fcfs, easy, conservative, easy++, malleable, fcfs-pr, ..., or module:Class"
         " (docs/policies.md).",
     ),
     click.option(
