@@ -174,9 +174,9 @@ class Particles(Ragged):
 
     def next_cuts(self, counts: Counts, size: int) -> RaggedCuts:
         """Cuts on `size` processes: each process has what all others have for it."""
-        _, dealt = _layouts(counts.reshape(-1, size))
         rows = tuple(range(len(counts) + 1))
-        return RaggedCuts(rows, dealt.offsets, dealt.owner_of)
+        entries = (0, *np.cumsum(counts).tolist())
+        return RaggedCuts(rows, entries, tuple(range(size)) * (len(counts) // size))
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of a checkpoint for each of `size` processes; `restore` moves the records on."""
@@ -241,11 +241,11 @@ def _layouts(counts: Counts) -> tuple[Cuts, Dealt]:
     ----------
     counts : (processes before, processes after) int64, number of records from each to each.
     """
-    before, after = counts.shape
-    offsets = (0, *np.cumsum(counts, dtype=np.int64).tolist())
+    senders, owners = np.nonzero(counts)  # most processes have records for a few others only
+    offsets = (0, *np.cumsum(counts[senders, owners]).tolist())
+    ends = (0, *np.cumsum(counts.sum(axis=1)).tolist())
     shape = offsets[-1:]
-    dealt = Dealt(shape, offsets, tuple(range(after)) * before, after)
-    return Cuts(shape, offsets[::after]), dealt
+    return Cuts(shape, ends), Dealt(shape, offsets, tuple(owners.tolist()), counts.shape[1])
 
 
 def _text(error: Exception) -> str:
