@@ -77,6 +77,8 @@ def plot(
     for form in chosen:
         if form not in FORMATS:
             raise click.UsageError(f"--format {form}: must be {' or '.join(FORMATS)}, or both")
+    if directory.is_file():
+        _refuse_sweep(directory)
     if directory.is_file() or (directory / JOURNAL).is_file():
         source, target = directory if directory.is_file() else directory / JOURNAL, out or Path()
         schedule, known, about, nodes = _live_run(directory)
@@ -116,6 +118,20 @@ def plot(
     replace_all(files)
     result = {"jobs": len(schedule.jobs), "processors": size, "pictures": [*map(str, files)]}
     click.echo(json.dumps(result) if as_json else "\n".join(map(str, files)))
+
+
+def _refuse_sweep(file: Path) -> None:
+    """Say how the file of a sweep is shown.
+
+    Raises
+    ------
+    ReshapeError : it is one.
+    """
+    from simulator.commands.report import is_sweep  # late: it loads the page of a report
+
+    if is_sweep(file):
+        fix = f"reshape report {file} shows its table, and docs/python.md how to plot it"
+        raise ReshapeError(f"{file} is the file of a sweep, which has no schedule: {fix}")
 
 
 class _Drawn(NamedTuple):

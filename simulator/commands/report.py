@@ -92,7 +92,7 @@ def report_command(
                 both, table = what_if(journal, name, policy, inf if last is None else last)
             runs += both
             tables.append(table)
-        elif _is_sweep(source):
+        elif is_sweep(source):
             tables.append(_sweep(source))
         else:
             runs += [_run(each, stories) for each in _single(source)]
@@ -141,7 +141,7 @@ def _run(source: Path, stories: int) -> RunData:
     return run
 
 
-def _is_sweep(source: Path) -> bool:
+def is_sweep(source: Path) -> bool:
     """Whether a file is the database of a sweep and no journal."""
     if not source.is_file():
         return False

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from command_line import invoke
 from small_experiments import COLUMNS, TREE, trace_text
 from waiting import LIMIT_S
 
@@ -389,6 +390,13 @@ def test_a_sweep_on_loky() -> None:
         table = sweep(Experiment(COLUMNS), {"queue_order": orders}, workers=2, progress=False,
                       executor=lambda: loky.get_reusable_executor(2))  # fmt: skip
     assert [bool(text) for text in table["error"]] == [False, False, True, False]
+
+
+def test_a_plot_of_its_file_is_refused_with_what_shows_it(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.sqlite"
+    sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=file, progress=False)
+    said = invoke("plot", file, code=1).stderr
+    assert f"{file} is the file of a sweep, which has no schedule: reshape report" in said
 
 
 def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
