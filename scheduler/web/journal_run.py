@@ -282,6 +282,9 @@ class JournalRun:
                 row = self.rows[self._jobs[number].row]
                 row.state, row.user = str(state), plain(str(user)) or row.user
                 row.name = plain(str(name)) or row.name
+                if row.least < row.most and row.group == "ended":
+                    job = recorded_job(journal, number)
+                    row.gained_s = None if job is None else gained_s(job, 0.0)
 
     def _forget(self) -> None:
         """Drop the jobs that ended first if there are more than `MOST_JOBS`."""

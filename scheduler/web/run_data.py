@@ -67,6 +67,7 @@ class JobRow:
     walltime_s : limit of the run time.
     expected : start by the forecast, s; None: not known, or it has started.
     reason : why it waits, or how it ended; may be empty.
+    gained_s : run time that resizes have saved it, s; None: not known, or it has not ended.
     """
 
     label: str
@@ -82,6 +83,7 @@ class JobRow:
     ended: float | None = None
     expected: float | None = None
     reason: str = ""
+    gained_s: float | None = None
 
     def earlier(self, by_s: float) -> JobRow:
         """Return the same row with all times so many seconds earlier."""
@@ -247,14 +249,19 @@ class RunData:
         return submitted, np.fromiter(left, np.float64, count)
 
     def curves(self, begin: float, end: float) -> dict[str, Curve]:
-        """Processors that jobs hold, and the number of jobs that wait."""
+        """Processors in use, jobs that wait, and what resizes have saved ended jobs so far, s."""
         rows = between(self.segments, begin, end)
         held = rows[~np.isin(rows["kind"], (Kind.LENT, Kind.EXPECTED))]
         spans = held["begin"], held["end"], held["count"].astype(np.float64)
         submitted, left = self._queued
         waits = (submitted < end) & (left > begin)
         queued = submitted[waits], left[waits], np.ones(int(waits.sum()))
-        return {"busy": curve_of(*spans, begin, end), "waiting": curve_of(*queued, begin, end)}
+        curves = {"busy": curve_of(*spans, begin, end), "waiting": curve_of(*queued, begin, end)}
+        gains = [(job.ended, job.gained_s) for job in self.jobs if job.gained_s is not None]
+        if gains:
+            ended, gained = np.array(gains, np.float64).T
+            curves["gained"] = curve_of(ended, np.full(len(ended), np.inf), gained, begin, end)
+        return curves
 
 
 def curve_of(

@@ -3,8 +3,9 @@
 import { gutter } from "./gantt.js";
 
 const PANELS = [
-  { name: "busy", label: "processors in use", share: 0.55, top: (run) => run.processors, fill: "accent" },
-  { name: "waiting", label: "jobs waiting", share: 0.45, top: () => 0, fill: "faint" },
+  { name: "busy", label: "processors in use", tall: 54, top: (run) => run.processors, fill: "accent" },
+  { name: "waiting", label: "jobs waiting", tall: 42, top: () => 0, fill: "faint" },
+  { name: "gained", label: "seconds that resizes have saved ended jobs", tall: 42, top: () => 0, fill: "accent" },
 ];
 
 export class Curves {
@@ -14,6 +15,8 @@ export class Curves {
 
   draw(run, view, theme, at) {
     const { canvas } = this;
+    const panels = PANELS.filter(({ name }) => name in run.curve);
+    canvas.style.height = `${panels.reduce((sum, { tall }) => sum + tall + 12, 0)}px`;
     const scale = devicePixelRatio || 1;
     const width = canvas.clientWidth, height = canvas.clientHeight;
     canvas.width = Math.round(width * scale);
@@ -22,10 +25,9 @@ export class Curves {
     context.setTransform(scale, 0, 0, scale, 0, 0);
     const left = gutter(), wide = Math.max(1, width - left);
     let top = 6;
-    for (const panel of PANELS) {
-      const tall = height * panel.share - 12;
-      this.panel(context, run, view, theme, panel, { left, wide, top, tall });
-      top += tall + 12;
+    for (const panel of panels) {
+      this.panel(context, run, view, theme, panel, { left, wide, top, tall: panel.tall });
+      top += panel.tall + 12;
     }
     if (at !== null) {
       const x = left + ((at - view.from) / (view.to - view.from)) * wide;

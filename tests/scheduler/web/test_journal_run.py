@@ -85,6 +85,7 @@ def test_the_jobs_that_ended_first_are_dropped(monkeypatch: pytest.MonkeyPatch) 
 def test_a_story_has_sentences_sizes_and_pauses() -> None:
     with reading(JOURNAL) as journal:
         told = story(journal, 1)
+        run = recorded_run(journal, "r")
     text = "\n".join(line for _, line, _ in told["lines"])
     assert "starts on processors 0-1" in text
     assert "is to expand to" in text
@@ -92,7 +93,11 @@ def test_a_story_has_sentences_sizes_and_pauses() -> None:
     assert all(each["outcome"] == "done" for each in told["resizes"])
     assert [size for _, size in told["sizes"]][:2] == [2, 3]
     assert dict(told["iterations"]).keys() >= {2, 3}
-    assert isinstance(told["gained_s"], float)
+    assert [row.gained_s is None for row in run.jobs] == [False] + [True] * 6
+    assert run.jobs[0].gained_s == pytest.approx(told["gained_s"])
+    times, gained = run.curves(0.0, run.end)["gained"]
+    assert (gained[0], gained.max()) == (0.0, pytest.approx(told["gained_s"]))
+    assert times[gained.argmax()] == pytest.approx(run.jobs[0].ended)
 
 
 def test_a_job_that_gains_nothing_gets_advice() -> None:
