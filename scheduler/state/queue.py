@@ -48,8 +48,7 @@ class Queue:
         self._backfill_order = order if backfill_order is None else backfill_order
         self.jobs: dict[int, Job] = {}
         # While all jobs arrive in queue order they are in a line, else in a heap of positions.
-        # Both may hold jobs that have left the queue, but the first of the line never has. If the
-        # order keeps groups of equal requests, the heap has only the first job of each group.
+        # Both may hold jobs that have left the queue, but the first of the line never has.
         self._line: list[Job] = []
         self._gone = 0  # number of jobs at the front of the line that have left the queue
         self._heap: list[QueuePosition] = []
@@ -69,7 +68,9 @@ class Queue:
         self.alike: AlikeJobs | None = None
         if self._backfill_order.ages and self._backfill_order.keeps_alike:
             self.alike = AlikeJobs(self._backfill_order.key)
-        self._by_group = self.alike is not None and self.has_one_order
+        self._keeps_alike = self.alike is not None and self.has_one_order
+        #: Whether the heap has only the first job of each group.
+        self._by_group = self._keeps_alike
         self._candidates = Candidates() if indexed and not self._backfill_order.ages else None
 
     def __len__(self) -> int:
@@ -82,7 +83,7 @@ class Queue:
         if self._arrived_in_order:
             return iter(list(jobs.values()))
         if self._by_group:
-            return iter(list(self.in_order()))
+            self._hold_all()
         self._heap = [entry for entry in sorted(self._heap) if entry[1] in jobs]
         return iter([jobs[number] for _, number in self._heap])
 
@@ -131,6 +132,15 @@ class Queue:
             if place + 1 < len(group):
                 after = jobs[group[place + 1][1]]
                 heappush(following, (self._position(after), -1, place + 1))
+
+    def _hold_all(self) -> None:
+        """Put all jobs into the heap, until the next sort: a caller asks for the whole order."""
+        self._by_group = False
+        sorted_jobs = [job for job in self.jobs.values() if job.submitted_at <= self.sorted_at]
+        keys = self._order.keys(sorted_jobs, self.sorted_at)
+        self._heap = [(key, job.id) for key, job in zip(keys, sorted_jobs, strict=True)]
+        later = [job for job in self.jobs.values() if job.submitted_at > self.sorted_at]
+        self._heap += map(self._position, later)
 
     def _position(self, job: Job) -> QueuePosition:
         """Position of a job in queue order at the time of the latest sort, or of its arrival."""
@@ -223,6 +233,7 @@ class Queue:
         """Sort the queue again if that is due."""
         if self.sort_is_due(now):
             self.sorted_at = now
+            self._by_group = self._keeps_alike
             if self._order.ages:
                 self._rebuild_heap(now)
 

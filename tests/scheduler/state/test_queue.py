@@ -173,7 +173,9 @@ def test_a_queue_that_ages(
             here, key=lambda job: (order.key(job, max(sorted_at, job.submitted_at)), job.id)
         )
         small = [job for job in expected if job.spec.processors <= at_most]
-        assert list(queue.in_order()) == list(queue) == expected
+        assert list(queue.in_order()) == expected
+        if key % 5 == 0:
+            assert list(queue) == expected
         assert queue.first(at_most) is (small[0] if small else None)
         assert (
             queue.first_jobs(2, lambda job: job.spec.processors > 1)
