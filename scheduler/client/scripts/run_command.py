@@ -24,8 +24,13 @@ from reshape.times import in_local_time
 from reshape.wire.connection import located
 from reshape.wire.identity import Identity, identity_of_script
 from scheduler.client.job_options import per_process_option
-from scheduler.client.scripts.step_input import for_first, own_input
-from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
+from scheduler.client.scripts.step_streams import (
+    StepOutput,
+    files_of,
+    for_first,
+    own_input,
+    own_outputs,
+)
 from scheduler.client.submission import check_outputs, prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m

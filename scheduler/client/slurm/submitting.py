@@ -28,8 +28,7 @@ from scheduler.client.scripts.script_file import (
 )
 from scheduler.client.scripts.slurm_manual import SBATCH, SRUN
 from scheduler.client.scripts.slurm_options import Translation, count, tasks, translated
-from scheduler.client.scripts.step_input import own_input
-from scheduler.client.scripts.step_output import StepOutput, files_of, own_outputs
+from scheduler.client.scripts.step_streams import StepOutput, files_of, own_input, own_outputs
 from scheduler.client.slurm import variables
 from scheduler.client.slurm.listings import ended_jobs
 from scheduler.client.submission import check_places, prepare

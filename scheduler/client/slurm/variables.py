@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from reshape.wire.identity import SLURM_VARIABLE
-from scheduler.client.scripts.step_input import open_input
+from scheduler.client.scripts.step_streams import open_input
 
 #: Variable of Slurm <- variable of the service.
 _SAME = {
