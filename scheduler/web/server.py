@@ -79,7 +79,7 @@ class Doors:
     """
 
     def __init__(self, hosts: Sequence[str], announce: Callable[[str], None]) -> None:
-        self._hosts = {"localhost", "127.0.0.1", "::1", *hosts}
+        self._hosts, self._proxies = {"localhost", "127.0.0.1", "::1", *hosts}, {*hosts}
         self._announce = announce
         self._token, self._key = "", secrets.token_urlsafe(32)
         self.cookie = f"reshape-web-{secrets.token_hex(4)}"
@@ -98,14 +98,14 @@ class Doors:
 
     def fault(self, request: Request) -> str:
         """Say why a request is refused; "" if it is not."""
-        if host_of(f"//{request.headers.get('host', '')}") not in self._hosts:
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if host_of(f"//{host}") not in self._hosts:
             return "this name of the host is not allowed: see --allow-host"
-        origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-            if host_of(origin) not in self._hosts:
-                return "the request comes from another site"
-        elif request.method == "POST" and origin is None:
-            return "a request that changes something names no origin"
+        if origin is None:
+            names_none = "a request that changes something names no origin"
+            return names_none if request.method == "POST" else ""
+        if origin.partition("://")[2] != host and host_of(origin) not in self._proxies:
+            return "the request comes from another site"  # other ports are other sites
         return ""
 
     def is_open_to(self, request: Request) -> bool:

@@ -81,6 +81,9 @@ def test_every_answer_forbids_what_the_page_does_not_need(server: WebServer) -> 
         ({"Host": "localhost:1"}, 200),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:1"}, 403),
+        ({"Origin": "http://[::1"}, 403),
+        ({"Origin": "http://localhost:1", "Host": "localhost:1"}, 200),
         ({"Host": "[::1"}, 403),
         ({"Cookie": "reshape-web-0=x"}, 403),
     ],
@@ -89,6 +92,17 @@ def test_other_hosts_origins_and_cookies_are_refused(
     server: WebServer, headers: dict[str, str], status: int
 ) -> None:
     assert server.request("/api/v1/jobs", **headers)[0] == status
+
+
+def test_a_proxy_may_have_another_name(recorded: Path) -> None:
+    with web_server(recorded, "--allow-host", "portal.example") as server:
+        server.enter()
+        for names, status in (
+            ({"Host": "portal.example", "Origin": "https://portal.example"}, 200),
+            ({"Origin": "https://portal.example"}, 200),
+            ({"Host": "portal.example", "Origin": "https://other.example"}, 403),
+        ):
+            assert server.request("/api/v1/state", **names)[0] == status
 
 
 def test_a_change_needs_an_origin_and_the_key_of_an_administrator(server: WebServer) -> None:
