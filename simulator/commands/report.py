@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from simulator.traces.files import check_place, replace_all
 from simulator.what_if import what_if
 
 _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
-_SQLITE = b"SQLite format 3\0"
+#: The file of a sweep starts with this.
+_LINE = b'{"run":'
 
 
 @click.command("report")
@@ -142,35 +142,30 @@ def _run(source: Path, stories: int) -> RunData:
 
 
 def is_sweep(source: Path) -> bool:
-    """Whether a file is the database of a sweep and no journal."""
+    """Whether a file has the results of a sweep, a line of JSON each."""
     if not source.is_file():
         return False
     with source.open("rb") as file:
-        if file.read(len(_SQLITE)) != _SQLITE:
-            return False
-    return bool(_rows(source, "SELECT name FROM sqlite_master WHERE name='points'"))
+        return file.read(len(_LINE)) == _LINE
 
 
 def _sweep(source: Path) -> dict[str, Any]:
-    """Read the results of a sweep as a table: a row for each point, a column for each metric."""
-    points = [
-        {"point": str(key)[:10], **json.loads(result)}
-        for key, result in _rows(source, "SELECT digest, result FROM points ORDER BY rowid")
-    ]
+    """Read the results of a sweep as a table: a row for each point, with its axes and metrics."""
+    try:
+        lines = source.read_bytes().splitlines()
+    except OSError as error:
+        raise ReshapeError(f"{source} cannot be read: {error.strerror}") from None
+    points = []
+    for number, line in enumerate(lines, 1):
+        try:
+            run = json.loads(line)
+            points.append({**run["parameters"], **run["result"]})
+        except (ValueError, KeyError, TypeError):
+            if number < len(lines):  # the sweep may be writing the last one
+                raise ReshapeError(f"{source}:{number}: is not a point of a sweep") from None
     heads = list(dict.fromkeys(name for point in points for name in point))
     rows = [[_shown(point.get(name)) for name in heads] for point in points]
     return {"title": source.name, "heads": heads, "rows": rows}
-
-
-def _rows(source: Path, query: str) -> Sequence[tuple[Any, ...]]:
-    try:
-        base = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            return base.execute(query).fetchall()
-        finally:
-            base.close()
-    except (sqlite3.Error, ValueError) as error:
-        raise ReshapeError(f"{source} cannot be read: {error}") from None
 
 
 def _shown(value: Any) -> str:

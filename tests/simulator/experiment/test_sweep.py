@@ -393,10 +393,23 @@ def test_a_sweep_on_loky() -> None:
 
 
 def test_a_plot_of_its_file_is_refused_with_what_shows_it(tmp_path: Path) -> None:
-    file = tmp_path / "sweep.sqlite"
+    file = tmp_path / "sweep.jsonl"
     sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=file, progress=False)
     said = invoke("plot", file, code=1).stderr
     assert f"{file} is the file of a sweep, which has no schedule: reshape report" in said
+
+
+def test_its_file_becomes_a_page_and_a_damaged_line_is_named(tmp_path: Path) -> None:
+    file, page = tmp_path / "sweep.jsonl", tmp_path / "sweep.html"
+    axes = {"load": [0.5, 0.6]}
+    sweep(Experiment(COLUMNS), axes, workers=1, file=file, progress=False)
+    invoke("report", file, "-o", page)
+    assert "sweep.jsonl" in page.read_text()
+    first, second = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(first + second[:20])  # it is still being written
+    invoke("report", file, "-o", page)
+    file.write_bytes(first[:40] + b"\n" + second)
+    assert f"{file}:1: is not a point of a sweep" in invoke("report", file, code=1).stderr
 
 
 def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
