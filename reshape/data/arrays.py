@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from redistribution import Cuts, Layout
 from reshape.data.declarations import Declaration
 from reshape.data.segments import RankMemory, Segment
-from reshape.data.whole import Saved, gather, load, save
+from reshape.data.whole import Savable, Saved, gather, load, save
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Array:
         """
         return gather(self.job.comm, self.layout, self.local, self.declaration.order)
 
-    def save(self, path: str | os.PathLike[str], *more: Array) -> None:
+    def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
         """Collective over app.comm. Write the whole array to a file of NumPy or HDF5.
 
         `numpy.load` reads a file of NumPy. In a file of HDF5 each array is a data set with its
@@ -183,7 +183,7 @@ class Array:
         ----------
         path : name of the file on the host of rank 0. With the suffix .h5 or .hdf5 it is one of
             HDF5, which needs h5py (``pip install 'reshape-mpi[hdf5]'``); no h5py with MPI.
-        more : further arrays for the same file of HDF5.
+        more : further arrays, or particles, for the same file of HDF5.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class Array:
             then, and an existing file is as it was. Also if this process has no part of the array
             yet, or no longer.
         """
-        save(self.job.comm, [array._saved() for array in (self, *more)], path)
+        save(self.job.comm, [each.as_saved() for each in (self, *more)], path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Collective over app.comm. Read the whole array from a file that `save` has written.
@@ -209,9 +209,10 @@ class Array:
             kind of elements; nothing is changed then. Also if this process has no part of the array
             yet, or no longer.
         """
-        load(self.job.comm, self._saved(), path)
+        load(self.job.comm, self.as_saved(), path)
 
-    def _saved(self) -> Saved:
+    def as_saved(self) -> Saved:
+        """Return what `save` writes."""
         return Saved(self.name, self.layout, self.local, self.declaration.order)
 
     def pack(self) -> None:

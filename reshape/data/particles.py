@@ -10,6 +10,7 @@ owns which intervals.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -21,7 +22,7 @@ from redistribution import Cuts, Dealt, Plan
 from reshape.data.arrays import Processes
 from reshape.data.declarations import Declaration, RaggedCuts, declare, divide
 from reshape.data.ragged import Counts, Ragged, Received
-from reshape.data.whole import gather
+from reshape.data.whole import Savable, Saved, gather, load, save, stored_length
 from reshape.errors import ReshapeError
 
 #: Cells of records: (n,) or (n, divided axes) integers.
@@ -121,9 +122,43 @@ class Particles(Ragged):
         ------
         ReshapeError : this process has no records yet, or no longer.
         """
-        comm, own = self.job.comm, self.local
-        ends = tuple(accumulate(comm.allgather(len(own)), initial=0))
-        return gather(comm, Cuts(ends[-1:], ends), own, "C")
+        _, layout, local, order = self.as_saved()
+        return gather(self.job.comm, layout, local, order)
+
+    def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
+        """Collective over app.comm. Write all records to a file; see `Array.save`.
+
+        Raises
+        ------
+        ReshapeError : as in `Array.save`.
+        """
+        save(self.job.comm, [each.as_saved() for each in (self, *more)], path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Collective over app.comm. Take all records from a file; see `Array.load`.
+
+        Each record comes to the process that has its cell; without cells they are divided evenly.
+
+        Raises
+        ------
+        ReshapeError : as in `Array.load` and `migrate`. The records are as they were.
+        """
+        comm, before = self.job.comm, self.local
+        layout = Cuts.even((stored_length(comm, self.name, path),), comm.size)
+        read = np.empty(layout.local_shape(comm.rank), self.dtype)
+        load(comm, Saved(self.name, layout, read, "C"), path)
+        self._local = read
+        try:
+            self.migrate()
+        except ReshapeError:
+            self._local = before
+            raise
+
+    def as_saved(self) -> Saved:
+        """Collective over app.comm. Return what `save` writes: the records in order of ranks."""
+        own = self.local
+        ends = tuple(accumulate(self.job.comm.allgather(len(own)), initial=0))
+        return Saved(self.name, Cuts(ends[-1:], ends), own, "C")
 
     def _by_owner(self, size: int) -> tuple[NDArray[Any], Counts]:
         """Collective over app.comm without cells. Records in the order of their owners of `size`.

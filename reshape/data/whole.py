@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,13 @@ class Saved(NamedTuple):
     layout: Layout
     local: NDArray[Any]
     order: Order
+
+
+class Savable(Protocol):
+    """Registered data that a file can hold."""
+
+    def as_saved(self) -> Saved:
+        """Collective over app.comm. Return what is written: the whole of it is one array."""
 
 
 def save(comm: MPI.Intracomm, arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
@@ -124,7 +132,7 @@ def load(comm: MPI.Intracomm, array: Saved, path: str | os.PathLike[str]) -> Non
     read, why = None, ""
     try:
         read = _read(array, path, share, comm.rank)
-    except (OSError, KeyError, ValueError, TypeError, MemoryError, ReshapeError) as error:
+    except _UNREADABLE as error:
         why = f"cannot load {name} from {os.fspath(path)}: {error}"
     if why := next((reason for reason in comm.allgather(why) if reason), ""):
         raise ReshapeError(why)
@@ -136,21 +144,44 @@ def _read(array: Saved, path: str | os.PathLike[str], share: Cuts, process: int)
     name, layout, local, _ = array
     ends = zip(share.coordinates(process), share.axes, strict=True)
     where = tuple(slice(*axis.offsets[part : part + 2]) for part, axis in ends)  # type: ignore[union-attr]
+    with _stored(name, path) as data:
+        if data.shape != layout.shape or not np.can_cast(data.dtype, local.dtype, "same_kind"):
+            raise ReshapeError(
+                f"it has shape {data.shape} and dtype {data.dtype}, expected {layout.shape} and "
+                f"{local.dtype}"
+            )
+        return np.array(data[where], local.dtype)
+
+
+_UNREADABLE = (OSError, KeyError, ValueError, TypeError, MemoryError, ReshapeError)
+
+
+def stored_length(comm: MPI.Intracomm, name: str, path: str | os.PathLike[str]) -> int:
+    """Collective over comm. Return the length of the first axis of what `load` would read.
+
+    Raises
+    ------
+    ReshapeError : on every rank: the file cannot be read, or has no such array.
+    """
+    length, why = 0, ""
+    if comm.rank == 0:
+        try:
+            with _stored(name, path) as data:
+                length = len(data)
+        except _UNREADABLE as error:
+            why = str(error)
+    _raise_if(comm, f"cannot load {name} from {os.fspath(path)}", why)
+    return int(comm.bcast(length, root=0))
+
+
+@contextmanager
+def _stored(name: str, path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open what a file holds: the data set of this name, or the only array of a file of NumPy."""
     if Path(path).suffix in HDF5_SUFFIXES:
         with _h5py().File(path, "r") as file:
-            stored = _checked(file[name], layout.shape, local.dtype)
-            return np.asarray(stored[where], local.dtype)
-    data = np.load(path, mmap_mode="r", allow_pickle=False)
-    return np.array(_checked(data, layout.shape, local.dtype)[where], local.dtype)
-
-
-def _checked(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Return what a file holds if it can be an array of this shape and element type."""
-    if data.shape != shape or not np.can_cast(data.dtype, dtype, "same_kind"):
-        raise ReshapeError(
-            f"it has shape {data.shape} and dtype {data.dtype}, expected {shape} and {dtype}"
-        )
-    return data
+            yield file[name]
+    else:
+        yield np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _h5py() -> Any:

@@ -33,13 +33,23 @@ NAMES: dict[object, str] = {
     BlockArray: "dtype exchange gather halo layout load local name neighbours periodic save shape",
     Csr: "assemble gather layout local name shape",
     Items: "gather local name",
-    Particles: "dtype gather local migrate name",
+    Particles: "dtype gather load local migrate name save",
     Streams: "local",
     RankStream: "local",
 }
 #: Names of registered data that the runtime uses, and programs do not.
 INNER = {
-    *("begin", "commit", "counts", "cuts", "declaration", "earlier_parts", "followers", "job"),
+    *(
+        "as_saved",
+        "begin",
+        "commit",
+        "counts",
+        "cuts",
+        "declaration",
+        "earlier_parts",
+        "followers",
+        "job",
+    ),
     *("next_cuts", "next_rows", "pack", "parts", "place", "receive", "restore", "roll_back"),
     *("segment", "total_bytes", "vacate", "values", "withdraw"),
 }

@@ -72,6 +72,8 @@ with reshape.application(topology="arbitrary:step=2") as app:
     assert_type(ions.local, NDArray[Any])
     ions.local = ions.local[:1]
     ions.migrate()
+    p.save("run.h5", u, ions)
+    ions.load("run.h5")
     assert_type(tasks, Items)
     assert_type(tasks.local, list[Any])
     assert_type(streams, Streams)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +82,40 @@ def test_particles_without_cells_are_divided_evenly_in_their_order() -> None:
         ions.migrate()
         assert len(ions.local) == 4
         np.testing.assert_array_equal(ions.local, np.arange(4) + 4 * app.comm.rank)
+
+
+@on_4_ranks
+@pytest.mark.parametrize("suffix", [".h5", ".npy"])
+def test_particles_are_saved_and_come_back_to_the_owners_of_their_cells(
+    mpi_tmp_path: Path, suffix: str
+) -> None:
+    path = mpi_tmp_path / f"ions{suffix}"
+    with reshape.application() as app:
+        cells = app.blocks("cells", (8, 6))
+        ions = app.particles("ions", ION, cells, lambda r: r["x"].astype(int))
+        other = app.particles("other", ION)
+        rank, rng = app.comm.rank, np.random.default_rng(app.comm.rank)
+        given = np.zeros(5 * rank, ION)
+        given["number"], given["x"] = 100 * rank + np.arange(len(given)), rng.random(2) * (8, 6)
+        ions.local = given
+        ions.save(path, *([cells] if suffix == ".h5" else []))
+        everything = np.concatenate(app.comm.allgather(given))
+        ions.local = given[:0]
+        ions.load(path)
+        held = np.concatenate(app.comm.allgather(ions.local))
+        np.testing.assert_array_equal(np.sort(held, order="number"), everything)
+        counts = app.comm.allgather(len(ions.local))
+        ions.migrate()
+        assert app.comm.allgather(len(ions.local)) == counts
+        if suffix == ".npy":
+            other.load(path)
+            np.testing.assert_array_equal(
+                np.concatenate(app.comm.allgather(other.local)), everything
+            )
+        else:
+            with pytest.raises(ReshapeError, match=r"cannot load other from .*ions\.h5: "):
+                other.load(path)
+            assert other.local.shape == (0,)
 
 
 @on_4_ranks
