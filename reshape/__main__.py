@@ -40,7 +40,7 @@ SUBCOMMANDS = {
     "stats": Entry(
         "scheduler.client.listing.stats_command:stats", "Show utilisation, waits and resizes."
     ),
-    "web": Entry("scheduler.web.command:web", "Show the machine, the queue and jobs, live."),
+    "web": Entry("scheduler.client.web.command:web", "Show the machine, the queue and jobs, live."),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
     "node": Entry(
         "scheduler.client.administration.nodes:node", "List, drain, resume and remove nodes."

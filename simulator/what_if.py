@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from reshape.errors import ReshapeError
+from scheduler.client.web.journal_run import recorded_run
+from scheduler.client.web.run_data import RunData
 from scheduler.core.core import Core
 from scheduler.journal.journal_reader import JournalReader
 from scheduler.policies.scenarios import scenario
 from scheduler.text.formats import format_time
-from scheduler.web.journal_run import recorded_run
-from scheduler.web.run_data import RunData
 from simulator.engine.engine import Engine
 from simulator.live_runs import RecordedRun, costs, measured, shares_in
 from simulator.results.report import run_of_schedule
@@ -35,7 +35,7 @@ def what_if(
     -------
     runs : live and simulated; the same job has the same number in both. Times count from the
         earliest submission on.
-    table : of the means of both, as `scheduler.web.document.report` takes them.
+    table : of the means of both, as `scheduler.client.web.document.report` takes them.
 
     Raises
     ------

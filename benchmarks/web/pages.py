@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import uvicorn
 
-from scheduler.web.document import TimeWindow, encode, report
-from scheduler.web.live_run import LiveRun
-from scheduler.web.run_data import SEGMENT, JobRow, RunData
-from scheduler.web.server import Doors, Pages
+from scheduler.client.web.document import TimeWindow, encode, report
+from scheduler.client.web.live_run import LiveRun
+from scheduler.client.web.run_data import SEGMENT, JobRow, RunData
+from scheduler.client.web.server import Doors, Pages
 
 PROCESSORS, LANES = 1024, 64
 

@@ -14,11 +14,11 @@ from hosts import HEAD, NETWORK, Hosts
 
 from scheduler.client import background
 from scheduler.client.api.asking import ask, wait_for
+from scheduler.client.web.document import report
+from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
 from scheduler.journal.journal_reader import reading
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.web.document import report
-from scheduler.web.journal_run import ALL_STORIES, recorded_run
 
 BIN = Path(sys.executable).parent
 PORT = 7077

@@ -13,10 +13,10 @@ import click
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.options import Walltime
+from scheduler.client.web.document import FORMATS, report
+from scheduler.client.web.journal_run import recorded_run
+from scheduler.client.web.run_data import RunData
 from scheduler.journal.journal_reader import reading
-from scheduler.web.document import FORMATS, report
-from scheduler.web.journal_run import recorded_run
-from scheduler.web.run_data import RunData
 from simulator.commands.options import JOURNAL, METRICS, metrics_file
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule

@@ -28,7 +28,7 @@ from simulator.traces.swf import Trace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from scheduler.web.document import ReportPage
+    from scheduler.client.web.document import ReportPage
     from simulator.experiment.quotes import QuotedStart
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools import PoolRun
@@ -298,7 +298,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         ------
         ReshapeError : the file cannot be written.
         """
-        from scheduler.web.document import ReportPage, encode, page
+        from scheduler.client.web.document import ReportPage, encode, page
         from simulator.results.report import run_of_schedule
 
         runs = []

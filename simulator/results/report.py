@@ -8,8 +8,8 @@ from math import isnan
 
 import numpy as np
 
+from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments, placed
 from scheduler.model.procset import ProcSet
-from scheduler.web.run_data import Blocked, JobRow, Kind, RunData, Segments, placed
 from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import Places, Schedule
 

@@ -44,6 +44,8 @@ from scheduler.client.demo.report import (
 )
 from scheduler.client.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
 from scheduler.client.submission import prepare
+from scheduler.client.web.document import report
+from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
 from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
@@ -51,8 +53,6 @@ from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.answers import expect
 from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
-from scheduler.web.document import report
-from scheduler.web.journal_run import ALL_STORIES, recorded_run
 
 PLAIN_EVERY_S = 5.0
 

@@ -175,7 +175,7 @@ class RunData:
     numbers : job numbers by row.
     blocked : see `Blocked`.
     notes : sentences about what the picture does not show.
-    stories : what the journal tells of jobs, by number; see `scheduler.web.journal_run.story`.
+    stories : story of each job from the journal, by number; see `journal_run.story`.
     utilization : share of the processor-seconds that jobs held; None: not computed.
     """
 

@@ -15,6 +15,15 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError
+from scheduler.client.web.run_data import (
+    PENDING,
+    Blocked,
+    JobRow,
+    Kind,
+    RunData,
+    SegmentRows,
+    Segments,
+)
 from scheduler.journal.allocations import HeldGroups
 from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.journal.descriptions import describe, label_of, noted_submission
@@ -43,15 +52,6 @@ from scheduler.model.orders import Contract, Drop, Expand, JobOrder, Order, Requ
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
-from scheduler.web.run_data import (
-    PENDING,
-    Blocked,
-    JobRow,
-    Kind,
-    RunData,
-    SegmentRows,
-    Segments,
-)
 
 _EVENTS = (
     *(JobSubmitted, JobUpdated, JobStarted, ResizeDone, ResizeFailed, JobEnded, NodeJoined),

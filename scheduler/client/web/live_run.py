@@ -20,14 +20,14 @@ from reshape.wire.connection import endpoint_of
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.forecasting import waiting_lines
+from scheduler.client.web.journal_run import JournalRun, story
+from scheduler.client.web.run_data import PENDING, JobRow, Kind, RunData, Segments, between
 from scheduler.forecasts.answers import JobForecast, Starts, Waiting
 from scheduler.journal.journal_format import IDENTITY
 from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
-from scheduler.web.journal_run import JournalRun, story
-from scheduler.web.run_data import PENDING, JobRow, Kind, RunData, Segments, between
 
 _LOCAL = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?!Z)")
 #: Seconds between two looks at the journal; SQLite says without reading it whether it has changed.

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from scheduler.web.run_data import Kind, RunData, SegmentRows, between
+from scheduler.client.web.run_data import Kind, RunData, SegmentRows, between
 
 FORMAT = 1
 #: What `report` writes.
@@ -262,7 +262,7 @@ def _split(
 
 def static(name: str) -> str:
     """Return the text of a file of the page."""
-    return (resources.files("scheduler.web") / "static" / name).read_text(encoding="utf-8")
+    return (resources.files("scheduler.client.web") / "static" / name).read_text(encoding="utf-8")
 
 
 def script() -> str:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from reshape.errors import ReshapeError
+from scheduler.client.web import document
+from scheduler.client.web.document import COLOURS, LEVELS, MODULES, TimeWindow, encode, picture
+from scheduler.client.web.run_data import JobRow, Kind, RunData, Segments
 from scheduler.model.procset import ProcSet
-from scheduler.web import document
-from scheduler.web.document import COLOURS, LEVELS, MODULES, TimeWindow, encode, picture
-from scheduler.web.run_data import JobRow, Kind, RunData, Segments
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\"'&"
 _TYPES = {"i4": "<i4", "u2": "<u2", "u1": "|u1"}

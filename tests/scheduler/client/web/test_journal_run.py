@@ -11,11 +11,11 @@ import pytest
 from paths import ROOT
 
 from reshape.errors import ReshapeError
+from scheduler.client.web.journal_run import JournalRun, recorded_run, story
+from scheduler.client.web.run_data import Kind, RunData
 from scheduler.journal.allocations import allocation
 from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
-from scheduler.web.journal_run import JournalRun, recorded_run, story
-from scheduler.web.run_data import Kind, RunData
 
 JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
@@ -70,7 +70,7 @@ def test_a_journal_that_grows_gives_the_same_run(tmp_path: Path) -> None:
 def test_the_jobs_that_ended_first_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     with reading(JOURNAL) as journal:
         whole = recorded_run(journal, "r")
-        monkeypatch.setattr("scheduler.web.journal_run.MOST_JOBS", 6)
+        monkeypatch.setattr("scheduler.client.web.journal_run.MOST_JOBS", 6)
         few = recorded_run(journal, "r")
     assert few.numbers == [5, 6, 7]
     assert few.jobs == whole.jobs[4:]

@@ -27,12 +27,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client
+from scheduler.client.web.document import TimeWindow, encode
+from scheduler.client.web.live_run import LiveRun, as_json
 from scheduler.policies.registry import known
 from scheduler.protocol import messages as m
 from scheduler.protocol.answers import expect
 from scheduler.text.plain import plain
-from scheduler.web.document import TimeWindow, encode
-from scheduler.web.live_run import LiveRun, as_json
 
 #: Segments of an answer at most; an image stands for more.
 MOST_SEGMENTS = 8000
@@ -223,7 +223,7 @@ class Pages:
 
     def _file(self, request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
-        path = resources.files("scheduler.web") / "static" / name
+        path = resources.files("scheduler.client.web") / "static" / name
         suffix = Path(name).suffix
         if suffix not in _TYPES or "/" in name or not path.is_file():
             return refusal("there is no such file", 404)

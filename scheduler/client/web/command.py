@@ -63,8 +63,8 @@ def web(
     try:
         import uvicorn
 
-        from scheduler.web.live_run import LiveRun
-        from scheduler.web.server import Doors, Pages
+        from scheduler.client.web.live_run import LiveRun
+        from scheduler.client.web.server import Doors, Pages
     except ModuleNotFoundError as error:
         raise ReshapeError(f"the page needs {error.name}: pip install 'reshape-mpi[web]'") from None
     if not (directory / "journal.db").is_file():

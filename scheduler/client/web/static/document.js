@@ -1,4 +1,4 @@
-// A document of runs: see scheduler/web/document.py for its form.
+// A document of runs: see scheduler/client/web/document.py for its form.
 
 const FORMAT = 1;
 const TYPES = { i4: Int32Array, u2: Uint16Array, u1: Uint8Array };

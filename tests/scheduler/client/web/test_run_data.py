@@ -8,8 +8,8 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.client.web.run_data import JobRow, Kind, RunData, Segments, curve_of, placed
 from scheduler.model.procset import ProcSet
-from scheduler.web.run_data import JobRow, Kind, RunData, Segments, curve_of, placed
 
 
 def job(submitted: float, started: float | None, ended: float | None, size: int) -> JobRow:
