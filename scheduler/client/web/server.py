@@ -201,7 +201,9 @@ class Pages:
         return Starlette(
             routes=routes,
             middleware=[Middleware(RequestGuard, doors=doors)],
-            exception_handlers={ReshapeError: _failed, msgspec.DecodeError: _failed},
+            exception_handlers=dict.fromkeys(
+                (ReshapeError, msgspec.DecodeError, OverflowError), _failed
+            ),
             lifespan=self._lifespan,
         )
 

@@ -4,10 +4,11 @@ import { decode } from "./document.js";
 import { element } from "./story.js";
 
 const API = "api/v1";
+const NO_CONNECTION = "no connection; it is tried again";
 const SOON_MS = 30; // between two requests for a window
 
 async function request(path, options = {}) {
-  const answer = await fetch(`${API}/${path}`, { credentials: "same-origin", ...options });
+  const answer = await fetch(`${API}/${path}`, options).catch(() => { throw new Error(NO_CONNECTION); });
   if (!answer.ok) throw new Error((await answer.text()).trim().replace(/^reshape: /, ""));
   return answer;
 }
@@ -85,7 +86,11 @@ export class LiveSource {
       if (document.hidden || this.stream !== null) return;
       this.stream = new EventSource(`${API}/events`);
       this.stream.addEventListener("message", (event) => this.changed(page, JSON.parse(event.data)));
-      this.stream.addEventListener("error", () => this.lost("no connection; it is tried again"));
+      this.stream.addEventListener("open", async () => {
+        this.changed(page, await get("state").catch((error) => ({ fault: error.message })));
+      });
+      this.stream.addEventListener("error", () => this.lost(this.stream?.readyState === EventSource.CLOSED
+        ? "reshape web was started again: open the link that it has printed" : NO_CONNECTION));
     };
     const close = () => {
       this.stream?.close();

@@ -117,6 +117,15 @@ def test_a_hidden_page_closes_its_stream(server: WebServer, open_page: Callable[
     wait_until(lambda: streams() == 1)
 
 
+def test_a_page_says_that_its_server_has_ended(
+    service: Path, open_page: Callable[..., Any]
+) -> None:
+    with web_server(service) as server:
+        page = limited(open_page(server.link))
+        page.get_by_text("live", exact=True).wait_for()
+    page.get_by_text("no connection").wait_for()
+
+
 def test_a_wrong_token_shows_a_sentence(server: WebServer, open_page: Callable[..., Any]) -> None:
     page = open_page(server.link[:-3] + "xyz")
     assert "this link was used or is wrong" in page.locator("body").inner_text()

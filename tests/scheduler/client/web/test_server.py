@@ -152,6 +152,8 @@ def test_a_job_has_its_row_and_its_story(server: WebServer) -> None:
     assert any("is to expand to" in line[1] for line in found["story"]["lines"])
     status, _, body = server.request("/api/v1/jobs/99")
     assert (status, b"there is no job 99" in body) == (400, True)
+    assert server.request(f"/api/v1/jobs/{'9' * 30}")[0] == 400
+    assert server.request("/api/v1/at?time=1e300&processor=1e300")[0] in (200, 400)
 
 
 def test_a_window_is_a_document(server: WebServer) -> None:
