@@ -218,7 +218,7 @@ class JournalRun:
                 row.ended, row.state = time, "COMPLETED"
             case Requeue():
                 row.ended, row.state = None, PENDING
-                row.started = None
+                row.started, row.requeued = None, time
             case JobUpdated(spec=new):
                 row.requested, row.most = new.processors, new.largest
                 row.least = new.min_processors or new.processors

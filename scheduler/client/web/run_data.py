@@ -67,6 +67,7 @@ class JobRow:
     walltime_s : limit of the run time.
     expected : start by the forecast, s; None: not known, or it has started.
     reason : why it waits, or how it ended; may be empty.
+    requeued : when it went back to the queue last, s; None: it did not.
     gained_s : run time that resizes have saved it, s; None: not known, or it has not ended.
     """
 
@@ -84,10 +85,11 @@ class JobRow:
     expected: float | None = None
     reason: str = ""
     gained_s: float | None = None
+    requeued: float | None = None
 
     def earlier(self, by_s: float) -> JobRow:
         """Return the same row with all times so many seconds earlier."""
-        names = ("submitted", "started", "ended", "expected")
+        names = ("submitted", "started", "ended", "expected", "requeued")
         times = {name: getattr(self, name) for name in names}
         return replace(self, **{n: at - by_s for n, at in times.items() if at is not None})
 
@@ -235,7 +237,7 @@ class RunData:
 
     @cached_property
     def _queued(self) -> tuple[Floats, Floats]:
-        """When each job came to the queue, and when it left it, s."""
+        """When each job came to the queue last, and when it left it, s."""
         left = (
             job.started
             if job.started is not None
@@ -245,8 +247,8 @@ class RunData:
             for job in self.jobs
         )
         count = len(self.jobs)
-        submitted = np.fromiter((job.submitted for job in self.jobs), np.float64, count)
-        return submitted, np.fromiter(left, np.float64, count)
+        came = (job.submitted if job.requeued is None else job.requeued for job in self.jobs)
+        return np.fromiter(came, np.float64, count), np.fromiter(left, np.float64, count)
 
     def curves(self, begin: float, end: float) -> dict[str, Curve]:
         """Processors in use, jobs that wait, and what resizes have saved ended jobs so far, s."""

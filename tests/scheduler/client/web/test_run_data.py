@@ -31,6 +31,14 @@ def test_curves_count_what_jobs_hold_and_who_waits() -> None:
     assert (times.tolist(), waiting.tolist()) == ([0, 1, 2, 4, 5, 8], [0, 1, 1, 0, 1, 0])
 
 
+def test_a_job_that_went_back_to_the_queue_waits_from_then_on() -> None:
+    again = job(1, 7, None, 1)
+    again.requeued = 5
+    run = RunData("r", None, Segments().rows(), 8, 8, jobs=[again], numbers=[1])
+    times, waiting = run.curves(0, 9)["waiting"]
+    assert (times.tolist(), waiting.tolist()) == ([0, 5, 7], [0, 1, 0])
+
+
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 50), st.integers(1, 9)), max_size=40))
 @examples(50)
 def test_a_shortened_curve_has_the_same_area(spans: list[tuple[int, int, int]]) -> None:
