@@ -12,7 +12,7 @@ import statistics
 import time
 
 from redistribution import BlockCyclic, Plan, relabel
-from redistribution.plans.runs import joint_axis
+from redistribution.plans.runs import cached_joint_axis
 
 MACHINE = ((32, 32), (32, 40))
 BLOCKS = [(64, 64), (64, 100), (100, 64), (31, 32)]
@@ -52,7 +52,7 @@ def main() -> None:
 def planning_ms(n: int, blocks: tuple[int, int], grids: tuple[tuple[int, int], ...]) -> float:
     """Time to compute all transfers of rank 77, in ms."""
     source, target = layouts(n, blocks, grids)
-    joint_axis.cache_clear()
+    cached_joint_axis.cache_clear()
     start = time.perf_counter()
     plan = Plan(source, target)
     plan.outgoing(77)

@@ -117,10 +117,10 @@ def joint_axis(source: Axis, target: Axis) -> JointAxis:
     """`JointAxis` of two divisions of the same extent, cached unless one is dealt: none recurs."""
     assert source.extent == target.extent
     is_dealt = isinstance(source, DealtAxis) or isinstance(target, DealtAxis)
-    return JointAxis(source, target) if is_dealt else _cached_joint_axis(source, target)
+    return JointAxis(source, target) if is_dealt else cached_joint_axis(source, target)
 
 
-_cached_joint_axis = lru_cache(maxsize=256)(JointAxis)
+cached_joint_axis = lru_cache(maxsize=256)(JointAxis)
 
 
 def _runs_by_peer(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from command_line import invoke
 from paths import ROOT
+from waiting import wait_until
 
 JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
@@ -51,14 +52,15 @@ def test_the_keyboard_reaches_each_job(report: str, open_page: Callable[..., Any
 
 def test_zooming_changes_what_is_shown(report: str, open_page: Callable[..., Any]) -> None:
     page = open_page(report)
+    page.locator("canvas.gantt").first.wait_for()
     picture = "document.querySelector('canvas.gantt').toDataURL()"
-    whole = page.evaluate(picture)
-    page.get_by_role("button", name="Zoom in").click()
-    page.evaluate("new Promise(requestAnimationFrame)")
-    assert page.evaluate(picture) != whole
     page.get_by_role("button", name="All").click()
     page.evaluate("new Promise(requestAnimationFrame)")
-    assert page.evaluate(picture) == whole
+    whole = page.evaluate(picture)
+    page.get_by_role("button", name="Zoom in").click()
+    wait_until(lambda: page.evaluate(picture) != whole)
+    page.get_by_role("button", name="All").click()
+    wait_until(lambda: page.evaluate(picture) == whole)
 
 
 def test_jobs_are_filtered(report: str, open_page: Callable[..., Any]) -> None:
