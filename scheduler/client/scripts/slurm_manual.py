@@ -352,7 +352,8 @@ SINFO = Known.of(
         "json? yaml?": "reshape info --json",
         "list-reasons:R": "reshape node list",
         "reservation:T": "reshape reserve list",
-        "sort=:S": "partitions are in the order of the configuration, nodes in the order of their names",
+        "sort=:S": "partitions are in the order of the configuration, nodes in the order of their"
+        " names",
     },
     """
     SINFO_ALL SINFO_FEDERATION SINFO_FORMAT SINFO_LOCAL SINFO_PARTITION SLURM_CLUSTERS
