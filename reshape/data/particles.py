@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from redistribution import Cuts, Dealt, Plan
 from reshape.data.arrays import Processes
 from reshape.data.declarations import Declaration, RaggedCuts, declare, divide
-from reshape.data.ragged import Counts, Ragged, Received
+from reshape.data.ragged import Counts, PackedRagged, Received
 from reshape.data.whole import Savable, Saved, gather, load, save, stored_length
 from reshape.errors import ReshapeError
 
@@ -29,7 +29,7 @@ from reshape.errors import ReshapeError
 Cells: TypeAlias = Callable[[NDArray[Any]], ArrayLike]
 
 
-class Particles(Ragged):
+class Particles(PackedRagged):
     """Records of this process, which belong to the cells of an array or are divided evenly.
 
     Parameters
@@ -225,22 +225,6 @@ class Particles(Ragged):
         """Collective over app.comm. Take the records of the parts and migrate them."""
         self._local = self.values[0].local.copy()
         self.migrate()
-
-    def commit(self) -> None:
-        """Make the received records those of this process."""
-        self._local = self._received
-        self.roll_back()
-
-    def roll_back(self) -> None:
-        """Drop the packed records and keep the others."""
-        self._received = None
-        for part in self.parts:
-            part.vacate(self._absent)
-
-    def vacate(self, why: str) -> None:
-        """Drop the records; any later access raises an error with this reason."""
-        super().vacate(why)
-        self._local = None
 
 
 def declare_particles(

@@ -168,7 +168,30 @@ class Ragged:
         return f"<{type(self).__name__} {self.declaration}>"
 
 
-class Items(Ragged):
+class PackedRagged(Ragged):
+    """Data of a process outside of its parts, which hold it only from `pack` to the commit."""
+
+    _local: Any = None
+    _received: Any = None
+
+    def commit(self) -> None:
+        """Make the received data the data of this process."""
+        self._local = self._received
+        self.roll_back()
+
+    def roll_back(self) -> None:
+        """Drop the packed data and keep the data of this process."""
+        self._received = None
+        for part in self.parts:
+            part.vacate(self._absent)
+
+    def vacate(self, why: str) -> None:
+        """Drop the data; any later access raises an error with this reason."""
+        super().vacate(why)
+        self._local = None
+
+
+class Items(PackedRagged):
     """A list of work items in each process, which each resize distributes evenly."""
 
     def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
@@ -226,22 +249,6 @@ class Items(Ragged):
         """Unpickle the items of the parts."""
         self.receive({part.name: part.local for part in self.parts})
         self._local = self._received
-
-    def commit(self) -> None:
-        """Make the received items the list."""
-        self._local = self._received
-        self.roll_back()
-
-    def roll_back(self) -> None:
-        """Drop the packed items and keep the list."""
-        self._received = None
-        for part in self.parts:
-            part.vacate(self._absent)
-
-    def vacate(self, why: str) -> None:
-        """Drop the items; any later access raises an error with this reason."""
-        super().vacate(why)
-        self._local = None
 
 
 def cuts_of_sizes(rows: Sequence[int], entries: Sequence[int]) -> RaggedCuts:
