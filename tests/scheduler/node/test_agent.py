@@ -182,7 +182,7 @@ def test_many_refused_messages_write_few_lines(driver):
         ({"environment": {"A=B": "c"}}, "illegal environment variable name"),
         ({"cwd": "/no/such/folder"}, "cannot start in /no/such/folder: No such file or directory"),
         ({"output": "/no/such/folder/out"}, "cannot write the output /no/such/folder/out"),
-        ({"size": 10**6}, "MPI needs 8000000 MiB to start 1000000 processes"),
+        ({"size": 10**6}, "MPI needs 8000000 MiB to start 1 000 000 processes"),
         ({"argv": ["/no/such/program"]}, "cannot start /no/such/program: No such file or dir"),
         ({"argv": ["/etc/passwd"]}, "cannot start /etc/passwd: Permission denied"),
         ({"argv": ["true", "x" * (1 << 18)]}, "Argument list too long"),

@@ -283,7 +283,7 @@ def test_joining_groups_that_are_not_needed_end_without_an_error_message(served,
     scripted("5", share=1)
     program = [sys.executable, "-c", LONG_ITERATION]
     number = served.submit(program, 2, max_processors=8, topology=ANY)
-    wait_until(lambda: "waits for the next resize point" in served.story(number))
+    wait_until(lambda: "wait for the next resize point" in served.story(number))
     job = served.finish(number)
     assert job.state == "COMPLETED"
     says = "reshape: groups 2, 3 do not join: the job ended before this group joined\n"

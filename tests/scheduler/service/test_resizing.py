@@ -334,7 +334,7 @@ def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
 def test_a_service_that_dies_within_an_expansion_finishes_it(served, scripted, moment):
     scripted("4 2/1")
     number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4, topology=BY_TWO)
-    words = {"starting": "is to expand", "ready": "waits for the next", "later": "is done"}[moment]
+    words = {"starting": "is to expand", "ready": "wait for the next", "later": "is done"}[moment]
     wait_until(lambda: words in served.story(number))
     served.kill()
     served.start()
@@ -366,7 +366,7 @@ def test_a_group_that_is_not_needed_ends_without_an_error_message(served, script
     """It is asked to end by itself, so mpiexec writes no error to the job's output."""
     scripted("4")
     number = served.submit(["python", "-c", LONG_ITERATION], 2, max_processors=4, topology=BY_TWO)
-    wait_until(lambda: "waits for the next resize point" in served.story(number))
+    wait_until(lambda: "wait for the next resize point" in served.story(number))
     job = served.finish(number)
     assert job.state == "COMPLETED"
     says = "reshape: group 2 does not join: the job ended before this group joined\n"

@@ -12,7 +12,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its loop must not run in tests of other modules
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("PAGES ARE NOT TESTED: there is no Chromium; apt-get install chromium")
