@@ -274,7 +274,7 @@ class Queue:
         examinable = self.jobs if self._examinable is None else self._examinable
         in_order: Iterable[Job] = examinable.values()
         if not self._arrived_in_order:
-            in_order = (job for job in self.in_order() if job.id in examinable)
+            in_order = (job for job in self if job.id in examinable)
         for job in in_order:
             if len(first) >= count:
                 break
