@@ -223,7 +223,7 @@ def _is_self(comm: Any, batch: list[_Entry]) -> bool:
     )
 
 
-# ---------------------------------------------------------------- what is told of them
+# ---------------------------------------------------------------- messages about them
 
 
 def count() -> str:

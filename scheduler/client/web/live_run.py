@@ -131,7 +131,7 @@ class LiveRun:
         self.on_change()
 
     def _forecast(self) -> None:
-        """Ask the service for forecasts and reasons while somebody looks."""
+        """Ask the service for forecasts and reasons while at least one page is open."""
         done, pause_s = -1, FORECAST_S
         while not self._ends.wait(pause_s):
             pause_s = FORECAST_S
@@ -248,7 +248,7 @@ class LiveRun:
         return run.numbers[int(rows["job"][-1])] if len(rows) else None
 
     def state(self) -> Mapping[str, Any]:
-        """Return what a page is told of each change."""
+        """Return the data of an event of the stream: versions and the state of the service."""
         return {
             "sequence": self.sequence,
             "version": self.version,

@@ -70,7 +70,7 @@ class WhatIf(msgspec.Struct):
 
 
 class Doors:
-    """Who may see the pages: whoever opened a link with a token, which is valid once.
+    """Access to the pages: a link with a one-time token gives a browser the cookie that they need.
 
     Parameters
     ----------
