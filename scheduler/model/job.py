@@ -19,7 +19,7 @@ are those of Slurm.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
@@ -154,7 +154,23 @@ class SizeLimits:
         self.spec, self.topology, self.minimum = spec, topology, minimum
         self.largest = spec.largest
         least = min(minimum or spec.processors, spec.processors)
-        self.valid_sizes = sizes_of(topology, spec.processors, spec.largest, least)
+        sizes = sizes_of(topology, spec.processors, spec.largest, least)
+        self.valid_sizes = sizes
+        self.count = len(sizes)
+        #: Of a range, which has neither to be searched nor to make an object of each size.
+        self._first, self._step = 0, 0
+        if isinstance(sizes, range):
+            self._first, self._step = sizes.start, sizes.step
+
+    def below(self, size: int) -> int:
+        """Count the valid sizes below a size."""
+        if not self._step:
+            return bisect_left(self.valid_sizes, size)
+        return max(0, min(self.count, -((self._first - size) // self._step)))
+
+    def at(self, place: int) -> int:
+        """Return the valid size at a place, from 0 to `count` - 1."""
+        return self._first + place * self._step if self._step else self.valid_sizes[place]
 
 
 class Job:
@@ -516,15 +532,19 @@ class Job:
 
     def valid_from(self, size: int) -> int | None:
         """Smallest valid size from this one on, within the bounds of its program; None: none."""
-        sizes, size = self.valid_sizes, max(size, self.least)
-        i = bisect_left(sizes, size)
-        return sizes[i] if i < len(sizes) and sizes[i] <= self.most else None
+        limits = self._size_limits()
+        place = limits.below(max(size, self.least))
+        if place == limits.count or limits.at(place) > self.most:
+            return None
+        return limits.at(place)
 
     def valid_up_to(self, size: int) -> int | None:
         """Largest valid size up to this one, within the bounds of its program; None: none."""
-        sizes, size = self.valid_sizes, min(size, self.most)
-        i = bisect_right(sizes, size)
-        return sizes[i - 1] if i and sizes[i - 1] >= self.least else None
+        limits = self._size_limits()
+        place = limits.below(min(size, self.most) + 1) - 1
+        if place < 0 or limits.at(place) < self.least:
+            return None
+        return limits.at(place)
 
     @property
     def start_least(self) -> int:
@@ -539,9 +559,9 @@ class Job:
         requested = self.processors
         if free >= requested:
             return requested
-        sizes = self.valid_sizes if self.minimum else ()
-        i = bisect_right(sizes, free)
-        return sizes[i - 1] if i else None
+        limits = self._size_limits()
+        below = limits.below(free + 1) if self.minimum else 0
+        return limits.at(below - 1) if below else None
 
     def estimate_on_s(self, size: int) -> float:
         """Estimate if it starts on a size, s."""
@@ -562,9 +582,9 @@ class Job:
                     sums |= sums << count(held.intervals)
             self._sums = key, sums
         sums, present = self._sums[1], self.size
-        sizes, size = self.valid_sizes, max(size, self.least)
-        for i in range(bisect_left(sizes, size), len(sizes)):
-            to = sizes[i]
+        limits = self._size_limits()
+        for place in range(limits.below(max(size, self.least)), limits.count):
+            to = limits.at(place)
             if to >= present:
                 return None
             if sums >> (present - to) & 1:
