@@ -81,6 +81,25 @@ class Agenda:
         self.next[event.job] = event
         self.add(event)
 
+    def after_next(self, job: int) -> float:
+        """Time (s) before which only the next event of a job happens; -inf: others come first.
+
+        Precondition: the job has a next event.
+        """
+        heap = self._heap
+        if heap[0].event is not self.next[job]:
+            return -inf
+        at = inf
+        for entry in heap[1:3]:
+            if entry.at < at:
+                at = entry.at
+        return at
+
+    def replace_first(self, event: ResizePoint) -> None:
+        """Enter the next event of a job in place of its present one, which is the first entry."""
+        self._pop()
+        self.set_next(event)
+
     def interrupt(self, event: ResizePoint | JobEnded) -> None:
         """Enter the next event of a job in place of one that will not happen."""
         self._interrupted.add(event.job)

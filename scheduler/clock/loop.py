@@ -64,6 +64,15 @@ class Physics:
     def resize(self, order: Continue | Expand | Contract) -> None:
         """Answer a job that is at a resize point: enter its next event into the agenda."""
 
+    def pass_points(self, answer: Continue, until: float) -> None:
+        """Let a job pass resize points without an event while the latest answer applies to them.
+
+        Parameters
+        ----------
+        answer : the only order of this instant.
+        until : time of the next submission, or at which the run ends, seconds.
+        """
+
     def end_instant(self, events: list[Event]) -> None:
         """Act on the events of an instant, after the orders have been carried out."""
 
@@ -170,6 +179,9 @@ class EventLoop:
             physics.end_instant(events)
             if watch is not None:
                 watch(now, sorted(events, key=instant_order), orders)
+            elif len(orders) == 1 and type(orders[0]) is CONTINUE:
+                latest = submit_times[submitted] if submitted < count else inf
+                physics.pass_points(orders[0], min(latest, until))
             if ends_early and not self._awaited:
                 return
 

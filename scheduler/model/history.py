@@ -179,13 +179,10 @@ class History:
     def record(self, iteration_s: float, at: float) -> None:
         """Record an iteration time that was measured on the present configuration."""
         size = self.visits[-1]
+        is_kept = self.changes_nothing(iteration_s)
         timing = self._timings.get(size)
         if timing is None:
             timing = self._timings[size] = Timing()
-        if self.settled and timing.later and self._typical_s[size] == iteration_s:
-            is_kept = timing.keeps_median(iteration_s)
-        else:
-            is_kept = False
         timing.add(iteration_s, first=self.settled == 0)
         if is_kept:  # so is all that was computed from it
             self.next_point_at = at + iteration_s
@@ -196,6 +193,15 @@ class History:
             self._look_ahead(at)
         self.settled += 1
         self.points += 1
+
+    def changes_nothing(self, iteration_s: float) -> bool:
+        """Whether one more iteration of this time leaves all expected times as they are."""
+        timing = self._timings.get(self.visits[-1])
+        if timing is None or not self.settled or not timing.later:
+            return False
+        if self._typical_s[self.visits[-1]] != iteration_s:
+            return False
+        return timing.keeps_median(iteration_s)
 
     def failed(self, size: int, at: float, why: str) -> None:
         """Record that a resize to this size failed."""

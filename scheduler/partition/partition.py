@@ -22,7 +22,7 @@ from scheduler.model.events import (
 from scheduler.model.job import ACTIVE, FINAL, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
 from scheduler.model.job_view import is_ours
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Order, Reason
+from scheduler.model.orders import Continue, Order, Reason
 from scheduler.model.priority import Prioritised
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, note_change
@@ -237,6 +237,20 @@ class Partition:
         self._run_due_pass()
         return orders
 
+    def pass_point(
+        self, job: Job, answer: Continue, at: float, left: int, iteration_s: float
+    ) -> bool:
+        """Note a resize point without an event if the previous answer still applies to it.
+
+        See `Resizes.pass_point`. False: the resize point needs its event.
+        """
+        if not self._passes_first or self._alarms.predictor is not None or self._owes_pass(at):
+            return False
+        if not self.resizes.pass_point(job, answer, at, left, iteration_s):
+            return False
+        self.state.now = at
+        return True
+
     def _handle_general(self, events: Sequence[Event]) -> list[Order]:
         """General path of `handle`: several events, aging queues or predictors."""
         state = self.state
@@ -320,8 +334,13 @@ class Partition:
         state = self.state
         if state.pass_due and self.queueing.arrays.open:
             self.queueing.queue_tasks()
-        if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
+        if self._owes_pass(state.now):
             self._run_pass()
+
+    def _owes_pass(self, now: float) -> bool:
+        """Whether a pass is due at a time (s) for the jobs in the queue."""
+        queue = self.state.queue
+        return (self.state.pass_due or queue.sort_is_due(now)) and len(queue.jobs) > 0
 
     def _run_pass(self) -> None:
         """Run a scheduling pass, and another one if starts have made jobs eligible."""

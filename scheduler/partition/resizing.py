@@ -124,6 +124,29 @@ class Resizes:
             ),
         )
 
+    def pass_point(
+        self, job: Job, answer: Continue, at: float, left: int, iteration_s: float
+    ) -> bool:
+        """Note a resize point to which the previous answer still applies; False: nothing is noted.
+
+        Precondition: the job continued with this answer, and no event has come since.
+
+        Parameters
+        ----------
+        answer : to the previous resize point of the job.
+        at : time of the resize point, s.
+        left : iterations that the job has left.
+        iteration_s : time of the last iteration.
+        """
+        lasting, history = job.history.lasting, job.history
+        if lasting is None or lasting[1] is not answer or lasting[0] != self._state.version:
+            return False
+        if not history.changes_nothing(iteration_s):
+            return False
+        history.record(iteration_s, at)
+        job.progress = at, left, iteration_s
+        return True
+
     def _apply_policy(self, job: Job, policy: Resizing) -> Expand | Contract | Continue:
         """Carry out the decision of a policy.
 

@@ -135,7 +135,11 @@ class Engine:
                 self._shared = SharedIterations(agenda, demands, sharing.nodes())
             parts = (submissions.jobs, site, agenda, costs, rng, rigid, cpu_factors)
             physics = self._programs = Programs(
-                *parts, self._shared, contiguity, keep_places=allocations
+                *parts,
+                self._shared,
+                contiguity,
+                keep_places=allocations,
+                core=site if isinstance(site, Core) else None,
             )
         elif sharing is not None:
             physics = SharingJobs(agenda, run_s, demands, sharing.nodes(), around_s)

@@ -19,6 +19,7 @@ from reshape.wire.messages import ResizeTimes
 from scheduler.clock.agenda import Agenda
 from scheduler.clock.driven import Recording
 from scheduler.clock.loop import Physics
+from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,
     JobStarted,
@@ -64,6 +65,11 @@ class SteadyPart:
     def __init__(self, since: float, before: int, run_s: float) -> None:
         self.since, self.before, self.run_s = since, before, run_s
         self.points_s, self.ends = 0.0, nan
+
+    def end_of(self, done: int, iterations: int, now: float) -> float:
+        """Time (s), from now on, by which `done` of all iterations are finished."""
+        ends = self.since + (self.points_s + self.run_s * ((done - self.before) / iterations))
+        return ends if ends > now else now
 
 
 class ProgramState:
@@ -124,6 +130,7 @@ class Programs(Physics):
     shared : prolongs iterations and rigid jobs that share nodes; None: nothing does.
     contiguity : gain of the iterations on contiguous processors; that of rigid jobs is in `rigid`.
     keep_places : keep the processors of each job over time.
+    core : the site if it is a core, which passes resize points without events where it can.
 
     Attributes
     ----------
@@ -148,6 +155,7 @@ class Programs(Physics):
         shared: SharedIterations | None = None,
         contiguity: Contiguity | None = None,
         keep_places: bool = False,
+        core: Core | None = None,
     ) -> None:
         self.places: dict[int, list[tuple[float, ProcSet]]] | None = {} if keep_places else None
         self.sizes: dict[int, Sizes] = {}
@@ -160,6 +168,7 @@ class Programs(Physics):
         self._site, self._agenda = site, agenda
         self._costs, self._rng = costs, rng
         self._points_cost = costs.point != StepTime()
+        self._core = None if self._points_cost or shared is not None else core
         self._rigid, self._shared = rigid, shared
         self._cpu_factors, self._contiguity = cpu_factors, contiguity
         self._starts = ProcessStarts()
@@ -215,6 +224,36 @@ class Programs(Physics):
             self._keep_held(order.job)
             self._start_processes(order, order.to - state.size, self._costs.group)
         self._continue(order.job)
+
+    def pass_points(self, answer: Continue, until: float) -> None:
+        """Compute on while nothing else happens and the core would answer the same."""
+        core, agenda, number = self._core, self._agenda, answer.job
+        if core is None or number not in agenda.next:
+            return
+        until = min(until, agenda.after_next(number))
+        point = agenda.next[number]
+        if point.at >= until or type(point) is not RESIZE_POINT:
+            return
+        state = self._states[number]
+        pace, all_iterations = state.pace, state.all_iterations
+        if pace is None or state.has_phases or state.joining is not None:
+            return
+        machine = core.machine
+        held = machine.processors - machine.free_count
+        now, at = agenda.now, pace.ends
+        done, iteration_s = state.iterations, pace.run_s / all_iterations
+        while done + 1 < all_iterations and at < until:
+            if not core.pass_point(answer, at, all_iterations - done, iteration_s):
+                break
+            self.held_s += held * (at - now)
+            now, done = at, done + 1
+            at = pace.end_of(done, all_iterations, now)
+        if done > state.iterations:
+            state.iterations, pace.ends, agenda.now = done, at, now
+            data_bytes = state.data_bytes
+            agenda.replace_first(
+                RESIZE_POINT(at, number, done, iteration_s, None, data_bytes, "", all_iterations)
+            )
 
     def end_instant(self, events: list[Event]) -> None:
         """Collect the jobs that ended, and let others continue after a start or a resize."""
@@ -377,9 +416,7 @@ class Programs(Physics):
         pace.points_s += point_s
         state.iterations += 1
         done, iterations = state.iterations, state.all_iterations
-        share = (done - pace.before) / iterations
-        ends = pace.since + (pace.points_s + run_s * share)
-        ends = pace.ends = ends if ends > now else now
+        ends = pace.ends = pace.end_of(done, iterations, now)
         iteration_s = run_s / iterations
         if self._shared is None and done < iterations:
             point = RESIZE_POINT(

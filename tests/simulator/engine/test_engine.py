@@ -18,7 +18,7 @@ from paths import SHARED
 from reshape.speedup import Amdahl, Prio
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.model.events import Event, JobSpec
+from scheduler.model.events import Event, JobSpec, ResizePoint
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.queue_orders.aging import CLASSES
@@ -386,3 +386,46 @@ def test_the_papers_workload(seed: int, resizable: float) -> None:
         assert job.spec.topology is not None
         assert job.spec.topology.allows(job.spec.processors, job.spec.processors)
         assert job.run_s + 100 == job.spec.walltime_s
+
+
+malleable_jobs = st.builds(
+    lambda at, request, more, iterations, seconds, walltime_s: SimJob(
+        at,
+        JobSpec(request, walltime_s, request * more, Topology(), min_processors=1),
+        iterations * seconds,
+        iterations,
+        Amdahl(0.02),
+    ),
+    st.integers(0, 100).map(float),
+    st.integers(1, 8),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 60),
+    st.sampled_from([0.25, 1.0, 10.0]),
+    st.sampled_from([60.0, 1000.0]),
+)
+
+
+@given(
+    st.lists(malleable_jobs, max_size=10),
+    st.sampled_from([("malleable", {}), ("malleable", {"order": "fcfs"}), ("steady", {})]),
+    st.sampled_from([ResizeCost(pause_s=2.0), ResizeCost(start_s=3.0, join_s=0.5)]),
+)
+def test_points_that_pass_without_events_change_no_schedule(
+    jobs: list[SimJob], chosen: tuple[str, dict[str, str]], cost: ResizeCost
+) -> None:
+    """A watched run has an event for each resize point."""
+    points = Counter[int]()
+
+    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
+        points.update(event.job for event in events if isinstance(event, ResizePoint))
+
+    alone = simulate(scenario(*chosen), jobs, 8, cost=cost)
+    watched = simulate(scenario(*chosen), jobs, 8, cost=cost, watch=watch)
+    assert watched.sizes == alone.sizes
+    assert watched.started.tolist() == alone.started.tolist()
+    assert watched.ended.tolist() == alone.ended.tolist()
+    assert watched.held_s == alone.held_s
+    in_order = sorted(jobs, key=lambda job: job.at)
+    for number, job in enumerate(in_order, start=1):
+        if job.spec.resizable and not watched.killed[number - 1]:
+            assert points[number] == job.iterations - 1
