@@ -204,10 +204,15 @@ class JobEnds:
                 if group not in resize.leaving or not (committed or _succeeded(status))
             }
         if job.state is JobState.EXPANDING and resize is not None:
-            joined = [gone.pop(group) for group in resize.joining if group in gone]
-            events = self._remap.joining_group_ended(job, joined[0]) if joined else []
-            if events or not gone:
-                return events
+            joining = {group: gone[group] for group in resize.joining if group in gone}
+            own = {group: status for group, status in gone.items() if group not in joining}
+            if len(own) == len(job.groups) - len(resize.joining):
+                return self._on_end_without_joining(job, gone, own)
+            if joining and job.id not in self._culprits:
+                events = self._remap.joining_group_ended(job, next(iter(joining.values())))
+                if events:
+                    return events
+            gone = own
         is_apart = self._is_apart(job)
         for status in gone.values():
             if not _succeeded(status) or is_apart:
@@ -224,19 +229,32 @@ class JobEnds:
             log.warning("group failed job=%d group=%d: %s", job.id, status.group, how)
         self._startup.kill_all(job, f"group {status.group} ended: {how}")
 
-    def _on_partial_end(self, job: Job, gone: dict[int, m.GroupStatus]) -> None:
-        """Some groups have ended with success: wait for the others, and end them if they hang."""
-        resize = job.resize
-        remaining = [group for group in job.groups if group not in gone]
-        if resize is not None and set(remaining) <= set(resize.joining):
+    def _on_end_without_joining(
+        self, job: Job, gone: dict[int, m.GroupStatus], own: dict[int, m.GroupStatus]
+    ) -> list[Event]:
+        """End the groups that were to join a job whose own groups have ended.
+
+        The expansion has not failed, as it ends with the job. A group whose agent does not answer
+        is waited for as long as for one that starts, unless it may have data of the job.
+        """
+        failed = next((status for status in own.values() if not _succeeded(status)), None)
+        transaction = self._remap.transactions.of(job)
+        assert transaction is not None
+        if failed is not None:
+            self._on_failed_group(job, failed)
+        else:
             why = "the job ended before this group joined"
-            transaction = self._remap.transactions.of(job)
-            if transaction is not None:
-                self._remap.release_joining_group(job, transaction, why)
-            for group in remaining:  # it has computed nothing
+            self._remap.release_joining_group(job, transaction, why)
+            for group in job.groups.keys() - gone.keys():  # it has computed nothing
                 node = self._startup.node_of(job, group)
                 self._startup.kill(node, job.id, group, why, grace_s=0)
-            return  # without an answer, its node is lost in time
+        since = self._ending_since.setdefault(job.id, time.monotonic())
+        is_late = time.monotonic() - since > self._remap.deadlines.start_s
+        return self._on_all_gone(job, gone) if is_late and transaction.in_background else []
+
+    def _on_partial_end(self, job: Job, gone: dict[int, m.GroupStatus]) -> None:
+        """Some groups have ended with success: wait for the others, and end them if they hang."""
+        remaining = [group for group in job.groups if group not in gone]
         since = self._ending_since.setdefault(job.id, time.monotonic())
         if time.monotonic() - since > STRAGGLER_S:
             why = f"groups {remaining} of the job did not end with the others"

@@ -312,7 +312,7 @@ class RemapScheduler:
         assert transaction is not None
         assert job.resize is not None
         why = _end_of_group(status)
-        if transaction.phase in ("starting", "ready"):
+        if transaction.in_background:
             return self._fail(job, transaction, why)
         if transaction.phase != "joining":
             return []
@@ -364,6 +364,8 @@ class RemapScheduler:
 
     def _overdue(self, job: Job, transaction: Transaction, waited_s: float) -> list[Event]:
         limits = self.deadlines
+        if transaction.in_background and self._has_ended(job):
+            return []  # the end of the job ends its expansion, too
         if transaction.phase == "starting" and waited_s > limits.start_s:
             assert job.resize is not None
             several = len(job.resize.joining) > 1
@@ -380,6 +382,13 @@ class RemapScheduler:
                 node = self.startup.node_of(job, group)
                 self.startup.kill(node, job.id, group, "it left and did not end", grace_s=0)
         return []
+
+    def _has_ended(self, job: Job) -> bool:
+        """Whether all groups of a job have ended but those that are to join it."""
+        assert job.resize is not None
+        own = [group for group in job.groups if group not in job.resize.joining]
+        statuses = [self.startup.status(job, group) for group in own]
+        return all(status is not None and not status.alive for status in statuses)
 
 
 def _joining_size(job: Job, resize: Resize) -> int:

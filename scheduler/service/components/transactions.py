@@ -63,6 +63,11 @@ class Transaction:
     died: float | None = None
     cancelled: float | None = None
 
+    @property
+    def in_background(self) -> bool:
+        """Whether the job computes while new groups come up."""
+        return self.phase in ("starting", "ready")
+
 
 class Transactions:
     """The transactions of all jobs, at most one for each.
