@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from scheduler.journal.allocations import allocation
 from scheduler.journal.clock import ahead_of_job_s, moved_info
-from scheduler.journal.explanations import resizes
+from scheduler.journal.explanations import allocation, resizes
 from scheduler.journal.journal_reader import JournalReader, lost_submission
 from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.model.events import Event, JobEnded

@@ -24,11 +24,10 @@ from scheduler.client.web.run_data import (
     SegmentRows,
     Segments,
 )
-from scheduler.journal.allocations import HeldGroups
 from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.journal.descriptions import describe, label_of, noted_submission
 from scheduler.journal.ended_jobs import ended_info, events_of_task, recorded_job
-from scheduler.journal.explanations import explanation_lines
+from scheduler.journal.explanations import HeldGroups, explanation_lines
 from scheduler.journal.journal_format import event_decoder, order_decoder
 from scheduler.journal.journal_reader import JournalReader
 from scheduler.journal.retention import removed_lines

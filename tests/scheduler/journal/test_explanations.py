@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from scheduler.core.core import Core
-from scheduler.journal.allocations import allocation
-from scheduler.journal.explanations import MOST_ON_TASKS, explanation_lines
+from scheduler.journal.explanations import MOST_ON_TASKS, allocation, explanation_lines
 from scheduler.model.events import (
     Event,
     HoldChanged,

@@ -13,7 +13,7 @@ from paths import ROOT
 from reshape.errors import ReshapeError
 from scheduler.client.web.journal_run import JournalRun, recorded_run, story
 from scheduler.client.web.run_data import Kind, RunData
-from scheduler.journal.allocations import allocation
+from scheduler.journal.explanations import allocation
 from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
 
