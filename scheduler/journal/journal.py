@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TypeAlias
@@ -46,9 +46,10 @@ from scheduler.journal.opening import (
     lacks_room,
     open_journal,
 )
-from scheduler.model.events import Event, JobEvent
+from scheduler.model.events import Event, JobEvent, ResizePoint
 from scheduler.model.job import Job
-from scheduler.model.orders import JobOrder, Order
+from scheduler.model.orders import Continue, JobOrder, Order
+from scheduler.partition.resizing import POLICY_ERROR
 from scheduler.state.records import CoreRecord, encode_core, encode_job, encode_sizes
 
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
@@ -207,7 +208,7 @@ class Journal(JournalReader):
         return JournalFullError(text) if full else ReshapeError(text)
 
     def record(
-        self, events: Sequence[Event], orders: Iterable[Order], *, durable: bool = False
+        self, events: Sequence[Event], orders: Sequence[Order], *, durable: bool = False
     ) -> None:
         """Note the events of one instant as the next batch, and what the core decided on them.
 
@@ -215,6 +216,7 @@ class Journal(JournalReader):
         ------
         ValueError : a number in an event is not finite; nothing is noted then.
         """
+        events = _with_failures(events, orders)
         encoded = [encode_event(event) for event in events]
         self.batch += 1
         self._durable |= durable
@@ -411,3 +413,20 @@ class Journal(JournalReader):
 
 def _sealed_submission(job: int, token: str, submission: KeptSubmission) -> bytes:
     return seal(SUBMISSION.format(job, token), json.encode(submission))
+
+
+def _with_failures(events: Sequence[Event], orders: Sequence[Order]) -> Sequence[Event]:
+    """Return the events of an instant with the failures of policies, which a replay takes over."""
+    failed = {
+        order.job: str(order.reason.facts.get("failed", ""))
+        for order in orders
+        if isinstance(order, Continue) and order.reason.rule == POLICY_ERROR
+    }
+    if not failed:
+        return events
+    return [
+        msgspec.structs.replace(event, failed=failed[event.job])
+        if isinstance(event, ResizePoint) and event.job in failed
+        else event
+        for event in events
+    ]

@@ -9,14 +9,19 @@ complete.)
 A record that cannot be read, or a batch of events at which the core raises an exception, is left
 out, logged and listed in `Journal.unreadable`, which `reshape info` shows. A service that would
 have to leave something out starts only if its operator accepts the loss (`go_on_without`).
+
+Jobs may be cancelled while no service runs. That command alone decides nothing: the core of the
+next service cancels them before it does anything else, so that recovery, replay and the jobs that
+wait for them need no rule of their own.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
+from pathlib import Path
 
 import msgspec
 from msgspec import json
@@ -28,14 +33,37 @@ from scheduler.journal.compare import replay
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import Batch, DamagedJournalError, lost_submission
 from scheduler.journal.kept_submission import Launch
-from scheduler.journal.policy_errors import PolicyErrors
 from scheduler.journal.settings import machine_of, settings_of
 from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
+from scheduler.policies.containment import description, line_of
 
 log = logging.getLogger(__name__)
+
+
+class PolicyErrors:
+    """Called by a core when a policy fails: logged, named in an order, and survived.
+
+    The journal has the failure, so that a replay decides the same without calling the policy, even
+    if its code has changed.
+    """
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, str, str]] = set()
+
+    def __call__(self, kind: str, policy: object, method: str, error: BaseException) -> str:
+        """Describe a failure in a sentence; log each kind of error and line once."""
+        sentence = description(kind, policy, method, error)
+        file, number = line_of(policy, error, method)
+        line = f"{Path(file).name}:{number}"
+        key = kind, type(error).__name__, line
+        if key not in self._logged:
+            self._logged.add(key)
+            log.error("%s (%s); its fallback decides instead", sentence, line, exc_info=error)
+        return f"{sentence} ({line})"
+
 
 #: Batches that may be left out because the core cannot handle them.
 MOST_FAILURES = 20
@@ -234,3 +262,52 @@ def _check_partitions(core: Core, config: ServeConfig) -> None:
 
 def _title(name: str, first: str) -> str:
     return "the redirection group" if name == REDIRECTION else f"partition {name}"
+
+
+#: Key in `meta` of the jobs to cancel, with the reasons (JSON).
+_TO_CANCEL = "cancel at start"
+
+_cancellations = json.Decoder(dict[int, str])
+
+
+def request_cancellations(
+    journal: Journal, numbers: Iterable[int], user: str | None, why: str
+) -> list[int]:
+    """Note that jobs are to be cancelled; return all that are.
+
+    Parameters
+    ----------
+    user : all jobs of this user that have not ended are, too; None: no further ones.
+
+    Raises
+    ------
+    ReshapeError : one of the jobs has ended, or is not in the journal; nothing is noted then.
+    """
+    query = "SELECT job, user FROM records WHERE ended_at IS NULL"
+    users = {int(job): str(name) for job, name in journal.rows(query)}
+    wanted = dict.fromkeys(numbers, why)
+    for number in wanted:
+        if number not in users:
+            raise ReshapeError(
+                f"job {number} has ended, or is not in the journal {journal.path}: 'reshape journal"
+                " info' counts the jobs that have not ended"
+            )
+    wanted |= {number: why for number, name in users.items() if name == user}
+    if user is not None and user not in users.values():
+        raise ReshapeError(f"user {user} has no job that has not ended in {journal.path}")
+    asked = _cancellations_noted(journal) | wanted
+    journal.note_meta(_TO_CANCEL, json.encode(asked).decode())
+    return sorted(asked)
+
+
+def take_cancellations(journal: Journal) -> dict[int, str]:
+    """Return the jobs that are to be cancelled, each with the reason, and forget them."""
+    asked = _cancellations_noted(journal)
+    if asked:
+        journal.write("DELETE FROM meta WHERE key=?", _TO_CANCEL)
+    return asked
+
+
+def _cancellations_noted(journal: Journal) -> dict[int, str]:
+    text = journal.meta(_TO_CANCEL)
+    return {} if text is None else _cancellations.decode(text)

@@ -16,8 +16,7 @@ from scheduler.journal.clock import Clock, noted_anchor
 from scheduler.journal.journal import Journal
 from scheduler.journal.kept_parts import KeptParts
 from scheduler.journal.opening import refusing_damage
-from scheduler.journal.policy_errors import PolicyErrors
-from scheduler.journal.recovery import go_on_without, recover
+from scheduler.journal.recovery import PolicyErrors, go_on_without, recover
 from scheduler.node.batch_system import BatchSystem
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.slurm import Slurm

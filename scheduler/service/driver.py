@@ -12,8 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from scheduler.journal import offline_cancellations
-from scheduler.journal.policy_errors import with_failures
+from scheduler.journal.recovery import take_cancellations
 from scheduler.model.events import (
     ClockSet,
     DepthChanged,
@@ -127,7 +126,7 @@ class Driver:
     def cancel_as_requested(self) -> None:
         """Cancel the jobs that a command has named while no service ran, before all else."""
         now, jobs = self._clock(), self._core.jobs
-        asked = offline_cancellations.take(self._journal)
+        asked = take_cancellations(self._journal)
         events: list[Event] = [
             JobCancelled(now, number, why)
             for number, why in asked.items()
@@ -183,7 +182,7 @@ class Driver:
         for order in orders:
             if isinstance(order, Enqueue):  # a task of an array, perhaps
                 self._applications.add_task(self._core.jobs[order.job])
-        self._journal.record(with_failures(events, orders), orders, durable=durable)
+        self._journal.record(events, orders, durable=durable)
         self._note_changes(events, orders)
         for order in orders:
             if isinstance(order, WakeAt):

@@ -141,14 +141,15 @@ def cancel(directory: Path, jobs: tuple[int, ...], user: str | None) -> None:
 
     A service that runs takes 'reshape cancel'.
     """
-    from scheduler.journal.offline_cancellations import request
+    from scheduler.journal.recovery import request_cancellations
     from scheduler.node.directory import ServiceDirectory
 
     if not jobs and user is None:
         raise click.UsageError("no job is named: give numbers of jobs, or --user")
     by = ServiceDirectory(directory).owner
     with _alone(directory) as (opened, _):
-        asked = request(opened, jobs, user, f"cancelled by {by} while the service did not run")
+        why = f"cancelled by {by} while the service did not run"
+        asked = request_cancellations(opened, jobs, user, why)
     text = f"{counted(len(asked), 'job')} will be cancelled when the service starts"
     click.echo(f"{directory}: {text}: {', '.join(map(str, asked))}")
 

@@ -15,8 +15,7 @@ from scheduler.core.core import Core
 from scheduler.journal.ended_jobs import recorded_job
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import SIZES_TOGETHER
-from scheduler.journal.policy_errors import PolicyErrors
-from scheduler.journal.recovery import recover
+from scheduler.journal.recovery import PolicyErrors, recover
 from scheduler.journal.settings import settings_of
 from scheduler.model.events import (
     JobEnded,

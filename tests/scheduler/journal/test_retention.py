@@ -15,8 +15,7 @@ from scheduler.journal.compare import compare
 from scheduler.journal.ended_jobs import ended_info, page, recorded_job
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading
-from scheduler.journal.policy_errors import PolicyErrors
-from scheduler.journal.recovery import recover
+from scheduler.journal.recovery import PolicyErrors, recover
 from scheduler.journal.retention import Retention, prune
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, NodeJoined
 from scheduler.model.events import ResizePoint as Point

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.journal.policy_errors import PolicyErrors
+from scheduler.journal.recovery import PolicyErrors
 from scheduler.model.events import (
     JobSpec,
     JobStarted,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from reshape.errors import ConfigError
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.journal.policy_errors import PolicyErrors
+from scheduler.journal.recovery import PolicyErrors
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone, Wakeup
 from scheduler.model.events import ResizePoint as Point
 from scheduler.model.machine import Machine

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.journal.policy_errors import PolicyErrors
+from scheduler.journal.recovery import PolicyErrors
 from scheduler.policies.scenarios import scenario
 
 
