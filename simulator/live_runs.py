@@ -22,9 +22,9 @@ from reshape.errors import ReshapeError
 from reshape.speedup import Formula, Prio, Tabulated
 from reshape.wire.pace import ASK_EVERY_S
 from scheduler.core.core import Core
-from scheduler.journal.compare import initial_core, replay
 from scheduler.journal.explanations import allocation
 from scheduler.journal.journal_reader import Batch, JournalReader
+from scheduler.journal.replay import initial_core, replay
 from scheduler.model.events import (
     REDIRECTION,
     JobSpec,

@@ -49,8 +49,8 @@ from scheduler.core.core import Core
 from scheduler.journal.descriptions import ReportedProgress, describe, encode_summary
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
+from scheduler.journal.replay import settings_of
 from scheduler.journal.retention import Retention
-from scheduler.journal.settings import settings_of
 from scheduler.model.events import (
     Event,
     JobEnded,

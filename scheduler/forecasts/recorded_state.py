@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
 from scheduler.journal.journal_reader import JournalReader
-from scheduler.journal.settings import scenario_of
+from scheduler.journal.replay import scenario_of
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.job import FINAL, PENDING, Job
 from scheduler.model.machine import Machine

@@ -29,11 +29,10 @@ from msgspec import json
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
-from scheduler.journal.compare import replay
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import Batch, DamagedJournalError, lost_submission
 from scheduler.journal.kept_submission import Launch
-from scheduler.journal.settings import machine_of, settings_of
+from scheduler.journal.replay import machine_of, replay, settings_of
 from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine

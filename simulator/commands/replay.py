@@ -15,8 +15,8 @@ from click.core import ParameterSource
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
-from scheduler.journal.compare import Comparison, compare
 from scheduler.journal.journal_reader import Batch, reading
+from scheduler.journal.replay import Comparison, compare
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted
 from simulator import live_runs

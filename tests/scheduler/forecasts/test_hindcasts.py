@@ -29,7 +29,7 @@ from scheduler.forecasts.futures import Futures, last_arrival
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import lost_submission, reading
-from scheduler.journal.settings import settings_of
+from scheduler.journal.replay import settings_of
 from scheduler.model.events import Event, JobSpec, JobSubmitted
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine

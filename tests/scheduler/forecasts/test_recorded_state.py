@@ -13,7 +13,7 @@ from scheduler.forecasts.futures import run_ratio
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import lost_submission, reading
-from scheduler.journal.settings import settings_of
+from scheduler.journal.replay import settings_of
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario

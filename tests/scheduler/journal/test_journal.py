@@ -16,7 +16,7 @@ from scheduler.journal.ended_jobs import recorded_job
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import SIZES_TOGETHER
 from scheduler.journal.recovery import PolicyErrors, recover
-from scheduler.journal.settings import settings_of
+from scheduler.journal.replay import settings_of
 from scheduler.model.events import (
     JobEnded,
     JobSpec,

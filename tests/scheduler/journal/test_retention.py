@@ -11,11 +11,11 @@ import pytest
 from reshape.errors import ReshapeError
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.core.core import Core
-from scheduler.journal.compare import compare
 from scheduler.journal.ended_jobs import ended_info, page, recorded_job
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading
 from scheduler.journal.recovery import PolicyErrors, recover
+from scheduler.journal.replay import compare
 from scheduler.journal.retention import Retention, prune
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, NodeJoined
 from scheduler.model.events import ResizePoint as Point

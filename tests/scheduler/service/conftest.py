@@ -21,8 +21,8 @@ from waiting import LIMIT_S, wait_until
 from reshape.errors import ReshapeError
 from scheduler.client import background
 from scheduler.client.api.asking import ask
-from scheduler.journal.compare import compare
 from scheduler.journal.journal_reader import reading
+from scheduler.journal.replay import compare
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 

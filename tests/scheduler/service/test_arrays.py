@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from desk import OWNER, Desk
 
-from scheduler.journal.compare import compare
 from scheduler.journal.journal_reader import reading
+from scheduler.journal.replay import compare
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.service.permissions import Sender

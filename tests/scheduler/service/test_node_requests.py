@@ -8,7 +8,7 @@ import pytest
 from desk import OWNER, Desk
 
 from scheduler.config.settings import NodeConfig, PartitionConfig
-from scheduler.journal.compare import compare
+from scheduler.journal.replay import compare
 from scheduler.protocol import messages as m
 
 NODES = (

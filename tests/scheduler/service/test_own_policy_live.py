@@ -14,8 +14,8 @@ from told import WAITS
 from reshape.errors import ReshapeError
 from scheduler.client.forecasting import expected_starts
 from scheduler.core.core import Core
-from scheduler.journal.compare import compare
 from scheduler.journal.journal_reader import reading
+from scheduler.journal.replay import compare
 from scheduler.model.events import JobSpec
 from scheduler.model.machine import Machine
 from scheduler.policies import registry

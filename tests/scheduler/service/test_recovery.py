@@ -13,8 +13,8 @@ import pytest
 from told import WAITS
 
 from reshape.errors import ReshapeError
-from scheduler.journal.compare import compare
 from scheduler.journal.journal_reader import reading
+from scheduler.journal.replay import compare
 from scheduler.protocol import messages as m
 
 ORDER = """

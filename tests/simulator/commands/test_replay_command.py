@@ -22,7 +22,7 @@ from scheduler.client.demo.workload import DemoJob
 from scheduler.core.core import Core
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading
-from scheduler.journal.settings import settings_of
+from scheduler.journal.replay import settings_of
 from scheduler.model.events import Event, JobSpec, NodeJoined
 from scheduler.model.machine import Machine
 from scheduler.model.networks.mesh import Mesh

@@ -9,7 +9,7 @@ import pytest
 from desk import OWNER, Desk
 
 from scheduler.config.settings import NodeConfig
-from scheduler.journal.compare import compare
+from scheduler.journal.replay import compare
 from scheduler.model.job import Job, JobState
 from scheduler.protocol import messages as m
 

@@ -8,7 +8,7 @@ import pytest
 from desk import Desk
 
 from scheduler.config.settings import NodeConfig, PassConfig, ServeConfig
-from scheduler.journal.compare import compare
+from scheduler.journal.replay import compare
 from scheduler.model.events import DepthChanged
 from scheduler.protocol import messages as m
 from scheduler.service.components.pass_depth import LEAST, SHORT_PASSES, PassDepth
