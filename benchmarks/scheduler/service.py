@@ -386,7 +386,7 @@ def mark_cost(rounds: int, count: int) -> dict[str, Any]:
 
 #: Makes a service create its mark and write nothing more to it.
 _UNMARKED = """
-from scheduler.journal.high_water_mark import HighWaterMark as Mark
+from scheduler.journal.opening import HighWaterMark as Mark
 note = Mark.note
 Mark.note = lambda self, *given: note(self, *given) if self.mark is None else None
 """

@@ -6,7 +6,7 @@ order in which it was noted, before any message of the turn is sent. A transacti
 submission is synced to the disk (`durable`), so that many submissions of one turn cost one sync.
 Other transactions survive the death of the service at once, and that of the machine except for the
 last few seconds. A mark beside the journal tells whether a part of it is missing
-(:mod:`scheduler.journal.high_water_mark`).
+(:mod:`scheduler.journal.opening`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.journal.clock import ClockAnchor, noted_ahead_s
-from scheduler.journal.high_water_mark import HighWaterMark
 from scheduler.journal.journal_format import (
     IDENTITY,
     MEASURED,
@@ -41,6 +40,7 @@ from scheduler.journal.journal_format import (
 from scheduler.journal.journal_reader import Facts, JournalReader
 from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.journal.opening import (
+    HighWaterMark,
     JournalFullError,
     free_bytes,
     lacks_room,

@@ -187,8 +187,7 @@ def check(directory: Path) -> None:
     A large journal takes about a minute for each million jobs. A service checks its journal when it
     starts, too, for at most half a second.
     """
-    from scheduler.journal.high_water_mark import HighWaterMark
-    from scheduler.journal.opening import missing_from
+    from scheduler.journal.opening import HighWaterMark, missing_from
 
     path = directory / "journal.db"
     mark = HighWaterMark(path)  # before the journal, which may grow

@@ -18,9 +18,8 @@ from desk import Desk
 from paths import ROOT
 
 from reshape.errors import ReshapeError
-from scheduler.journal.high_water_mark import Mark
 from scheduler.journal.journal import Journal
-from scheduler.journal.opening import JournalFullError
+from scheduler.journal.opening import JournalFullError, Mark
 from scheduler.model.events import JobSpec, JobSubmitted, ResizePoint
 from scheduler.protocol.messages import Submission, Submit
 
