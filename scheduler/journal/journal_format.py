@@ -76,10 +76,6 @@ def encode_order(order: Order) -> bytes:
     return blob
 
 
-class BrokenSealError(msgspec.DecodeError):
-    """The bytes of a record are not those that were written."""
-
-
 def seal(what: str, record: bytes) -> bytes:
     """Return a record with its seal."""
     return record + _MARK + _checksum(what, record)
@@ -90,15 +86,15 @@ def unseal(what: str, sealed: bytes) -> bytes:
 
     Raises
     ------
-    BrokenSealError : the record has no seal, has changed, or is about something else.
+    msgspec.DecodeError : the record has no seal, has changed, or is about something else.
     """
     if not isinstance(sealed, bytes):  # another column of the database has got here
-        raise BrokenSealError(f"it is of the type {type(sealed).__name__}")
+        raise msgspec.DecodeError(f"it is of the type {type(sealed).__name__}")
     if sealed[-_LENGTH:-_DIGITS] != _MARK:
-        raise BrokenSealError("it has no checksum")
+        raise msgspec.DecodeError("it has no checksum")
     record = sealed[:-_LENGTH]
     if sealed[-_DIGITS:] != _checksum(what, record):
-        raise BrokenSealError("its checksum differs")
+        raise msgspec.DecodeError("its checksum differs")
     return record
 
 

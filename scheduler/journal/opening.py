@@ -38,7 +38,6 @@ from scheduler.journal.journal_format import (
     ROUTINE,
     SEQUENCE,
     SUMMARY,
-    BrokenSealError,
     unseal,
 )
 from scheduler.journal.journal_reader import DamagedJournalError, reading
@@ -431,7 +430,7 @@ def _broken(db: sqlite3.Connection, known: set[str]) -> Iterator[tuple[str, int]
         for job, record in db.execute(query) if table in known else ():
             try:
                 unseal(covered.format(job), record)
-            except BrokenSealError:
+            except msgspec.DecodeError:
                 yield table, job
 
 
