@@ -29,8 +29,7 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import BoundedLog
 from scheduler.protocol.messages import request_of
 from scheduler.service.gate.gate_link import BACKLOG, GateLink
-from scheduler.service.gate.gate_process import HANDSHAKE_S
-from scheduler.service.gate.reports import Refusals, Unread
+from scheduler.service.gate.gate_process import HANDSHAKE_S, Refusals, Unread
 from scheduler.service.limits import MemoryGuard, SpareFiles
 from scheduler.service.permissions import Sender, owner
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reshape.errors import ConfigError
 from scheduler.config.checks import parse_listen
-from scheduler.service.gate.reports import Report, decode_report
+from scheduler.service.gate.gate_process import Report, decode_report
 
 log = logging.getLogger(__name__)
 

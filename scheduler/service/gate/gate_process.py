@@ -22,17 +22,74 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
-from scheduler.service.gate.reports import Refusals, Report, Unread, Verifying, encode_report
+import msgspec
+
 from scheduler.service.gate.unproven import (
     MOST_BYTES,
     Handshake,
-    HandshakeResult,
     Limits,
     Peer,
     Side,
     Unproven,
 )
+
+
+class Verifying(msgspec.Struct, tag=True):
+    """The service is about to be asked whether it grants the key of a connection.
+
+    The gate reports it before it passes the bytes on that make ZeroMQ ask, and passes those of the
+    next connection of the same lane on when this one is answered. So the service knows the address
+    of the connection that ZeroMQ asks about, which ZeroMQ cannot know behind the gate.
+
+    Attributes
+    ----------
+    lane : number of the socket at which the connection arrives; ZeroMQ names it when it asks.
+    address : ``HOST:PORT`` of the client.
+    """
+
+    lane: int
+    address: str
+
+
+class Refusals(msgspec.Struct, tag=True):
+    """Connections that the gate has refused since its last report.
+
+    Attributes
+    ----------
+    counts : how many, by kind: "connection" (no or broken handshake) and "limit".
+    examples : sentences about the first ones of them.
+    """
+
+    counts: dict[str, int]
+    examples: list[str]
+
+
+class Unread(msgspec.Struct, tag=True):
+    """A client has sent much since the service is known to have received a whole message from it.
+
+    The service writes the address to the gate when it receives the next message of this client.
+    ZeroMQ would keep all parts of a message in memory until the last one has come.
+
+    Attributes
+    ----------
+    address : ``HOST:PORT`` of the client.
+    """
+
+    address: str
+
+
+Report: TypeAlias = Verifying | Refusals | Unread
+
+_encoder = msgspec.json.Encoder()
+decode_report = msgspec.json.Decoder(Report).decode
+
+
+def encode_report(report: Report) -> bytes:
+    """Encode a report as one line."""
+    return _encoder.encode(report) + b"\n"
+
 
 #: Seconds in which a connection has to prove its key.
 HANDSHAKE_S = 5.0
@@ -70,7 +127,7 @@ class Gate:
         self._port, self._lanes, self._reports, self._limits = port, lanes, reports, limits
         self._epoll = select.epoll()
         self._sides: dict[int, Side] = {}
-        self._unproven: Unproven[Peer] = Unproven(
+        self._unproven = Unproven(
             limits, len(lanes), ADMISSIONS_PER_S, ADMISSIONS_AT_ONCE, HANDSHAKE_S
         )
         self._served = 0
@@ -269,13 +326,13 @@ class Gate:
         if _send(peer.client.socket, data) < len(data):
             self._refuse(peer, "it takes no answer")
             return
-        result = handshake.answer(data)
-        if result is HandshakeResult.PROVEN:
+        is_granted = handshake.answer(data)
+        if is_granted:
             self._unproven.remove(peer, is_proven=True)
             peer.handshake = None
             self._served += 1
             self._watch_both(peer)
-        elif result is HandshakeResult.DENIED:  # the service has counted it
+        elif is_granted is False:  # the service has counted it
             self._close(peer)
 
     def _admit(self, now: float) -> None:

@@ -25,9 +25,7 @@ from __future__ import annotations
 import socket
 from collections import OrderedDict
 from dataclasses import dataclass
-from enum import Enum
 from itertools import takewhile
-from typing import Generic, Protocol, TypeVar
 
 _SIGNATURE_BYTES, _GREETING_BYTES, _HELLO_BYTES, _WELCOME_BYTES = 10, 64, 202, 170
 _HELLO, _INITIATE = b"\x04\xc8\x05HELLO", b"\x08INITIATE"
@@ -40,14 +38,6 @@ _RESULT_AT = _GREETING_BYTES + _WELCOME_BYTES
 _STEPS = (_INITIATE_AT, _GREETING_BYTES, _SIGNATURE_BYTES + 1, _SIGNATURE_BYTES)
 #: Bytes that a client can have sent when its INITIATE is complete.
 MOST_BYTES = _INITIATE_AT + _MOST_INITIATE_BYTES
-
-
-class HandshakeResult(Enum):
-    """What the service has answered to a handshake."""
-
-    OPEN = "no answer yet"
-    PROVEN = "the key is granted"
-    DENIED = "the key is not granted"
 
 
 class Handshake:
@@ -115,15 +105,11 @@ class Handshake:
         self.passed += len(part)
         return part
 
-    def answer(self, data: bytes) -> HandshakeResult:
-        """Add bytes of the service; return what it has answered."""
+    def answer(self, data: bytes) -> bool | None:
+        """Add bytes of the service; return whether it grants the key, None: no answer yet."""
         self._answered += data
         name = bytes(self._answered[_RESULT_AT + 2 : _RESULT_AT + 8])
-        if name == b"\x05READY":
-            return HandshakeResult.PROVEN
-        if name == b"\x05ERROR":
-            return HandshakeResult.DENIED
-        return HandshakeResult.OPEN
+        return {b"\x05READY": True, b"\x05ERROR": False}.get(name)
 
 
 class Side:
@@ -165,17 +151,6 @@ class Peer:
         self.lane, self.unread, self.is_closed = 0, 0, False
 
 
-class Candidate(Protocol):
-    """A connection, as far as its handshake is concerned."""
-
-    host: str
-    since: float
-    lane: int
-
-
-PeerT = TypeVar("PeerT", bound=Candidate)
-
-
 @dataclass(frozen=True)
 class Limits:
     """How many connections a gate has at a time.
@@ -207,17 +182,17 @@ MOST_SERVED = 4096
 OTHER_FILES = 32
 
 
-class Turns(Generic[PeerT]):
+class Turns:
     """A queue in which the hosts take turns."""
 
     def __init__(self) -> None:
-        self._hosts: OrderedDict[str, OrderedDict[PeerT, None]] = OrderedDict()
+        self._hosts: OrderedDict[str, OrderedDict[Peer, None]] = OrderedDict()
 
-    def add(self, peer: PeerT) -> None:
+    def add(self, peer: Peer) -> None:
         """Add a connection behind those of the same host."""
         self._hosts.setdefault(peer.host, OrderedDict())[peer] = None
 
-    def discard(self, peer: PeerT) -> None:
+    def discard(self, peer: Peer) -> None:
         """Remove a connection, if it is there."""
         queue = self._hosts.get(peer.host, OrderedDict())
         if peer in queue:
@@ -225,7 +200,7 @@ class Turns(Generic[PeerT]):
             if not queue:
                 del self._hosts[peer.host]
 
-    def next(self) -> PeerT | None:
+    def next(self) -> Peer | None:
         """Remove and return the next connection; None if there is none."""
         if not self._hosts:
             return None
@@ -236,7 +211,7 @@ class Turns(Generic[PeerT]):
         return peer
 
 
-class Unproven(Generic[PeerT]):
+class Unproven:
     """The connections that have not proved a key.
 
     Parameters
@@ -253,13 +228,13 @@ class Unproven(Generic[PeerT]):
     ) -> None:
         self._limits, self._rate, self._burst = limits, rate, burst
         self._patience_s = patience_s
-        self._silent: OrderedDict[PeerT, None] = OrderedDict()
-        self._waiting: OrderedDict[PeerT, None] = OrderedDict()
-        self._in_handshake: OrderedDict[PeerT, None] = OrderedDict()
-        self._to_verify: list[OrderedDict[PeerT, None]] = [OrderedDict() for _ in range(lanes)]
-        self._verified: list[PeerT | None] = [None] * lanes
+        self._silent: OrderedDict[Peer, None] = OrderedDict()
+        self._waiting: OrderedDict[Peer, None] = OrderedDict()
+        self._in_handshake: OrderedDict[Peer, None] = OrderedDict()
+        self._to_verify: list[OrderedDict[Peer, None]] = [OrderedDict() for _ in range(lanes)]
+        self._verified: list[Peer | None] = [None] * lanes
         self._completed = 0  # are in the last two
-        self._admissions: Turns[PeerT] = Turns()
+        self._admissions: Turns = Turns()
         self._next_lane = 0
         self._allowance, self._at = float(burst), 0.0
 
@@ -271,20 +246,20 @@ class Unproven(Generic[PeerT]):
     def _admitted(self) -> int:
         return len(self._in_handshake) + self._completed
 
-    def add(self, peer: PeerT) -> PeerT | None:
+    def add(self, peer: Peer) -> Peer | None:
         """Add a connection; return the one that has to go, if there are too many."""
         self._silent[peer] = None
         if len(self) <= self._limits.unproven:
             return None
         return next(iter(self._silent if len(self._silent) > 1 else self._waiting), peer)
 
-    def begin(self, peer: PeerT) -> None:
+    def begin(self, peer: Peer) -> None:
         """Note that a silent connection has sent its first bytes."""
         del self._silent[peer]
         self._waiting[peer] = None
         self._admissions.add(peer)
 
-    def admit(self, now: float) -> tuple[PeerT | None, PeerT | None]:
+    def admit(self, now: float) -> tuple[Peer | None, Peer | None]:
         """Return the next connection to admit, and one that has to go for it; None: there is none.
 
         The lane of the connection is set. Call it until it admits none.
@@ -304,13 +279,13 @@ class Unproven(Generic[PeerT]):
         self._in_handshake[peer] = None
         return peer, excess
 
-    def complete(self, peer: PeerT) -> None:
+    def complete(self, peer: Peer) -> None:
         """Note that the client has done its part of the handshake."""
         del self._in_handshake[peer]
         self._to_verify[peer.lane][peer] = None
         self._completed += 1
 
-    def verify(self) -> list[PeerT]:
+    def verify(self) -> list[Peer]:
         """Return the connections to verify now; their lanes are occupied until they are removed."""
         if not self._completed:
             return []
@@ -322,7 +297,7 @@ class Unproven(Generic[PeerT]):
                 chosen.append(peer)
         return chosen
 
-    def remove(self, peer: PeerT, *, is_proven: bool = False) -> None:
+    def remove(self, peer: Peer, *, is_proven: bool = False) -> None:
         """Remove a connection that has proved its key, or has ended."""
         if is_proven:
             self._allowance += 1
@@ -336,10 +311,10 @@ class Unproven(Generic[PeerT]):
             self._verified[peer.lane] = None
             self._completed -= 1
 
-    def expired(self, now: float) -> list[PeerT]:
+    def expired(self, now: float) -> list[Peer]:
         """Return the connections whose clients have not done their part in time."""
 
-        def is_late(peer: PeerT) -> bool:
+        def is_late(peer: Peer) -> bool:
             return now - peer.since > self._patience_s
 
         late = list(takewhile(is_late, self._silent))  # the others are in another order

@@ -15,7 +15,7 @@ from handshakes import GREETING, HELLO, INITIATE, WELCOME
 from ports import free_port
 
 from scheduler.service.gate.gate_link import GateLink
-from scheduler.service.gate.reports import Refusals, Report, Unread, Verifying
+from scheduler.service.gate.gate_process import Refusals, Report, Unread, Verifying
 
 PATIENCE_S = 30.0
 READY = b"\x04\x41\x05READY" + bytes(59)

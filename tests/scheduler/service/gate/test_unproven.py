@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import socket
 
 import pytest
 
-from scheduler.service.gate.unproven import Limits, Turns, Unproven
+from scheduler.service.gate.unproven import Limits, Peer, Turns, Unproven
+
+#: The end of each connection here; nothing is sent.
+END = socket.socket()
+END.close()
 
 
-@dataclass(eq=False)
-class Peer:
-    host: str
-    since: float = 0.0
-    lane: int = 0
+def from_host(host: str, since: float = 0.0) -> Peer:
+    return Peer(END, host, 0, since)
 
 
 def unproven(
     most: int = 100, admitted: int = 10, lanes: int = 2, rate: float = 10.0, burst: int = 5
-) -> Unproven[Peer]:
+) -> Unproven:
     return Unproven(Limits(1000, most, admitted), lanes, rate, burst, patience_s=5.0)
 
 
-def admit(group: Unproven[Peer], now: float) -> list[Peer]:
+def admit(group: Unproven, now: float) -> list[Peer]:
     """Admit those that can be; none has to go for them."""
     admitted = []
     while (step := group.admit(now))[0] is not None:
@@ -31,8 +32,8 @@ def admit(group: Unproven[Peer], now: float) -> list[Peer]:
     return admitted
 
 
-def begun(group: Unproven[Peer], host: str) -> Peer:
-    peer = Peer(host)
+def begun(group: Unproven, host: str) -> Peer:
+    peer = from_host(host)
     assert group.add(peer) is None
     group.begin(peer)
     return peer
@@ -48,8 +49,8 @@ def test_the_limits_leave_files(files: int) -> None:
 
 
 def test_hosts_take_turns() -> None:
-    turns = Turns[Peer]()
-    peers = [Peer(host) for host in "aaabac"]
+    turns = Turns()
+    peers = [from_host(host) for host in "aaabac"]
     for peer in peers:
         turns.add(peer)
     turns.discard(peers[1])
@@ -62,7 +63,7 @@ def test_hosts_take_turns() -> None:
 def test_silent_connections_go_before_others() -> None:
     group = unproven(most=3)
     talks = begun(group, "a")
-    silent = [Peer("b") for _ in range(5)]
+    silent = [from_host("b") for _ in range(5)]
     assert [group.add(peer) for peer in silent[:2]] == [None, None]
     for number in (2, 3, 4):
         excess = group.add(silent[number])
@@ -75,7 +76,7 @@ def test_silent_connections_go_before_others() -> None:
 def test_the_oldest_that_waits_goes_if_none_is_silent() -> None:
     group = unproven(most=2)
     first, _ = begun(group, "a"), begun(group, "b")
-    assert group.add(Peer("c")) is first
+    assert group.add(from_host("c")) is first
 
 
 def test_admissions_are_limited_a_second_unless_they_prove_a_key() -> None:
@@ -123,7 +124,7 @@ def test_one_connection_is_verified_on_each_lane() -> None:
 def test_late_ones_expire_unless_the_client_has_done_its_part() -> None:
     group = unproven()
     verified = begun(group, "a")
-    waits, silent = Peer("a", since=1.0), Peer("b", since=2.0)
+    waits, silent = from_host("a", since=1.0), from_host("b", since=2.0)
     assert admit(group, 1.0) == [verified]
     group.complete(verified)
     group.add(waits)
@@ -136,7 +137,7 @@ def test_late_ones_expire_unless_the_client_has_done_its_part() -> None:
 def test_a_connection_that_was_silent_at_first_expires_in_time() -> None:
     """It waits behind younger ones, which have sent their first bytes earlier."""
     group = unproven()
-    old, young = Peer("a", since=1.0), Peer("a", since=5.0)
+    old, young = from_host("a", since=1.0), from_host("a", since=5.0)
     group.add(old)
     group.add(young)
     group.begin(young)
