@@ -52,7 +52,7 @@ from scheduler.model.requests.conditions import Conditions, Dependency, Term
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
-from scheduler.service.components.pass_depth import PassDepth
+from scheduler.service.driver import PassDepth
 
 CASES = [(100, 0), (1000, 0), (100, 10_000), (1000, 10_000)]
 START, MOST = 4, 40

@@ -105,7 +105,7 @@ class PassConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reserve on a reservation table, unless `parameters` has ``backfill.max_jobs``; None: no
         bound. Other passes find their jobs by search trees or by groups of equal requests.
     longest_s : longest processor time of a decision, s. After a longer one the depth of passes is
-        reduced; see `scheduler.service.components.pass_depth`. None: no bound.
+        reduced; see `scheduler.service.driver`. None: no bound.
     """
 
     max_jobs: Count | None = 1000

@@ -37,11 +37,10 @@ from scheduler.protocol import messages as m
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
-from scheduler.service.limits import raise_limit
+from scheduler.service.limits import Received, RoomForJournal, raise_limit
 from scheduler.service.permissions import Sender
 from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
 from scheduler.service.requests import RequestHandler
-from scheduler.service.room import Received, RoomForJournal
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from scheduler.journal.opening import JournalFullError
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
+from scheduler.service.limits import LEAST_BYTES, LIMIT_BYTES, Received, RoomForJournal
 from scheduler.service.permissions import owner
-from scheduler.service.room import LEAST_BYTES, LIMIT_BYTES, Received, RoomForJournal
 
 OWNER = owner("ann")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)

@@ -11,7 +11,7 @@ from scheduler.config.settings import NodeConfig, PassConfig, ServeConfig
 from scheduler.journal.replay import compare
 from scheduler.model.events import DepthChanged
 from scheduler.protocol import messages as m
-from scheduler.service.components.pass_depth import LEAST, SHORT_PASSES, PassDepth
+from scheduler.service.driver import LEAST_DEPTH, SHORT_PASSES, PassDepth
 
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
 
@@ -21,8 +21,8 @@ def test_a_long_pass_reduces_the_depth() -> None:
     assert control.change(1.0, 0.04, 10_000) is None
     assert control.change(2.0, 0.2, 10_000) == DepthChanged(2.0, 2500)
     assert control.change(3.0, 0.06, 2500) == DepthChanged(3.0, 1250)
-    assert control.change(4.0, 9.0, 1250) == DepthChanged(4.0, LEAST)
-    assert control.change(5.0, 9.0, LEAST) is None
+    assert control.change(4.0, 9.0, 1250) == DepthChanged(4.0, LEAST_DEPTH)
+    assert control.change(5.0, 9.0, LEAST_DEPTH) is None
 
 
 def test_short_passes_of_the_full_depth_increase_it() -> None:
@@ -67,24 +67,24 @@ def test_the_journal_holds_the_depth(tmp_path: Path) -> None:
     desk = Desk(folder, scenario="conservative", passes=passes)
     desk.hello()
     desk.ask(b"a", m.Submit(submission=m.Submission(argv=["true"], processors=4, walltime_s=60.0)))
-    for _ in range(LEAST + 5):
+    for _ in range(LEAST_DEPTH + 5):
         desk.ask(b"a", m.Submit(submission=JOB))
     desk.ask(b"a", m.ChangeJobs.one(2, m.CancelJob()))  # the next pass examines all jobs
     desk.turn()
     core = desk.components.core
-    assert core.depth_limit == LEAST
-    assert core.reason_pending(LEAST + 1).rule != "NotExamined"
-    assert core.reason_pending(LEAST + 5).rule == "NotExamined"
+    assert core.depth_limit == LEAST_DEPTH
+    assert core.reason_pending(LEAST_DEPTH + 1).rule != "NotExamined"
+    assert core.reason_pending(LEAST_DEPTH + 5).rule == "NotExamined"
     desk.components.journal.close()
 
     desk = Desk(folder, scenario="conservative", passes=passes)
-    assert desk.components.core.depth_limit == LEAST
+    assert desk.components.core.depth_limit == LEAST_DEPTH
     desk.components.journal.close()
 
     desk = Desk(folder, scenario="conservative", passes=PassConfig(longest_s=None))
     desk.driver.restore_alarms()
     desk.turn()
     assert desk.components.core.depth_limit is None
-    assert desk.components.core.reason_pending(LEAST + 5).rule != "NotExamined"
+    assert desk.components.core.reason_pending(LEAST_DEPTH + 5).rule != "NotExamined"
     assert compare(desk.components.journal.batches()).difference is None
     desk.components.journal.close()
