@@ -33,14 +33,15 @@ from scheduler.service.permissions import (
     log_change,
 )
 from scheduler.service.pools.answers import change_pool, pool_list, pool_sentences
-from scheduler.service.reading.questions import (
+from scheduler.service.reading.reader_link import ReaderLink
+from scheduler.service.reading.reader_process import (
     ExplainQuestion,
     ForecastQuestion,
     ListQuestion,
+    Question,
     spec_of,
 )
-from scheduler.service.reading.questions import answer as answer_question
-from scheduler.service.reading.reader_link import DirectReader, ReaderLink
+from scheduler.service.reading.reader_process import answer as answer_question
 from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 _By = TypeVar("_By")
 #: For each type of message, the function that answers the message of a peer, now or later (None).
 Handlers: TypeAlias = dict[type[m.MessageBase], Callable[[bytes, Any, _By], m.Message | None]]
+#: Asks a question of a peer: its identity, the number of its request, and the question.
+Ask: TypeAlias = Callable[[bytes, int, Question | ForecastQuestion], None]
 #: Waiting peers whose connection one tick checks.
 PROBES = 50
 
@@ -92,8 +95,10 @@ class RequestHandler:
         self._relay = relay or self._decode_and_send
         self.reads = Reads(self._answer_question)
         answer = partial(answer_question, components.journal)
-        self._reader = reader or DirectReader(answer, self._relay)
-        self._forecaster = forecaster or DirectReader(_no_forecast, self._relay)
+        self._ask_reader = self._answering(answer) if reader is None else reader.ask
+        self._ask_forecaster = (
+            self._answering(_no_forecast) if forecaster is None else forecaster.ask
+        )
         self.started_at = components.clock()
         self.halted = ""
         self.stop_request: tuple[bytes, int] | None = None
@@ -103,6 +108,10 @@ class RequestHandler:
     def handled(self) -> set[type[m.MessageBase]]:
         """The types of messages that are handled."""
         return {*self._of_jobs, *self._of_others}
+
+    def _answering(self, answer: Callable[[int, Any], list[bytes]]) -> Ask:
+        """Answer questions in this process, by a function of the request and the question."""
+        return lambda peer, request, question: self._relay(peer, answer(request, question))
 
     def _answer_question(self, peer: bytes, answer: m.Message) -> None:
         self._relay(peer, encode(answer))
@@ -307,7 +316,7 @@ class RequestHandler:
                     question.spec = apps.request_of(submission)
                 except ReshapeError as error:
                     question.spec, question.refusal = spec_of(submission), str(error)
-        self._forecaster.ask(peer, message.id, question)
+        self._ask_forecaster(peer, message.id, question)
 
     def _on_list(self, peer: bytes, message: m.ListJobs, _by: Sender) -> m.Message | None:
         if message.job is None:
@@ -322,7 +331,7 @@ class RequestHandler:
         job = self._applications.job(message.job)
         check_user(sender, job.id, job.spec.user)
         question = ExplainQuestion(job.id, self._present(job.id), job.spec.task_of)
-        self._reader.ask(peer, message.id, question)
+        self._ask_reader(peer, message.id, question)
 
     def _on_change(self, peer: bytes, message: m.ChangeJobs, sender: Sender) -> None:
         if not isinstance(message.change, m.CancelJob):
@@ -437,7 +446,7 @@ class RequestHandler:
         def finish() -> None:
             question = ListQuestion(message, self._components.clock.wall(), rows)
             if message.ended:
-                self._reader.ask(peer, message.id, question)
+                self._ask_reader(peer, message.id, question)
             else:
                 self._relay(peer, answer_question(self._journal, message.id, question))
 

@@ -28,8 +28,7 @@ from scheduler.journal.journal_reader import JournalReader
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.protocol import messages as m
-from scheduler.service.reading.questions import ForecastQuestion
-from scheduler.service.reading.reader_process import answer_questions
+from scheduler.service.reading.reader_process import ForecastQuestion, answer_questions
 
 #: Added to the niceness, because a forecast takes all of a processor.
 NICENESS = 10

@@ -12,14 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from reshape.wire.codec import encode
 from scheduler.protocol import messages as m
-from scheduler.service.reading.questions import ForecastQuestion, Question
-from scheduler.service.reading.reader_process import ANSWER, READY
+from scheduler.service.reading.reader_process import ANSWER, READY, ForecastQuestion, Question
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +45,6 @@ class _Asked(msgspec.Struct):
     asked_at: float
     sent_to: bytes = b""
     tries: int = 0
-
-
-class DirectReader:
-    """Answers questions in the process of the service, where no reader process is used.
-
-    Parameters
-    ----------
-    answer : returns the frames of the answer to a question; it takes the number of the request too.
-    relay : queues the frames of an answer for a peer.
-    """
-
-    def __init__(
-        self,
-        answer: Callable[[int, Any], list[bytes]],
-        relay: Callable[[bytes, list[bytes]], None],
-    ) -> None:
-        self._answer, self._relay = answer, relay
-
-    def ask(self, peer: bytes, request: int, question: Question | ForecastQuestion) -> None:
-        """Answer a question of a peer."""
-        self._relay(peer, self._answer(request, question))
 
 
 class ReaderLink:

@@ -3,6 +3,10 @@
 It opens the journal for reading alone and connects to the socket of the service like any other
 peer, with an identity that only the service and it have. It ends when its standard input is closed,
 which is when the service has ended. It keeps nothing: a reader that dies is replaced.
+
+What only the process that decides can contribute to an answer, the jobs that have not ended and why
+they wait, is a part of the question. The forecaster is another such process, with questions of its
+own (`scheduler.service.reading.forecaster_process`).
 """
 
 from __future__ import annotations
@@ -12,14 +16,134 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import zmq
 
-from scheduler.journal.journal_reader import JournalReader, reading
-from scheduler.service.reading.questions import Question, answer
+from reshape.errors import ProtocolError, ReshapeError
+from reshape.wire.codec import PROTOCOL, encode
+from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
+from scheduler.journal.ended_jobs import events_of_task, page, recorded_job
+from scheduler.journal.explanations import explanation_lines
+from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader, reading
+from scheduler.journal.retention import removed_lines
+from scheduler.model.events import JobSpec
+from scheduler.model.requests.task_array import TaskOf
+from scheduler.protocol import messages as m
 
-log = logging.getLogger(__name__)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class ListQuestion(msgspec.Struct, tag=True):
+    """Which jobs there are.
+
+    Attributes
+    ----------
+    live : descriptions (`JobInfo`, MessagePack) of the jobs that have not ended, by number.
+    """
+
+    query: m.ListJobs
+    now: float
+    live: dict[int, msgspec.Raw]
+
+
+class ExplainQuestion(msgspec.Struct, tag=True):
+    """What happened to a job.
+
+    Attributes
+    ----------
+    present : why it waits now, if it does.
+    task_of : what makes it a task, also if it has never been a job.
+    """
+
+    job: int
+    present: list[m.Story]
+    task_of: TaskOf | None = None
+
+
+Question: TypeAlias = ListQuestion | ExplainQuestion
+
+
+class _Jobs(msgspec.Struct, tag="Jobs"):
+    """The message `Jobs` of encoded descriptions."""
+
+    id: int
+    now: float
+    jobs: list[msgspec.Raw]
+    before: int | None
+
+
+def answer(journal: JournalReader, request: int, question: Question) -> list[bytes]:
+    """Answer a question with the frames of a message; an error is answered with `Failure`."""
+    try:
+        if isinstance(question, ListQuestion):
+            return [PROTOCOL, _encoder.encode(_listing(journal, request, question))]
+        return encode(_explanation(journal, request, question))
+    except (ReshapeError, ProtocolError) as error:
+        return encode(m.Failure(id=request, message=str(error)))
+
+
+def _listing(journal: JournalReader, request: int, question: ListQuestion) -> _Jobs:
+    query = question.query
+    jobs, before = dict(question.live), None
+    if query.ended:
+        ended = page(journal, query)
+        jobs, before = ended.jobs | jobs, ended.before
+    return _Jobs(request, question.now, [jobs[number] for number in sorted(jobs)], before)
+
+
+def _explanation(journal: JournalReader, request: int, question: ExplainQuestion) -> m.Explanation:
+    number = question.job
+    job = recorded_job(journal, number)
+    ahead_s = noted_ahead_s(journal) if job is None else ahead_of_job_s(journal, job)
+    events = journal.events_of(number)
+    if question.task_of is not None:
+        events = [*events_of_task(journal, question.task_of.array, number), *events]
+    orders = journal.orders_of(number, routine=True)
+    lines = explanation_lines(events, orders, journal.phases_of(number), ahead_s)
+    if len(orders) == ORDERS_LIMIT:
+        text = f"earlier decisions are left out: the latest {ORDERS_LIMIT} are shown"
+        lines.append(m.Story(at=orders[0][0] + ahead_s, text=text))
+    lines += removed_lines(journal, number, ahead_s)
+    lines.sort(key=lambda line: line.at)
+    told, present = [*lines, *question.present], len(question.present)
+    return m.Explanation(id=request, job=number, lines=told, present=present)
+
+
+class ForecastQuestion(msgspec.Struct):
+    """What happens from the present state on.
+
+    Attributes
+    ----------
+    now : time of the service, Unix seconds.
+    spec : request of the job that is not submitted, if `query` is about one; None if its submission
+        holds none.
+    refusal : why the service refuses the submission; "" if it accepts it.
+    """
+
+    query: m.RequestForecast
+    now: float
+    spec: JobSpec | None = None
+    refusal: str = ""
+
+
+def spec_of(submission: m.Submission) -> JobSpec | None:
+    """Return the request of a submission that is refused; None if it holds none."""
+    try:
+        return JobSpec(
+            submission.processors,
+            submission.walltime_s,
+            submission.max_processors,
+            submission.topology,
+            resources={name: amount for name, amount in submission.resources.items() if amount},
+            reservation=submission.reservation,
+            partition=submission.partition,
+            min_processors=submission.min_processors,
+        )
+    except ValueError:
+        return None
+
 
 #: First frames of the messages from a reader.
 READY, ANSWER = b"ready", b"answer"

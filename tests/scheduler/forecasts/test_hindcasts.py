@@ -38,7 +38,7 @@ from scheduler.policies.scenarios import scenario
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 from scheduler.service.reading.forecaster_process import Forecaster
-from scheduler.service.reading.questions import ForecastQuestion
+from scheduler.service.reading.reader_process import ForecastQuestion
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 

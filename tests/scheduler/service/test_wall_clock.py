@@ -19,7 +19,7 @@ from reshape.wire.codec import MAX_ANSWER_BYTES
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 from scheduler.service.reading.forecaster_process import Forecaster
-from scheduler.service.reading.questions import (
+from scheduler.service.reading.reader_process import (
     ForecastQuestion,
     spec_of,
 )
