@@ -27,7 +27,6 @@ from scheduler.service.components.application_scheduler import ApplicationSchedu
 from scheduler.service.components.job_changes import JobChanges
 from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
-from scheduler.service.components.late_jobs import LateJobs
 from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.step_requests import StepRequests
@@ -73,7 +72,6 @@ class Components:
     reservations: AdvanceReservations
     pools: LivePools
     allocation: ServiceAllocation
-    late_jobs: LateJobs
 
 
 def assemble(
@@ -152,5 +150,4 @@ def _assemble(
         AdvanceReservations(core, clock),
         pools,
         ServiceAllocation(core, monitor, slurm_job(), Slurm),
-        LateJobs(monitor, startup, clock),
     )

@@ -156,7 +156,6 @@ class Driver:
         self._remap, self._ends = components.remap, components.ends
         self._nodes, self._pools = components.nodes, components.pools
         self._allocation = components.allocation
-        self._late_jobs = components.late_jobs
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self.events: list[Event] = []
@@ -417,4 +416,4 @@ class Driver:
         self.changed_jobs.update(share)
         for number in share:
             if (job := self._core.live.get(number)) is not None:
-                self._late_jobs.examine(job)
+                self._remap.locate_if_late(job)

@@ -427,7 +427,7 @@ class RequestHandler:
     def _late_text(self, number: int) -> str:
         """Say since when a job that computes had no resize point, if that is unusual."""
         job = self._core.live.get(number)
-        return "" if job is None else self._components.late_jobs.text(job)
+        return "" if job is None else self._remap.late_text(job)
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""

@@ -7,6 +7,11 @@ An answer to an application is a function of the state, so that an application w
 the same instruction again. Each phase has a deadline. A failure before the join leaves the job as
 it is (`ResizeFailed`). A failure within the join, while the restart point exists, ends the job's
 processes, and the job restarts from there (:mod:`scheduler.service.components.job_ends`).
+
+A job is late if it has no resize point for many times its usual iteration. A long phase is legal,
+so nothing is done about such a job. But if a rank has left the loop alone, or waits in a call that
+others do not make, the job hangs, and all that its user sees is that it runs. So the agents are
+asked where its ranks are, and `info` and `explain` tell that.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from math import inf
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.files.positions import place_text
 from reshape.wire.messages import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.core.core import Core
@@ -32,16 +38,20 @@ from scheduler.model.events import (
     ResizePoint,
     SizesRequested,
 )
-from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.job import FINAL, RESIZING, Job, JobState
 from scheduler.model.orders import Resize
+from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import AssemblyPorts, Transaction, Transactions
+from scheduler.text.formats import format_time
 from scheduler.text.plain import LONGEST_REASON
 
 log = logging.getLogger(__name__)
 
+#: A job is late this many usual iterations after its last resize point, and this many seconds.
+LATE_ITERATIONS, LATE_S = 20.0, 30.0
 #: Seconds that a job may take to report a join that a stand-in has cancelled.
 CANCEL_S = 6.0
 #: Seconds that a job may take to report that it refused a group, before the join is cancelled.
@@ -389,6 +399,50 @@ class RemapScheduler:
         own = [group for group in job.groups if group not in job.resize.joining]
         statuses = [self.startup.status(job, group) for group in own]
         return all(status is not None and not status.alive for status in statuses)
+
+    # ------------------------------------------------------------------ late jobs
+
+    def locate_if_late(self, job: Job) -> None:
+        """Let the agents of a late job report where its ranks are."""
+        if self._lateness(job) is None:
+            return
+        startup, agents = self.startup, self.monitor.reports.agents
+        for node in {node for group in job.groups for node in startup.nodes_of(job, group)}:
+            if node in agents and job.id not in agents[node].positions:
+                self.monitor.send_to(node, m.LocateRanks(job=job.id))
+
+    def late_text(self, job: Job) -> str:
+        """Say how late a job is and where its ranks are; "" if it is not late."""
+        late = self._lateness(job)
+        if late is None:
+            return ""
+        since_s, usual_s = late
+        text = f"no resize point for {format_time(since_s)}, an iteration took {usual_s:.3g} s"
+        return "; ".join([text, *self._places(job)])
+
+    def _lateness(self, job: Job) -> tuple[float, float] | None:
+        """Time since the last resize point of a job that is late, and of an iteration, seconds."""
+        if job.state not in (JobState.RUNNING, *RESIZING) or job.progress is None:
+            return None
+        reported_at, _, usual_s = job.progress
+        since_s = self.clock() - max(reported_at, job.sizes[-1][0])  # the last start or resize
+        return (since_s, usual_s) if since_s > max(LATE_ITERATIONS * usual_s, LATE_S) else None
+
+    def _places(self, job: Job) -> list[str]:
+        ranks: dict[tuple[int, int, bool], ProcSet] = {}
+        idle_s: dict[tuple[int, int, bool], float] = {}
+        for agent in self.monitor.reports.agents.values():
+            for at in agent.positions.get(job.id, ()):
+                spans = [ProcSet.span(first, last - first + 1) for first, last in at.ranks]
+                place = at.loop, at.iteration, at.at_point
+                ranks[place] = ProcSet.union([ranks.get(place, ProcSet()), *spans])
+                idle_s[place] = min(at.idle_s, idle_s.get(place, at.idle_s))
+        several = any(loop for loop, _, _ in ranks)
+        return [
+            f"{'rank' if len(held) == 1 else 'ranks'} {held} {place_text(*place, several)} "
+            f"for {format_time(idle_s[place])}"
+            for place, held in sorted(ranks.items())
+        ]
 
 
 def _joining_size(job: Job, resize: Resize) -> int:
