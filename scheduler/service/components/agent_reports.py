@@ -1,9 +1,6 @@
 """What the agents of nodes have reported last: their groups, folders and restart points.
 
-An agent that replaced another one says that all groups of its node have ended. Which of their jobs
-can restart depends on the restart points, which may lie on hosts whose agents have not reported
-since the service started. Until they have, or are lost, such an agent is held back, and its node
-stays down.
+Commands are repeated until a report shows their effect, so when they were sent is kept here, too.
 """
 
 from __future__ import annotations
@@ -16,8 +13,6 @@ from scheduler.journal.clock import boot_id
 from scheduler.journal.journal import Journal
 from scheduler.protocol import messages as m
 
-#: Seconds, besides two heartbeats, after which an agent that is held back counts as silent.
-SILENT_S = 2.0
 #: Bytes of large commands that are under way to agents, at most; a larger command goes alone.
 MOST_UNDER_WAY = 32 << 20
 #: Bytes from which a command is large.
@@ -156,15 +151,21 @@ class AgentReports:
 class SentCommands:
     """When commands were sent to agents whose reports may not show the effect yet.
 
+    The bytes of large commands under way are bounded. Environments, scripts and arguments may have
+    megabytes, and those of many jobs that start together would fill the memory of the service.
+
     Parameters
     ----------
-    repeat_s : time after which a command is repeated, seconds.
+    repeat_s : time after which a command is repeated, seconds; then it is not under way.
+    reports : a group that an agent reports has been started.
     """
 
-    def __init__(self, repeat_s: float) -> None:
-        self._repeat_s = repeat_s
+    def __init__(self, repeat_s: float, reports: AgentReports) -> None:
+        self._repeat_s, self._reports = repeat_s, reports
         # By job and group, then by node and kind of command; monotonic seconds.
         self._sent_at: dict[tuple[int, int], dict[tuple[str, type[m.Message]], float]] = {}
+        # Bytes of large commands by node, job and group, and kind of command.
+        self._bytes: dict[tuple[tuple[str, int, int], type[m.Message]], int] = {}
 
     def note(self, node: str, job: int, group: int, kind: type[m.Message]) -> None:
         """Note that a command for a group is sent to the agent of a node now."""
@@ -179,6 +180,20 @@ class SentCommands:
         at = self._sent_at.get((job, group), {}).get((node, kind))
         return at is not None and time.monotonic() - at < self._repeat_s
 
+    def take(self, node: str, job: int, group: int, kind: type[m.Message], size: int) -> bool:
+        """Return whether a command of some bytes may be sent now; it counts as sent then."""
+        if size < LARGE:
+            return True
+        self._bytes = {
+            (key, what): other
+            for (key, what), other in self._bytes.items()
+            if self.is_under_way(*key, what) and self._reports.status(*key) is None
+        }
+        if self._bytes and sum(self._bytes.values()) + size > MOST_UNDER_WAY:
+            return False
+        self._bytes[(node, job, group), kind] = size
+        return True
+
     def forget(self, job: int, group: int) -> None:
         """Forget what was sent for a group."""
         self._sent_at.pop((job, group), None)
@@ -191,61 +206,6 @@ class SentCommands:
             for key, sent in self._sent_at.items()
             if (recent := {what: at for what, at in sent.items() if at > since})
         }
-
-
-class LargeCommands:
-    """Bounds the bytes of large commands that are under way to agents.
-
-    Environments, scripts and arguments may have megabytes. Those of many jobs that start together
-    would fill the memory of the service.
-
-    Parameters
-    ----------
-    sent : when commands were sent; one that is to be repeated is not under way.
-    reports : a group that an agent reports has been started.
-    """
-
-    def __init__(self, sent: SentCommands, reports: AgentReports) -> None:
-        self._sent, self._reports = sent, reports
-        # Bytes by node, job and group, and kind of command.
-        self._bytes: dict[tuple[tuple[str, int, int], type[m.Message]], int] = {}
-
-    def take(self, node: str, job: int, group: int, kind: type[m.Message], size: int) -> bool:
-        """Return whether a command of some bytes may be sent now; it counts as sent then."""
-        if size < LARGE:
-            return True
-        self._bytes = {
-            (key, what): other
-            for (key, what), other in self._bytes.items()
-            if self._sent.is_under_way(*key, what) and self._reports.status(*key) is None
-        }
-        if self._bytes and sum(self._bytes.values()) + size > MOST_UNDER_WAY:
-            return False
-        self._bytes[(node, job, group), kind] = size
-        return True
-
-
-class HeldBackAgents:
-    """The latest agent of each node that was held back.
-
-    Parameters
-    ----------
-    heartbeat_s : interval of the reports of agents, seconds.
-    """
-
-    def __init__(self, heartbeat_s: float) -> None:
-        self._silent_s = SILENT_S + 2 * heartbeat_s
-        self._reports: dict[str, tuple[str, float]] = {}  # node -> agent, time of its last report
-
-    def hold(self, node: str, agent: str, at: float) -> bool:
-        """Note a report of an agent at a time (s); return whether it is the first one."""
-        before = self._reports.get(node)
-        self._reports[node] = agent, at
-        return before is None or before[0] != agent
-
-    def is_heard(self, node: str, at: float) -> bool:
-        """Whether an agent of a node was held back and has reported shortly before a time (s)."""
-        return node in self._reports and at - self._reports[node][1] < self._silent_s
 
 
 def agent_name(hello: m.AgentHello) -> str:

@@ -24,7 +24,7 @@ from scheduler.journal.kept_submission import KeptSubmission, Launch
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.service.components.agent_reports import LargeCommands, SentCommands
+from scheduler.service.components.agent_reports import SentCommands
 from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 
@@ -76,8 +76,7 @@ class JobStartup:
         self._launches, self._parts = launches, parts
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, launches, binding)
-        self._sent = SentCommands(REPEAT_S)
-        self._large = LargeCommands(self._sent, self._reports)
+        self._sent = SentCommands(REPEAT_S, self._reports)
         self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     def node_of(self, job: Job, group: int) -> str:
@@ -458,7 +457,7 @@ class JobStartup:
         """
         if self._sent.is_under_way(node, job, group, kind):
             return False
-        return self._large.take(node, job, group, kind, self._parts.size(submission))
+        return self._sent.take(node, job, group, kind, self._parts.size(submission))
 
     def _whole(self, job: int, submission: KeptSubmission) -> m.Submission:
         """Submission of a job with its parts; without these the job fails."""

@@ -3,6 +3,11 @@
 It judges from the reports of agents (:mod:`scheduler.service.components.agent_reports`) which nodes
 join and which are lost, and has missing agents started. What follows from the end of a group is
 decided in :mod:`scheduler.service.components.job_ends`.
+
+An agent that replaced another one says that all groups of its node have ended. Which of their jobs
+can restart depends on the restart points, which may lie on hosts whose agents have not reported
+since the service started. Until they have, or are lost, such an agent is held back, and its node
+stays down.
 """
 
 from __future__ import annotations
@@ -23,15 +28,15 @@ from scheduler.node.agent_starts import AgentStarts
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.components.agent_reports import (
-    SILENT_S,
     AgentReports,
     AgentState,
-    HeldBackAgents,
     agent_name,
 )
 
 log = logging.getLogger(__name__)
 
+#: Seconds, besides two heartbeats, after which an agent counts as silent.
+SILENT_S = 2.0
 #: Seconds of silence that one tick counts at most. Ticks come four times a second; a longer time
 #: between two of them is a stall of the service itself, which could not receive reports meanwhile.
 STEP_S = 1.0
@@ -77,6 +82,7 @@ class SystemMonitor:
         self.shares = shares
         self._journal = journal
         self._node_lost_s, self._heartbeat_s = deadlines.node_lost_s, deadlines.heartbeat_s
+        self._most_silent_s = SILENT_S + 2 * deadlines.heartbeat_s
         self._nodes = {node.name: node for node in nodes}
         self.nodes = {node.name: node.processors for node in self._nodes.values()}
         self.reports = AgentReports(journal)
@@ -86,7 +92,8 @@ class SystemMonitor:
         self.pool_nodes: set[str] = set()
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
-        self._held_back = HeldBackAgents(deadlines.heartbeat_s)
+        # Node -> its latest agent that was held back, and the listening time of its last report.
+        self._held_back: dict[str, tuple[str, float]] = {}
         # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
         self._missing_since = dict.fromkeys(self.nodes, 0.0)
 
@@ -181,7 +188,9 @@ class SystemMonitor:
 
     def _hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
         """Return the loss of a node whose jobs are judged when other agents have reported."""
-        if not self._held_back.hold(hello.node, agent_name(hello), self._listened_s):
+        name, before = agent_name(hello), self._held_back.get(hello.node)
+        self._held_back[hello.node] = name, self._listened_s
+        if before is not None and before[0] == name:
             return []
         self.reports.agents.pop(hello.node, None)
         log.warning(
@@ -189,6 +198,11 @@ class SystemMonitor:
             *(hello.node, hello.pid, ", ".join(awaited)),
         )
         return [NodeLost(now, hello.node, None)]
+
+    def _is_held_back(self, node: str) -> bool:
+        """Whether an agent of a node was held back and has reported shortly before."""
+        held = self._held_back.get(node)
+        return held is not None and self._listened_s - held[1] < self._most_silent_s
 
     def settings_for(self, arrival: m.AgentArrival, access: AccessFile) -> m.AgentSettings:
         """Return how an agent on another host serves its node.
@@ -307,7 +321,7 @@ class SystemMonitor:
         """Seconds for which an agent has missed its reports; 0: it reports, or there is none."""
         agent = self.reports.agents.get(node)
         silent_s = 0.0 if agent is None else self._silent_s(agent)
-        return silent_s if silent_s > SILENT_S + 2 * self._heartbeat_s else 0.0
+        return silent_s if silent_s > self._most_silent_s else 0.0
 
     def fault_of(self, node: str) -> str:
         """Return why the agent of a node could not be started or ended; empty if not known."""
@@ -368,9 +382,7 @@ class SystemMonitor:
                 self._missing_since[node] = inf
                 events.append(NodeLost(now, node))
             if start_agents:
-                is_heard = node in self.reports.agents or self._held_back.is_heard(
-                    node, self._listened_s
-                )
+                is_heard = node in self.reports.agents or self._is_held_back(node)
                 self._starts.keep_started(node, is_silent=not is_heard)
         return events
 
