@@ -19,7 +19,6 @@ from reshape.speedup import speedup_by
 from scheduler.clock.agenda import Agenda
 from scheduler.clock.driven import Driven
 from scheduler.clock.loop import Physics
-from scheduler.forecasts.time_limit import TimeIsOverError
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
@@ -86,10 +85,10 @@ class ExpectedJobs(Physics):
 
         Raises
         ------
-        TimeIsOverError : it is longer than it may be.
+        TimeoutError : it is longer than it may be; with the time up to which it has come, s.
         """
         if self._has_begun and self._deadline < inf and monotonic() >= self._deadline:
-            raise TimeIsOverError(before)
+            raise TimeoutError(before)
 
     def start(self, order: Start) -> None:
         """Enter the end of a job that starts, or the beginning of its iterations."""

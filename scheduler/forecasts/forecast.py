@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf, isnan
 from typing import TypeAlias
@@ -32,7 +33,6 @@ from scheduler.core.core import Core
 from scheduler.forecasts.answers import JobForecast
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.forecasts.time_limit import TimeIsOverError
 from scheduler.model.events import Event, JobSpec, Wakeup
 from scheduler.model.job import FINAL
 from scheduler.model.orders import Order, WakeAt
@@ -44,6 +44,7 @@ from scheduler.state.records import decode_core
 Observe: TypeAlias = Callable[[Core, float, Sequence[Event], Sequence[Order]], None]
 
 
+@dataclass(frozen=True)
 class Forecast:
     """The result of running a core forward.
 
@@ -56,42 +57,32 @@ class Forecast:
     until : end of the forecast, s.
     awaited : numbers of the rigid jobs with whose starts the loop ended.
     time_is_over : whether it ended because of the time that it took.
-
-    Attributes
-    ----------
-    now, until, time_is_over : see above.
     """
 
-    def __init__(
-        self,
-        now: float,
-        core: Core,
-        loop: EventLoop,
-        jobs: ExpectedJobs,
-        last: int,
-        until: float,
-        awaited: frozenset[int],
-        time_is_over: bool = False,
-    ) -> None:
-        self.now, self.until, self.time_is_over = now, until, time_is_over
-        self._core, self._loop, self._jobs, self._last = core, loop, jobs, last
-        self._awaited = awaited
+    now: float
+    core: Core
+    loop: EventLoop
+    jobs: ExpectedJobs
+    last: int
+    until: float
+    awaited: frozenset[int]
+    time_is_over: bool
 
     @property
     def starts(self) -> dict[int, float]:
         """Time of the first start of each job that was queued or submitted and starts, s."""
-        return {job: at for job, (at, _) in self._jobs.first_starts.items()}
+        return {job: at for job, (at, _) in self.jobs.first_starts.items()}
 
     def start(self, job: int) -> float:
         """Time of the first start of a job, s; inf if it does not start within the horizon."""
-        first = self._jobs.first_starts.get(job)
+        first = self.jobs.first_starts.get(job)
         return inf if first is None else first[0]
 
     def end(self, job: int) -> float:
         """Time of the end of a job, s; inf if it does not end within the horizon."""
-        at = self._loop.ended[job - 1]
-        if isnan(at) and job in self._awaited:
-            at = self._jobs.expected_end(job)
+        at = self.loop.ended[job - 1]
+        if isnan(at) and job in self.awaited:
+            at = self.jobs.expected_end(job)
         return at if at <= self.until else inf
 
     def of(self, job: int) -> JobForecast:
@@ -101,17 +92,17 @@ class Forecast:
         ------
         KeyError : there is no such job among those that were queued, live or submitted.
         """
-        simulated = self._core.jobs[job]
+        simulated = self.core.jobs[job]
         start, processors = simulated.started_at, ""
-        if job in self._jobs.first_starts:
-            start, allocated = self._jobs.first_starts[job]
+        if job in self.jobs.first_starts:
+            start, allocated = self.jobs.first_starts[job]
             processors = str(allocated)
         end = self.end(job)
         return JobForecast(job, start, None if end == inf else end, processors, simulated.sizes)
 
     def submitted(self, index: int = 0) -> JobForecast:
         """Return what the job at this index among the submitted ones is expected to do."""
-        return self.of(self._last + 1 + index)
+        return self.of(self.last + 1 + index)
 
 
 def forecast(
@@ -160,8 +151,8 @@ def forecast(
     with no_collection():
         try:
             loop.run(until, awaited)
-        except TimeIsOverError as over:
-            until, time_is_over = max(state.now, over.at), True
+        except TimeoutError as over:
+            until, time_is_over = max(state.now, *over.args), True
     return Forecast(state.now, core, loop, jobs, state.last, until, awaited, time_is_over)
 
 
