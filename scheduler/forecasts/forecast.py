@@ -69,6 +69,11 @@ class Forecast:
     time_is_over: bool
 
     @property
+    def looked_ahead_s(self) -> float | None:
+        """Seconds up to which it has come, if the time that it took ended it; None otherwise."""
+        return self.until - self.now if self.time_is_over else None
+
+    @property
     def starts(self) -> dict[int, float]:
         """Time of the first start of each job that was queued or submitted and starts, s."""
         return {job: at for job, (at, _) in self.jobs.first_starts.items()}

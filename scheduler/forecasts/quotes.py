@@ -1,4 +1,8 @@
-"""Quotes: when a job would start if it were submitted now, and what would let it start earlier."""
+"""What forecasts tell: quotes of requests, why a queued job waits, and when all queued jobs start.
+
+A quote says when a job would start if it were submitted now. Each answer has one forecast; futures
+and other requests that are tried have further ones.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from time import monotonic
 import msgspec
 
 from scheduler.core.core import Core
-from scheduler.forecasts.answers import JobForecast, OtherRequest, Quote, Waiting
+from scheduler.forecasts.answers import JobForecast, OtherRequest, Quote, Starts, Waiting
 from scheduler.forecasts.calibration import Calibration
 from scheduler.forecasts.forecast import Forecast, Trajectory, forecast
 from scheduler.forecasts.futures import Futures, Spreads, last_arrival, run_ratio
@@ -100,7 +104,7 @@ def quote(
         processors=expected.processors,
         sizes=expected.sizes,
         past_jobs=sum(run_ratio(job) is not None for job in state.past),
-        looked_ahead_s=_looked_ahead_s(run),
+        looked_ahead_s=run.looked_ahead_s,
     )
     if not outlook.futures:
         return answer
@@ -206,17 +210,13 @@ def waiting(
         reason=core.reason_pending(number).dated(ahead_s).sentence,
         before=before[:LISTED],
         before_count=len(before),
-        forecast=run.of(number),
+        forecast=_still_ahead(run.of(number), state.now),
         start_quantiles=spread,
         changes=changes,
         outcomes=outlook.calibration.count if outlook.futures else 0,
-        looked_ahead_s=_looked_ahead_s(run),
+        looked_ahead_s=run.looked_ahead_s,
         untried=len(others) - len(changes),
     )
-
-
-def _looked_ahead_s(run: Forecast) -> float | None:
-    return run.until - run.now if run.time_is_over else None
 
 
 def _queued_job(state: RecordedState, number: int) -> Job | None:
@@ -253,8 +253,8 @@ def _waiting_task(
         reason=reason.dated(ahead_s).sentence,
         before=[],
         before_count=0,
-        forecast=msgspec.structs.replace(expected, job=number),
-        looked_ahead_s=None if run is None else _looked_ahead_s(run),
+        forecast=_still_ahead(msgspec.structs.replace(expected, job=number), state.now),
+        looked_ahead_s=None if run is None else run.looked_ahead_s,
         task=str(name),
     )
 
@@ -289,3 +289,54 @@ def _start_with(
     if start is None and run.time_is_over:
         return None
     return OtherRequest(spec.processors, spec.walltime_s, start)
+
+
+def _still_ahead(job: JobForecast, now: float) -> JobForecast:
+    """Drop an expected start of a queued job that is not after the present time, s.
+
+    The job would run by then. It waits for jobs that should have ended, perhaps on nodes that are
+    silent, for an unknown time.
+    """
+    is_past = job.start is not None and job.start <= now
+    return JobForecast(job.job, None, None) if is_past else job
+
+
+def expected_starts(
+    state: RecordedState,
+    horizon_s: float = inf,
+    limit_s: float = inf,
+    trajectory: Trajectory | None = None,
+) -> Starts:
+    """Forecast all queued jobs, in order of their expected starts; an array with its next task.
+
+    Parameters
+    ----------
+    limit_s : seconds that this may take.
+    trajectory : of the same state, which holds at its time; only without a horizon. It is used
+        unless it had to end earlier than a forecast.
+    """
+    queued = [job for job in state.jobs if job.state is JobState.PENDING]
+    if trajectory is not None and (
+        trajectory.limit_s >= limit_s or not trajectory.forecast.time_is_over
+    ):
+        forecasts = trajectory.forecast
+    else:
+        wanted = [state.next_task(job) for job in queued if not _is_held(job)]
+        forecasts = forecast(state, horizon_s=horizon_s, limit_s=limit_s, only=wanted)
+    found = [_expected(forecasts, state, job) for job in queued]
+    found.sort(key=lambda job: (inf if job.start is None else job.start, job.job))
+    ahead = [_still_ahead(job, state.now) for job in found]
+    return Starts(ahead, forecasts.looked_ahead_s)
+
+
+def _is_held(job: Job) -> bool:
+    return job.conditions is not None and bool(job.conditions.hold)
+
+
+def _expected(forecasts: Forecast, state: RecordedState, job: Job) -> JobForecast:
+    """Forecast of a queued job; of an array the start of the task that comes next."""
+    number = state.next_task(job)
+    if number == job.id:
+        return forecasts.of(number)
+    start = forecasts.starts.get(number)
+    return JobForecast(job.id, start, None)

@@ -11,22 +11,27 @@ import dataclasses
 import os
 from collections.abc import Callable
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import encode
-from scheduler.forecasts.answers import JobForecast, Quote, Spread, Starts, Waiting
+from scheduler.forecasts.answers import Quote, Starts, Waiting
 from scheduler.forecasts.calibration import Calibration, Hindcasts
-from scheduler.forecasts.forecast import Forecast, Trajectory, forecast, last_job_changes_nothing
-from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
+from scheduler.forecasts.forecast import Trajectory, last_job_changes_nothing
+from scheduler.forecasts.quotes import (
+    Outlook,
+    expected_starts,
+    nearest_feasible,
+    quote,
+    waiting,
+)
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.journal.clock import moved_time, noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader
 from scheduler.model.events import JobSpec
-from scheduler.model.job import Job, JobState
 from scheduler.protocol import messages as m
 from scheduler.service.reading.reader_process import ForecastQuestion, answer_questions
 
@@ -82,15 +87,13 @@ class Forecaster:
     def _starts(self, query: m.RequestForecast, state: RecordedState) -> Starts:
         horizon_s, limit_s = _horizon(query), _limit(query, SHOWN_S)
         known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
-        starts = expected_starts(state, horizon_s, limit_s, known)
-        return replace(starts, jobs=[still_ahead(job, state.now) for job in starts.jobs])
+        return expected_starts(state, horizon_s, limit_s, known)
 
     def _waiting(self, job: int, outlook: Outlook, state: RecordedState) -> Waiting:
         try:
-            found = waiting(state, job, outlook, ahead_s=noted_ahead_s(self._journal))
+            return waiting(state, job, outlook, ahead_s=noted_ahead_s(self._journal))
         except KeyError:
             raise ReshapeError(f"job {job} is not queued any more") from None
-        return replace(found, forecast=still_ahead(found.forecast, state.now))
 
     def _outlook(self, query: m.RequestForecast, state: RecordedState, most_s: float) -> Outlook:
         """Look ahead as a question says, for some seconds at most."""
@@ -124,56 +127,6 @@ class Forecaster:
                 self._trajectory = Trajectory(state, limit_s)
         kept = self._trajectory
         return kept if kept is not None and kept.holds_at(state.now) else None
-
-
-def still_ahead(job: JobForecast, now: float) -> JobForecast:
-    """Drop an expected start of a queued job that is not after the present time, s.
-
-    The job would run by then. It waits for jobs that should have ended, perhaps on nodes that are
-    silent, for an unknown time.
-    """
-    is_past = job.start is not None and job.start <= now
-    return JobForecast(job.job, None, None) if is_past else job
-
-
-def expected_starts(
-    state: RecordedState,
-    horizon_s: float = inf,
-    limit_s: float = LIMIT_S,
-    trajectory: Trajectory | None = None,
-) -> Starts:
-    """Forecast all queued jobs, in order of their expected starts; an array with its next task.
-
-    Parameters
-    ----------
-    limit_s : seconds that this may take.
-    trajectory : of the same state, which holds at its time; only without a horizon. It is used
-        unless it had to end earlier than a forecast.
-    """
-    queued = [job for job in state.jobs if job.state is JobState.PENDING]
-    if trajectory is not None and (
-        trajectory.limit_s >= limit_s or not trajectory.forecast.time_is_over
-    ):
-        forecasts = trajectory.forecast
-    else:
-        wanted = [state.next_task(job) for job in queued if not _is_held(job)]
-        forecasts = forecast(state, horizon_s=horizon_s, limit_s=limit_s, only=wanted)
-    found = [_expected(forecasts, state, job) for job in queued]
-    found.sort(key=lambda job: (inf if job.start is None else job.start, job.job))
-    return Starts(found, forecasts.until - forecasts.now if forecasts.time_is_over else None)
-
-
-def _is_held(job: Job) -> bool:
-    return job.conditions is not None and bool(job.conditions.hold)
-
-
-def _expected(forecasts: Forecast, state: RecordedState, job: Job) -> JobForecast:
-    """Forecast of a queued job; of an array the start of the task that comes next."""
-    number = state.next_task(job)
-    if number == job.id:
-        return forecasts.of(number)
-    start = forecasts.starts.get(number)
-    return JobForecast(job.id, start, None)
 
 
 def _check(query: m.RequestForecast) -> None:
@@ -225,52 +178,25 @@ def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
 Answer: TypeAlias = Quote | Waiting | Starts
 
 
-def by_wall_clock(answer: Answer, ahead_s: float) -> Answer:
-    """Move all times of an answer to the wall clock, which is ahead by some seconds."""
-    if ahead_s == 0:
-        return answer
-    if isinstance(answer, Quote):
-        return _moved_quote(answer, ahead_s)
-    if isinstance(answer, Waiting):
-        return _moved_waiting(answer, ahead_s)
-    return replace(answer, jobs=[_moved_forecast(job, ahead_s) for job in answer.jobs])
+#: Fields with a time in s; None: it is beyond the horizon.
+_TIMES = {"now", "start", "end", "p10", "p50", "p90"}
+_Moved = TypeVar("_Moved", bound=msgspec.Struct)
 
 
-def _moved_forecast(answer: JobForecast, by_s: float) -> JobForecast:
-    return replace(
-        answer,
-        start=moved_time(answer.start, by_s),
-        end=moved_time(answer.end, by_s),
-        sizes=tuple((at + by_s, size) for at, size in answer.sizes),
-    )
+def by_wall_clock(answer: _Moved, ahead_s: float) -> _Moved:
+    """Move all times of an answer, or of a part of it, to the wall clock, which is ahead (s)."""
 
+    def moved(name: str, value: Any) -> Any:
+        if name in _TIMES:
+            return moved_time(value, ahead_s)
+        if name == "sizes":
+            return tuple((at + ahead_s, size) for at, size in value)
+        if isinstance(value, list):
+            return [moved("", each) for each in value]
+        return by_wall_clock(value, ahead_s) if isinstance(value, msgspec.Struct) else value
 
-def _moved_quote(answer: Quote, by_s: float) -> Quote:
-    return replace(
-        answer,
-        now=answer.now + by_s,
-        start=moved_time(answer.start, by_s),
-        end=moved_time(answer.end, by_s),
-        sizes=tuple((at + by_s, size) for at, size in answer.sizes),
-        start_quantiles=_moved_spread(answer.start_quantiles, by_s),
-        end_quantiles=_moved_spread(answer.end_quantiles, by_s),
-    )
-
-
-def _moved_waiting(answer: Waiting, by_s: float) -> Waiting:
-    return replace(
-        answer,
-        now=answer.now + by_s,
-        forecast=_moved_forecast(answer.forecast, by_s),
-        start_quantiles=_moved_spread(answer.start_quantiles, by_s),
-        changes=[replace(other, start=moved_time(other.start, by_s)) for other in answer.changes],
-    )
-
-
-def _moved_spread(answer: Spread | None, by_s: float) -> Spread | None:
-    if answer is None:
-        return None
-    return Spread(*(moved_time(at, by_s) for at in (answer.p10, answer.p50, answer.p90)))
+    fields = answer.__struct_fields__
+    return replace(answer, **{name: moved(name, getattr(answer, name)) for name in fields})
 
 
 if __name__ == "__main__":
