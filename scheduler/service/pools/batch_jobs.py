@@ -35,19 +35,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """The batch system has accepted a batch job of this name and gave it an id."""
+class SubmissionOutcome:
+    """What became of the submission of a batch job of this name.
+
+    `id` is the one that the batch system gave it. Without one, there is no such batch job as far as
+    is known, and `why` says why it was refused, if it was.
+    """
 
     name: str
     id: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The batch system has refused a batch job of this name, or did not answer."""
-
-    name: str
-    why: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Checked:
     why: str = ""
 
 
-CallResult: TypeAlias = Accepted | Refused | LookedUp | Found | Checked
+CallResult: TypeAlias = SubmissionOutcome | LookedUp | Found | Checked
 #: A call, and what makes its result from the reason for which it failed.
 _Request: TypeAlias = tuple[Callable[[], CallResult | None], Callable[[str], CallResult | None]]
 
@@ -103,9 +100,12 @@ class BatchCalls:
         self._thread.start()
 
     def submit(self, request: BatchRequest) -> None:
-        """Submit a batch job; the result is `Accepted` or `Refused`."""
+        """Submit a batch job; the result is a `SubmissionOutcome`."""
         name = request.name
-        self._put(lambda: Accepted(name, self._batch.submit(request)), partial(Refused, name))
+        self._put(
+            lambda: SubmissionOutcome(name, self._batch.submit(request)),
+            partial(SubmissionOutcome, name, ""),
+        )
 
     def check(self, request: BatchRequest) -> None:
         """Ask whether a batch job would be accepted; the result is `Checked`."""
@@ -193,15 +193,7 @@ REFUSED_S, INTERRUPTED_S = 10.0, 120.0
 CLOSE_S = 10.0
 
 
-@dataclass(frozen=True)
-class NeverSubmitted:
-    """There is no batch job of this name; `why` says why it was refused, if it was."""
-
-    name: str
-    why: str
-
-
-BatchResult: TypeAlias = Accepted | NeverSubmitted | LookedUp | Checked
+BatchResult: TypeAlias = SubmissionOutcome | LookedUp | Checked
 
 
 @dataclass(frozen=True)
@@ -250,7 +242,7 @@ class BatchJobs:
         self._calls_of(system).check(request)
 
     def submit(self, system: str, request: BatchRequest) -> None:
-        """Submit a batch job; the result is `Accepted` or `NeverSubmitted`."""
+        """Submit a batch job; the result is a `SubmissionOutcome`."""
         calls = self._calls_of(system)
         self._later.append((calls, partial(calls.submit, request)))
 
@@ -262,7 +254,7 @@ class BatchJobs:
         self._later.appendleft((calls, partial(calls.cancel, [batch_id])))
 
     def doubt(self, system: str, name: str, for_s: float = INTERRUPTED_S, why: str = "") -> None:
-        """Look for a batch job of this name; the result is `Accepted` or `NeverSubmitted`."""
+        """Look for a batch job of this name; the result is a `SubmissionOutcome`."""
         self._doubts[name] = _Doubt(system, time.monotonic() + for_s, why)
 
     def on_tick(self, ids: Callable[[str], Sequence[str]]) -> list[BatchResult]:
@@ -315,7 +307,7 @@ class BatchJobs:
 
     def _results_of(self, system: str, result: CallResult) -> Iterable[BatchResult]:
         match result:
-            case Refused(name, why):
+            case SubmissionOutcome(name, id="", why=why):
                 self.doubt(system, name, REFUSED_S, why)
             case Found(names, ids, why):
                 self._note_fault(system, why)
@@ -334,10 +326,10 @@ class BatchJobs:
             doubt = self._doubts.get(name)
             if name in ids:
                 self._doubts.pop(name, None)
-                yield Accepted(name, ids[name])
+                yield SubmissionOutcome(name, ids[name])
             elif doubt is not None and doubt.until < time.monotonic():
                 del self._doubts[name]
-                yield NeverSubmitted(name, doubt.why)
+                yield SubmissionOutcome(name, "", doubt.why)
 
     def _note_fault(self, system: str, why: str) -> None:
         if why:

@@ -28,12 +28,11 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_jobs import (
-    Accepted,
     BatchJobs,
     BatchResult,
     Checked,
     LookedUp,
-    NeverSubmitted,
+    SubmissionOutcome,
 )
 from scheduler.service.pools.live_pool import (
     LivePool,
@@ -284,10 +283,10 @@ class LivePools:
         return events
 
     def _on_submission(
-        self, live: LivePool, number: int, result: Accepted | NeverSubmitted, now: float
+        self, live: LivePool, number: int, result: SubmissionOutcome, now: float
     ) -> list[Event]:
         """Note how the submission of an allocation ended."""
-        if isinstance(result, Accepted):
+        if result.id:
             log.info("pool=%s allocation=%d is batch job %s", live.name, number, result.id)
             live.pool.queued(number, result.id)
             allocation = live.record.pool.allocations[number]

@@ -13,7 +13,7 @@ from scheduler.node.batch_system import (
     BatchStatus,
     BatchSystemError,
 )
-from scheduler.service.pools.batch_jobs import BatchCalls, CallResult, LookedUp, Refused
+from scheduler.service.pools.batch_jobs import BatchCalls, CallResult, LookedUp, SubmissionOutcome
 
 REQUEST = BatchRequest("#!/bin/sh\n", 1, 60.0, "pool-1", Path("/tmp"), Path("/tmp/out"))
 
@@ -60,7 +60,7 @@ def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_m
         calls.look_up(["1"])
         refused, looked_up = results(calls, 2)
         calls.close(10)
-        assert refused == Refused("pool-1", why)
+        assert refused == SubmissionOutcome("pool-1", "", why)
         assert isinstance(looked_up, LookedUp)
         assert looked_up.statuses == {"1": BatchStatus(BatchState.QUEUED)}
 
@@ -74,6 +74,6 @@ def test_a_batch_system_that_cannot_be_made_is_the_result_of_the_calls() -> None
     calls.look_up(["1"])
     refused, looked_up = results(calls, 2)
     calls.close(10)
-    assert refused == Refused("pool-1", "it is not installed")
+    assert refused == SubmissionOutcome("pool-1", "", "it is not installed")
     assert isinstance(looked_up, LookedUp)
     assert looked_up.why == "it is not installed"
