@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from scheduler.journal.clock import boot_id
 from scheduler.journal.journal import Journal
@@ -21,29 +21,36 @@ LARGE = 1 << 16
 
 @dataclass
 class AgentState:
-    """The latest report of an agent; `groups` is by job, then by group.
+    """The latest report of an agent.
 
-    `heard_at` is a reading of the monitor's listening time. `name` identifies the agent among all
-    that the node ever had; `host` and `address` are empty on the host of the service.
-    `served_before` says whether the journal had it as the agent of the node when it first reported.
-    `probe` and `probe_failure` are those of the report.
+    Parameters
+    ----------
+    hello : the report; `host` and `address` are empty on the host of the service.
+    identity : of the connection on which it came.
+    heard_at : a reading of the monitor's listening time.
+    served_before : whether the journal had the agent as that of the node when it first reported.
+    groups : of the report, by job, then by group.
+    restart_points, folders : of the report.
     """
 
+    hello: m.AgentHello
     identity: bytes
-    pid: int
     heard_at: float
-    name: str = ""
-    host: str = ""
-    address: str = ""
-    groups: dict[int, dict[int, m.GroupStatus]] = field(default_factory=dict)
-    restart_points: set[int] = field(default_factory=set)
-    folders: set[int] = field(default_factory=set)
-    max_memory_mib: dict[int, int] = field(default_factory=dict)
-    cores: list[list[int]] = field(default_factory=list)
-    served_before: bool = False
-    probe: int = 0
-    probe_failure: str = ""
-    positions: dict[int, list[m.RanksAt]] = field(default_factory=dict)
+    served_before: bool
+    groups: dict[int, dict[int, m.GroupStatus]]
+    restart_points: set[int]
+    folders: set[int]
+
+    @classmethod
+    def of(
+        cls, hello: m.AgentHello, identity: bytes, heard_at: float, *, served_before: bool
+    ) -> AgentState:
+        """Make it from a report."""
+        groups: dict[int, dict[int, m.GroupStatus]] = {}
+        for status in hello.groups:
+            groups.setdefault(status.job, {})[status.group] = status
+        points, folders = set(hello.restart_points), set(hello.folders)
+        return cls(hello, identity, heard_at, served_before, groups, points, folders)
 
 
 class AgentReports:
@@ -66,44 +73,25 @@ class AgentReports:
         self.changed_jobs: set[int] = set()
         self.started: dict[int, set[int]] = {}
 
-    def note(
-        self, identity: bytes, hello: m.AgentHello, heard_at: float, *, served_before: bool
-    ) -> None:
+    def note(self, agent: AgentState) -> None:
         """Take the report of an agent in place of the one before, if there was one."""
-        groups: dict[int, dict[int, m.GroupStatus]] = {}
-        for status in hello.groups:
-            groups.setdefault(status.job, {})[status.group] = status
+        for status in agent.hello.groups:
             if status.alive or status.began:
                 self.started.setdefault(status.job, set()).add(status.group)
-        restart_points = set(hello.restart_points)
-        before = self.agents.get(hello.node) or AgentState(identity, hello.pid, 0.0)
-        folders = set(hello.folders)
-        self.changed_jobs |= restart_points ^ before.restart_points
-        self.changed_jobs |= folders ^ before.folders
+        before = self.agents.get(agent.hello.node)
+        self.agents[agent.hello.node] = agent
+        if before is None:
+            self.changed_jobs.update(agent.restart_points, agent.folders, agent.groups)
+            self._note_memory({}, agent.hello.max_memory_mib)
+            return
+        self.changed_jobs |= agent.restart_points ^ before.restart_points
+        self.changed_jobs |= agent.folders ^ before.folders
         self.changed_jobs.update(
             job
-            for job in groups.keys() | before.groups.keys()
-            if groups.get(job) != before.groups.get(job)
+            for job in agent.groups.keys() | before.groups.keys()
+            if agent.groups.get(job) != before.groups.get(job)
         )
-        self.agents[hello.node] = AgentState(
-            identity,
-            hello.pid,
-            heard_at,
-            agent_name(hello),
-            hello.host,
-            hello.address,
-            groups,
-            restart_points,
-            folders,
-            hello.max_memory_mib,
-            hello.cores,
-            served_before,
-            hello.probe,
-            hello.probe_failure,
-            hello.positions,
-        )
-        if hello.max_memory_mib != before.max_memory_mib:
-            self._note_memory(before.max_memory_mib, hello.max_memory_mib)
+        self._note_memory(before.hello.max_memory_mib, agent.hello.max_memory_mib)
 
     def _note_memory(self, before: Mapping[int, int], now: Mapping[int, int]) -> None:
         """Note the largest memory of the jobs for which an agent reports a new amount.
@@ -112,7 +100,7 @@ class AgentReports:
         """
         for job in now:
             if now[job] != before.get(job):
-                mib = sum(agent.max_memory_mib.get(job, 0) for agent in self.agents.values())
+                mib = sum(agent.hello.max_memory_mib.get(job, 0) for agent in self.agents.values())
                 if mib > self._journal.max_memory_mib(job):
                     self._journal.note_memory(job, mib)
 

@@ -93,7 +93,7 @@ class JobStartup:
     def _name_of_host(self, node: str) -> str:
         """Name the host of a node as it does itself, as far as its agent has said so."""
         agent = self._reports.agents.get(node)
-        return node if agent is None else agent.host or socket.gethostname()
+        return node if agent is None else agent.hello.host or socket.gethostname()
 
     def is_script(self, job: Job) -> bool:
         """Whether the program of a job is a script, which runs once."""
@@ -316,7 +316,7 @@ class JobStartup:
             "RESHAPE_EXIT_SIGNAL": str(job.signal),
         }
         agent = self._reports.agents.get(node)
-        host = "" if agent is None else agent.host or socket.gethostname()
+        host = "" if agent is None else agent.hello.host or socket.gethostname()
         order = m.RunHook(
             job=job.id,
             command=submission.hook_end,
@@ -436,7 +436,7 @@ class JobStartup:
             error=output_path(submission.error, job.id, submission, host),
             hosts=on_hosts if len(on_hosts) > 1 else [],
             rank_hosts=self.placements.rank_hosts(job, group) if spans else [],
-            address=self._reports.agents[hosts[0]].address if spans else "",
+            address=self._reports.agents[hosts[0]].hello.address if spans else "",
             truncate=group == FIRST_GROUP and submission.open_mode == "truncate",
             cpus=self.placements.cpus(job, group).get(hosts[0], {}),
             own_folders=[str(self._directory.path)],

@@ -107,7 +107,7 @@ class NodeStates:
             why = f"{told}; {why}" if why else told
         return m.NodeInfo(
             name=name,
-            host="" if agent is None else agent.host,
+            host="" if agent is None else agent.hello.host,
             processors=count,
             allocated=held,
             state=state,
@@ -166,10 +166,10 @@ class NodeStates:
         for name, node in nodes.items():
             agent = self._monitor.reports.agents.get(name)
             probing = self._probing.get(name) or self._begin_probing(name, now)
-            has_ended = agent is not None and agent.probe == probing.serial > 0
+            has_ended = agent is not None and agent.hello.probe == probing.serial > 0
             if agent is None or (now < probing.next_at and not has_ended):
                 continue
-            if has_ended and not agent.probe_failure:
+            if has_ended and not agent.hello.probe_failure:
                 log.info("resume node=%s: it can start processes again", name)
                 events.append(DrainChanged(now, name, False, by=SERVICE))
             elif now >= probing.next_at:
@@ -195,7 +195,7 @@ class NodeStates:
         agent, probing = self._monitor.reports.agents.get(node.name), self._probing.get(node.name)
         if agent is None or probing is None or not _failed(node):
             return ""
-        return agent.probe_failure if agent.probe == probing.serial else ""
+        return agent.hello.probe_failure if agent.hello.probe == probing.serial else ""
 
     def _faults(self) -> str:
         """Describe nodes that are down because of an error of their agents, at most three."""

@@ -169,7 +169,7 @@ class Placements:
         agent = self._reports.agents.get(node)
         if agent is None or not self._binds(node) or self._cpus_of(node):
             return ""
-        cpus, processors = sum(map(len, agent.cores)), sum(self._on_host(node).values())
+        cpus, processors = sum(map(len, agent.hello.cores)), sum(self._on_host(node).values())
         return f"its agent may use {cpus} CPUs for {processors} processors"
 
     def _binds(self, node: str) -> bool:
@@ -194,7 +194,7 @@ class Placements:
         if agent is None or not self._binds(node):
             return []
         there = self._on_host(node)
-        cpus = cpus_of_processors(agent.cores, sum(there.values()))
+        cpus = cpus_of_processors(agent.hello.cores, sum(there.values()))
         first = sum(list(there.values())[: list(there).index(node)])
         return cpus[first : first + there[node]]
 

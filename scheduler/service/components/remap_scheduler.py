@@ -408,7 +408,7 @@ class RemapScheduler:
             return
         startup, agents = self.startup, self.monitor.reports.agents
         for node in {node for group in job.groups for node in startup.nodes_of(job, group)}:
-            if node in agents and job.id not in agents[node].positions:
+            if node in agents and job.id not in agents[node].hello.positions:
                 self.monitor.send_to(node, m.LocateRanks(job=job.id))
 
     def late_text(self, job: Job) -> str:
@@ -432,7 +432,7 @@ class RemapScheduler:
         ranks: dict[tuple[int, int, bool], ProcSet] = {}
         idle_s: dict[tuple[int, int, bool], float] = {}
         for agent in self.monitor.reports.agents.values():
-            for at in agent.positions.get(job.id, ()):
+            for at in agent.hello.positions.get(job.id, ()):
                 spans = [ProcSet.span(first, last - first + 1) for first, last in at.ranks]
                 place = at.loop, at.iteration, at.at_point
                 ranks[place] = ProcSet.union([ranks.get(place, ProcSet()), *spans])

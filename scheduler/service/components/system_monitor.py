@@ -131,9 +131,9 @@ class SystemMonitor:
         events: list[Event] = []
         known, name = self.reports.agents.get(hello.node), agent_name(hello)
         if known is not None:
-            replaced, served_before = known.name != name, known.served_before
+            replaced, served_before = agent_name(known.hello) != name, known.served_before
             if replaced:
-                self._check_host(known, hello.node, hello.host)
+                self._check_host(known, hello.host)
         else:
             before = self._journal.agent_of(hello.node)
             replaced, served_before = before not in (None, name), before == name
@@ -153,7 +153,8 @@ class SystemMonitor:
                 return events
             log.info("agent reports node=%s host=%s pid=%d", hello.node, hello.host, hello.pid)
             events.append(self.joined_event(hello.node, now))
-        self.reports.note(identity, hello, self._listened_s, served_before=served_before)
+        heard_at = self._listened_s
+        self.reports.note(AgentState.of(hello, identity, heard_at, served_before=served_before))
         if hello.ends:
             log.info("agent ends node=%s", hello.node)
             # The next agent reports the restart points, if it comes in time.
@@ -168,11 +169,12 @@ class SystemMonitor:
             )
             self._send(agent, kill)
 
-    def _check_host(self, known: AgentState, node: str, host: str) -> None:
+    def _check_host(self, known: AgentState, host: str) -> None:
         """Refuse an agent while that of another host serves its node."""
-        if known.host != host and self._silent_s(known) < self._node_lost_s:
+        node, there = known.hello.node, known.hello.host
+        if there != host and self._silent_s(known) < self._node_lost_s:
             raise ReshapeError(
-                f"node {node} is served by an agent on {known.host or 'this host'}, and"
+                f"node {node} is served by an agent on {there or 'this host'}, and"
                 f" not on {host or 'this host'}: end one, or give each its own node"
             )
 
@@ -217,7 +219,7 @@ class SystemMonitor:
         """
         self._check_node(arrival.node, is_remote=True)
         if (known := self.reports.agents.get(arrival.node)) is not None:
-            self._check_host(known, arrival.node, arrival.host)
+            self._check_host(known, arrival.host)
         if arrival.release != reshape.__version__:
             raise ReshapeError(
                 f"the agent of {arrival.node} on {arrival.host} is of release {arrival.release},"
@@ -311,7 +313,7 @@ class SystemMonitor:
         if not self.is_remote(node):
             return ""
         agent = self.reports.agents.get(node)
-        return None if agent is None else f"{agent.host} {agent.address}"
+        return None if agent is None else f"{agent.hello.host} {agent.hello.address}"
 
     def launcher_of(self, node: str) -> str:
         """Return how the agent of a node is started: its launcher, or by a pool."""
@@ -373,7 +375,7 @@ class SystemMonitor:
                 if heard_all and (silent_s >= self._node_lost_s or gone):
                     log.error(
                         "node lost node=%s pid=%d: its agent is silent for %.0f s",
-                        *(node, agent.pid, silent_s),
+                        *(node, agent.hello.pid, silent_s),
                     )
                     # The next agent reports the restart points, if it comes in time.
                     awaits = start_agents and gone
