@@ -174,14 +174,18 @@ class SizeLimits:
 
 
 class Job:
-    """Record of a job. Only the core changes it.
+    """A job. Only the core changes it; policies read it (`scheduler.model.job_view`).
 
     Fields that few jobs use are class attributes until they are set: a simulation makes a million
     jobs.
 
     Attributes
     ----------
+    id : job number.
     spec, is_plain : request of the user, and whether it is plain; see `RequestFacts`.
+    state : job state.
+    topology : rule for the valid sizes; None: it is not known.
+    submitted_at, started_at, ended_at : times, s; None: not yet.
     processors : processors of its starting configuration: as in its `spec`, or fewer if it is
         malleable and has started on fewer.
     minimum : smallest size by its request, or by a scenario that lets jobs start on fewer
@@ -194,6 +198,9 @@ class Job:
         groups are included.
     size : processors of the committed configuration, on which the application computes.
     sizes : (time, size) of the start and of each change of the committed size.
+    resize : the resize under way, if there is one.
+    resizes, restarts : number of its resizes begun so far, and of its restarts.
+    exit_code, signal : of its end.
     first_estimate_s, misses : prediction at submission, s (0: there was none), and how often the
         prediction expired.
     backfilled : whether it started before the head of the queue.

@@ -232,8 +232,7 @@ class CurrentPass(MachineNow):
             if job.id in self._state.queue.jobs and not self.start(job):
                 return
 
-    # `object`, because compiled code takes what is narrowed from a `JobView` for a `Job`.
-    def _queued(self, job: object) -> Job:
+    def _queued(self, job: object) -> Job:  # whatever a policy passes
         own = original(job) if isinstance(job, Job | ReadOnlyJob) else None
         if own is None or self._state.queue.jobs.get(own.id) is not own:
             raise ValueError(f"{job!r} is not a queued job of this pass")
