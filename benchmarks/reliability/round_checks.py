@@ -15,7 +15,7 @@ from round_service import FINAL, PROCESSORS, Service, submit
 
 from reshape.errors import ReshapeError
 from scheduler.client import background
-from scheduler.partition.requeueing import HOLD_S
+from scheduler.partition.job_events import HOLD_S
 from scheduler.protocol import messages as m
 
 #: Seconds for processes and shared memory to be removed after the last job.

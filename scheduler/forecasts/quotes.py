@@ -22,7 +22,7 @@ from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.model.requests.task_array import TaskOf
-from scheduler.state.derived_jobs.arrays import tasks_of
+from scheduler.state.derived_jobs import tasks_of
 
 #: Queued jobs before a job that `waiting` lists.
 LISTED = 10

@@ -23,7 +23,7 @@ from scheduler.model.sharing import SharedCapacity
 from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
-from scheduler.state.derived_jobs.arrays import last_number
+from scheduler.state.derived_jobs import last_number
 from scheduler.state.records import copied, decode_core, encode_core
 
 #: Latest jobs that tell how run times and estimates differ, and what is submitted.

@@ -26,7 +26,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.model.requests.tasks_to_come import positions_of
 from scheduler.protocol import messages as m
-from scheduler.state.derived_jobs.arrays import task_to_come, tasks_of
+from scheduler.state.derived_jobs import task_to_come, tasks_of
 
 #: Ended jobs in one answer at most.
 PAGE = 1000

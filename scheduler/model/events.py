@@ -21,8 +21,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Hold
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.step_of import StepOf
-from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests.task_array import StepOf, TaskArray, TaskOf
 from scheduler.model.resources import checked
 
 #: Name of the partition for redirected jobs, unless the rule of redirection names another one.

@@ -1,7 +1,8 @@
 """What each event of a job changes: its submission, its beginning, its resizes and its end.
 
 There is one method for each type of event. It changes the state and adds orders; scheduling passes
-follow in `scheduler.partition.partition`.
+follow in `scheduler.partition.partition`. A job whose processes died, or whose program never began,
+may go back to the queue.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ from scheduler.model.events import (
     SizesRequested,
 )
 from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
-from scheduler.model.orders import Drop, Kill, Reason, Requeue
+from scheduler.model.orders import Drop, Facts, Kill, Reason, Requeue
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.signals import signal_name
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.machine_events import MachineEvents
 from scheduler.partition.queueing import Queueing
-from scheduler.partition.requeueing import HOLD_S, reason_of_death, reason_to_requeue
 from scheduler.partition.resizing import Resizes
 from scheduler.state.exclusions import Exclusion, hold_of
 from scheduler.state.scheduler_state import SchedulerState
 
 S = JobState
+#: How often a job is queued again that a node could not start.
+MOST_FAILED_STARTS = 3
+#: Seconds for which nothing is started on what is free of such a node.
+HOLD_S = 30.0
 
 
 class JobEvents:
@@ -311,3 +315,67 @@ class JobEvents:
 
 def _is_under_way(job: Job, serial: int) -> bool:
     return job.resize is not None and job.resize.serial == serial
+
+
+def reason_to_requeue(job: Job, event: JobEnded, most: int) -> Reason | None:
+    """Reason to queue a job again that has ended; None if it is not to run again.
+
+    A job that was cancelled or over its walltime is not, and a step never is.
+
+    Parameters
+    ----------
+    most : how often a job may die in succession without a new checkpoint.
+    """
+    if job.cause not in (None, JobState.NODE_FAIL) or job.spec.step_of is not None:
+        return None
+    why = job.why or event.why
+    if not event.began and job.restarts == 0:
+        return _reason_of_unstarted(job, event, why)
+    if event.died and job.spec.requeue:
+        return reason_of_death(job, why, event.checkpoint, most)
+    return None
+
+
+def reason_of_death(job: Job, why: str, checkpoint: int, most: int) -> Reason | None:
+    """Reason to queue a job again whose processes died.
+
+    None, with the reason in `job.why`, after too many attempts.
+
+    Parameters
+    ----------
+    why : how it died.
+    checkpoint : iteration of its last checkpoint; 0 if none is known.
+    most : how often it may die in succession without a new checkpoint.
+    """
+    if checkpoint > job.checkpoint:
+        job.checkpoint, job.stalled = checkpoint, 0
+    facts: dict[str, int | float | str]
+    facts = {"why": why, "checkpoint": job.checkpoint, "count": job.stalled, "most": most}
+    if job.stalled >= most:
+        text = "{why}; already requeued {count} times of {most} without a new checkpoint"
+        job.why = Reason("requeue", text, facts).sentence
+        return None
+    job.stalled += 1
+    facts["count"] = job.stalled
+    begins = "it restarts from its checkpoint of iteration {checkpoint}"
+    begins = begins if job.checkpoint else "it starts from the beginning, as it has no checkpoint"
+    text = f"{{why}}; {begins}; attempt {{count}} of {{most}} without a new one"
+    return Reason("requeue", text, facts)
+
+
+def _reason_of_unstarted(job: Job, event: JobEnded, why: str) -> Reason | None:
+    """Reason to queue a job again whose program has not begun.
+
+    The loss of an agent is no reason to expect that the next start fails, too, and does not count.
+    """
+    facts: Facts = {"why": why, "count": job.failed_starts, "most": MOST_FAILED_STARTS}
+    if not event.at_fault:
+        return Reason("not begun", "{why}; its program had not begun", facts)
+    if job.failed_starts >= MOST_FAILED_STARTS:
+        text = "{why}; already requeued {count} times of {most} because it could not be started"
+        job.why = Reason("not begun", text, facts).sentence
+        return None
+    job.failed_starts += 1
+    facts = {**facts, "count": job.failed_starts, "node": event.at_fault}
+    text = "{why}; its program had not begun on {node}; attempt {count} of {most}"
+    return Reason("not begun", text, facts)

@@ -24,7 +24,7 @@ from scheduler.model.resources import Quantity
 from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
-from scheduler.state.derived_jobs.steps import Steps, lent_group
+from scheduler.state.derived_jobs import Steps, lent_group
 from scheduler.state.exclusions import Blocked, Exclusion, Exclusions
 from scheduler.state.expected_releases import ExpectedReleases
 from scheduler.state.profile import Availability

@@ -34,7 +34,7 @@ from reshape.topology import Topology
 from scheduler.model.events import JobSpec
 from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.model.requests.task_array import TaskArray, TaskOf
-from scheduler.state.derived_jobs.arrays import task_spec
+from scheduler.state.derived_jobs import task_spec
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import ProgramPhase, SimJob

@@ -41,11 +41,10 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Contract, Expand, Order, Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.conditions import Conditions, Dependency
-from scheduler.model.requests.step_of import StepOf
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests.task_array import StepOf, TaskArray
 from scheduler.model.resources import Quantity
 from scheduler.partition.partition import Partition
-from scheduler.partition.step_starts import LEAST_S
+from scheduler.partition.queueing import LEAST_S
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.queue_orders.aging import Aging
@@ -55,7 +54,7 @@ from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.few_nodes import FewNodes
 from scheduler.policies.selection.first_fit import Contiguous
-from scheduler.state.derived_jobs.steps import lent_group
+from scheduler.state.derived_jobs import lent_group
 from scheduler.state.view import View
 
 NODES = {"n1": 4, "n2": 3, "n3": 5}

@@ -75,8 +75,7 @@ from scheduler.model.requests.conditions import Conditions, Dependency
 from scheduler.model.requests.job_name import JobName
 from scheduler.model.requests.nodes import NodeRequest, parse_constraint
 from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.step_of import StepOf
-from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests.task_array import StepOf, TaskArray, TaskOf
 from scheduler.model.requests.tasks_to_come import positions_of
 from scheduler.policies.scenarios import scenario
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job

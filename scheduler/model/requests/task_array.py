@@ -1,7 +1,12 @@
-"""Job arrays: one submission of many tasks, which differ by their index alone.
+"""Jobs of other jobs: the tasks of arrays, and the steps of job scripts.
 
-The array is one job. Its tasks are jobs with the numbers that follow its own; they come to the
-queue one after the other, as many as could start, so that an array costs little until they run.
+An array is one submission of many tasks, which differ by their index alone. The array is one job.
+Its tasks are jobs with the numbers that follow its own; they come to the queue one after the other,
+as many as could start, so that an array costs little until they run.
+
+A step is a program that the script of a job starts on the processors of the job. It is a job too,
+with a number, groups and resizes of its own. Its first group is on processors that are lent by the
+job of the script, which keeps them.
 """
 
 from __future__ import annotations
@@ -124,3 +129,23 @@ class TaskOf(msgspec.Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         """The task as users write it, such as 17_4."""
         return f"{self.array}_{self.index}"
+
+
+class StepOf(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What makes a job a step.
+
+    Parameters
+    ----------
+    job : number of the job whose script starts it.
+    index : number of the step among those of the job, from 0 on.
+    task : how users write the job if it is a task, 17_4; "" for others, which are written as their
+        number.
+    """
+
+    job: int
+    index: int
+    task: str = ""
+
+    def __str__(self) -> str:
+        """The step as users write it, such as 17.0."""
+        return f"{self.task or self.job}.{self.index}"

@@ -43,7 +43,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission, check_job_script, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.remap_scheduler import RemapScheduler
-from scheduler.state.derived_jobs.arrays import last_number, tasks_of
+from scheduler.state.derived_jobs import last_number, tasks_of
 from scheduler.text.plain import (
     LONGEST_NAME,
     LONGEST_REASON,

@@ -32,7 +32,7 @@ from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.state.derived_jobs.arrays import task_to_come
+from scheduler.state.derived_jobs import task_to_come
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
 
 

@@ -24,8 +24,7 @@ from scheduler.model.job import JobState
 from scheduler.model.requests.conditions import Conditions, Dependency, Term
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.step_of import StepOf
-from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests.task_array import StepOf, TaskArray, TaskOf
 from scheduler.protocol import messages as m
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.service.permissions import Sender

@@ -12,8 +12,7 @@ from meshes import MESHES
 
 from scheduler.model.machine import Machine
 from scheduler.model.networks.blocks import curve
-from scheduler.model.networks.boxes import box
-from scheduler.model.networks.mesh import Mesh
+from scheduler.model.networks.mesh import Mesh, box
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space

@@ -1,1 +1,0 @@
-"""Jobs that come from other jobs: tasks of arrays, and steps of job scripts."""
