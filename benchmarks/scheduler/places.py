@@ -15,8 +15,7 @@ import json
 import random
 import time
 
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Network, Tree
+from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space

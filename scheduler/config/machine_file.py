@@ -39,8 +39,7 @@ from reshape.errors import nearest
 from scheduler.config.partitions import PartitionConfig, PartitionLimits, shares, with_partitions
 from scheduler.config.values import Amount, Count, Names, read_named
 from scheduler.model.machine import Machine, Numbering
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Network, Tree
+from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
 from scheduler.model.sharing import PenaltyRule, SharedCapacity

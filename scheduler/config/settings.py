@@ -14,7 +14,7 @@ from scheduler.config.partitions import PartitionConfig, Shares, shares, with_pa
 from scheduler.config.values import Amount, Count, Positive, Value
 from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import MOST_TASKS
 from scheduler.model.sharing import PenaltyRule, SharedCapacity

@@ -17,7 +17,7 @@ from scheduler.journal.replay import scenario_of
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.job import FINAL, PENDING, Job
 from scheduler.model.machine import Machine
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity
 from scheduler.partition.partition import EventOrder

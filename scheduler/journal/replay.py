@@ -18,7 +18,7 @@ from scheduler.journal.journal_format import encode_order
 from scheduler.journal.journal_reader import Batch
 from scheduler.model.events import Event
 from scheduler.model.machine import Machine
-from scheduler.model.networks.network import decoded
+from scheduler.model.network import decoded
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity

@@ -15,7 +15,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.model.intervals import count
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.nodes import NodeRequest
 from scheduler.model.resources import Amounts, Pools, checked

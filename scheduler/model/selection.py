@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduler.model.groups import leaving_groups
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE, Space
 

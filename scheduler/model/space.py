@@ -7,9 +7,9 @@ when some jobs have ended, or what is left without some processors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 
 NONE = ProcSet()
@@ -126,8 +126,7 @@ class Space:
         self.by_node: Division = _on_one_node if by_node is None else by_node
         self._free = free
         self._back: list[ProcSet] = []  # to be joined to `_free` on the next access
-        self._groups: dict[int, Groups] = {}
-        self._views: dict[str, FreeView] = {}
+        self._views: dict[int | str, FreeView] = {}
         self._version = 0  # counts the changes
         self._original: Space | None = None
         self._copied = 0  # version of the original
@@ -152,19 +151,12 @@ class Space:
 
     def groups(self, size: int) -> Groups:
         """Free processors in aligned groups of this size, kept up to date."""
-        groups = self._groups.get(size)
-        if groups is None:
-            original = self._original
-            if original is None or original._version != self._copied:
-                groups = Groups(size, self.free)
-            else:
-                groups = original.groups(size).copy()
-                for processors, by in self._changes:
-                    groups.change(processors, by)
-            self._groups[size] = groups
-        return groups
+        view = self._views.get(size)
+        if view is None:
+            view = self.view(size, lambda free: Groups(size, free))
+        return cast("Groups", view)
 
-    def view(self, name: str, make: Callable[[ProcSet], FreeView]) -> FreeView:
+    def view(self, name: int | str, make: Callable[[ProcSet], FreeView]) -> FreeView:
         """Data structure over the free processors of a selection, kept up to date.
 
         Parameters
@@ -196,8 +188,6 @@ class Space:
 
     def _change(self, processors: ProcSet, by: int) -> None:
         self._version += 1
-        for groups in self._groups.values():
-            groups.change(processors, by)
         if self._views:
             for view in self._views.values():
                 view.change(processors, by)

@@ -14,7 +14,7 @@ import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.model.machine import Machine
-from scheduler.model.networks.network import lacks
+from scheduler.model.network import lacks
 from scheduler.model.priority import QueueOrder
 from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import Demand, PenaltyRule, SharedCapacity, SharedNodes, Windows
 from simulator.results.placement import compact_distance, mean_distance, network_distance

@@ -14,7 +14,7 @@ from scheduler.clock.loop import Watch
 from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION, Event
 from scheduler.model.machine import Machine
-from scheduler.model.networks.mesh import Mesh
+from scheduler.model.network import Mesh
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import predicts
 from simulator.engine.engine import Engine, check_conservation, simulated_core

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.events import Event
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Network, Tree
+from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.partition.partition import Partition

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
 from simulator.results.placement import Dispersal, Fragmentation

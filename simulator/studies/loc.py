@@ -22,7 +22,7 @@ from reshape.errors import ReshapeError
 from scheduler import pictures as drawing
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
-from scheduler.model.networks.mesh import box
+from scheduler.model.network import box
 from scheduler.text.tables import Table, render
 from simulator.studies.claims import Claim, as_records, as_table, by_range, exactly
 from simulator.studies.results import titled

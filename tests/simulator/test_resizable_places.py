@@ -20,7 +20,7 @@ from reshape.speedup import parse
 from reshape.topology import Topology
 from scheduler.config import machine_file as platform
 from scheduler.model.events import JobSpec
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from simulator.engine.jobs import SimJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from scheduler.model.networks.mesh import Mesh
+from scheduler.model.network import Mesh
 
 #: Meshes and tori of one to three dimensions.
 MESHES = st.builds(

@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space

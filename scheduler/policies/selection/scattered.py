@@ -11,8 +11,7 @@ from math import prod
 
 import msgspec
 
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Mesh, Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
@@ -44,10 +43,10 @@ class Paging(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors by pages."""
-        from scheduler.model.networks import blocks  # late: NumPy is slow to import
+        from scheduler.model import mesh_nodes  # late: NumPy is slow to import
 
         nodes = free_nodes(space)
-        return nodes.along(blocks.by_pages(nodes, self.side), space.free, processors)
+        return nodes.along(mesh_nodes.by_pages(nodes, self.side), space.free, processors)
 
     def held(self, processors: int, per_node: int, network: Network | None) -> int:
         """Processors of whole pages, which a job gets on an exclusive machine."""
@@ -70,9 +69,9 @@ class MultipleBuddies(Selection, msgspec.Struct, frozen=True, forbid_unknown_fie
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors by blocks."""
-        from scheduler.model.networks import blocks  # late: NumPy is slow to import
+        from scheduler.model import mesh_nodes  # late: NumPy is slow to import
 
-        return blocks.by_buddies(free_nodes(space), space.free, processors)
+        return mesh_nodes.by_buddies(free_nodes(space), space.free, processors)
 
 
 class HilbertCurve(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +85,7 @@ class HilbertCurve(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors along the curve."""
-        from scheduler.model.networks import blocks  # late: NumPy is slow to import
+        from scheduler.model import mesh_nodes  # late: NumPy is slow to import
 
         nodes = free_nodes(space)
-        return nodes.along(blocks.section(nodes, processors), space.free, processors)
+        return nodes.along(mesh_nodes.section(nodes, processors), space.free, processors)

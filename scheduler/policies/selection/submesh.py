@@ -1,7 +1,7 @@
 """Contiguous selections on a mesh or torus: boxes of nodes.
 
 The place of a job is the most compact box for its number of nodes: see
-`scheduler.model.networks.mesh`. All its rotations are tried in ascending order, each at all
+`scheduler.model.network`. All its rotations are tried in ascending order, each at all
 positions in row-major order; on a torus a box may cross the border. First fit over sub-meshes:
 V. Lo et al., "Noncontiguous processor allocation algorithms for mesh-connected multicomputers"
 (TPDS 8, 1997), section 2, after Zhu.
@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from scheduler.model.networks.mesh import Mesh, rotations, wider
-from scheduler.model.networks.network import Network
+from scheduler.model.network import Mesh, Network, rotations, wider
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 
 if TYPE_CHECKING:
-    from scheduler.model.networks.free_nodes import FreeNodes
+    from scheduler.model.mesh_nodes import FreeNodes
 
 
 def free_nodes(space: Space) -> FreeNodes:
     """Free processors of each node of the mesh of a space."""
-    from scheduler.model.networks.free_nodes import FreeNodes  # late: NumPy is slow to import
+    from scheduler.model.mesh_nodes import FreeNodes  # late: NumPy is slow to import
 
     mesh = space.network
     assert isinstance(mesh, Mesh), "the core checked the network"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space

@@ -13,7 +13,7 @@ from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig
 from scheduler.config.sources import load_config
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Tree
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.resizing.malleable import Malleable
 from scheduler.policies.resizing.prio_scenarios import FcfsPr, MaxBPr, PbaPr

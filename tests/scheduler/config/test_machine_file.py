@@ -19,8 +19,7 @@ from scheduler.config.sources import load_config
 from scheduler.core.core import Core
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, NodeJoined, NodeLost
 from scheduler.model.machine import Machine
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Mesh, Tree
 from scheduler.model.orders import Kill, Order, Start
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario

@@ -10,7 +10,7 @@ from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, NodeJoined
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine, Node
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.policies.redirection import Counters, Redirection
 from scheduler.policies.scenarios import by_partition, from_data, scenario, to_data

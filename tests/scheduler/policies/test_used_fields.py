@@ -16,8 +16,7 @@ from reshape.speedup import Amdahl
 from reshape.topology import Topology
 from scheduler.config.machine_file import Platform
 from scheduler.model.events import Event, JobSpec
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Mesh, Tree
 from scheduler.model.orders import Order
 from scheduler.model.priority import QueueOrder
 from scheduler.model.procset import ProcSet

@@ -25,8 +25,7 @@ from scheduler.journal.journal_reader import reading
 from scheduler.journal.replay import settings_of
 from scheduler.model.events import Event, JobSpec, NodeJoined
 from scheduler.model.machine import Machine
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Network, Tree
+from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from meshes import MESHES
 from paths import SMALL_TRACE
 
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Network, Tree
+from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.procset import ProcSet
 from simulator.engine.physics import Contiguity
 from simulator.results.placement import (

@@ -14,8 +14,7 @@ from reshape.errors import ConfigError
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine
-from scheduler.model.networks.mesh import Mesh
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Mesh, Tree
 from scheduler.model.orders import Kill, Start, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection

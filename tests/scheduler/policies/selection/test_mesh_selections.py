@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from meshes import MESHES
 
 from scheduler.model.machine import Machine
-from scheduler.model.networks.blocks import curve
-from scheduler.model.networks.mesh import Mesh, box
+from scheduler.model.mesh_nodes import curve
+from scheduler.model.network import Mesh, box
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
@@ -252,7 +252,7 @@ def test_what_is_kept_for_later_is_free_now(drawn: tuple[Mesh, Space], processor
 
 def test_a_selection_needs_its_network() -> None:
     from reshape.errors import ConfigError
-    from scheduler.model.networks.network import Tree
+    from scheduler.model.network import Tree
     from scheduler.policies.scenarios import scenario
 
     for name, network, says in (

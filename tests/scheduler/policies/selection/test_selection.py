@@ -9,7 +9,7 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.model.networks.network import Tree
+from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Groups, Space

@@ -1,1 +1,0 @@
-"""How nodes are connected: flat networks, trees, meshes and tori."""
