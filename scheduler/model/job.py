@@ -100,45 +100,37 @@ def sizes_of(topology: Topology | None, request: int, maximum: int, minimum: int
         return ()
 
 
-class RequestFacts:
-    """What the core looks up in a request for each job, read once for all jobs with this request.
-
-    Attributes
-    ----------
-    is_plain : whether it demands processors for a time and nothing else: the job is rigid, may run
-        on any processors of the first partition, and depends on nothing.
-    """
-
-    def __init__(self, spec: JobSpec) -> None:
-        self.spec = spec
-        self.processors = spec.processors
-        self.walltime_s = spec.walltime_s
-        self.is_plain = not (
-            spec.resizable
-            or spec.resources
-            or spec.is_placed
-            or spec.partition
-            or spec.topology is not None
-            or spec.conditions is not None
-            or spec.array is not None
-            or spec.task_of is not None
-            or spec.step_of is not None
-            or spec.end_signal is not None
-        )
-
-
-#: The latest requests, by the identity of their `JobSpec`, which they keep alive.
-_REQUESTS: Final[dict[int, RequestFacts]] = {}
+#: Whether the latest requests are plain, by the identity of their `JobSpec`, which is kept alive.
+_PLAIN: Final[dict[int, tuple[JobSpec, bool]]] = {}
 _MOST_REQUESTS: Final = 4096
 
 
-def _request(spec: JobSpec) -> RequestFacts:
-    request = _REQUESTS.get(id(spec))
-    if request is None:
-        if len(_REQUESTS) >= _MOST_REQUESTS:
-            _REQUESTS.clear()
-        request = _REQUESTS[id(spec)] = RequestFacts(spec)
-    return request
+def is_plain(spec: JobSpec) -> bool:
+    """Whether a request demands processors for a time and nothing else.
+
+    The job is rigid, may run on any processors of the first partition, and depends on nothing.
+    Many jobs have one request, so that the answer is kept.
+    """
+    known = _PLAIN.get(id(spec))
+    if known is None:
+        if len(_PLAIN) >= _MOST_REQUESTS:
+            _PLAIN.clear()
+        known = _PLAIN[id(spec)] = (
+            spec,
+            not (
+                spec.resizable
+                or spec.resources
+                or spec.is_placed
+                or spec.partition
+                or spec.topology is not None
+                or spec.conditions is not None
+                or spec.array is not None
+                or spec.task_of is not None
+                or spec.step_of is not None
+                or spec.end_signal is not None
+            ),
+        )
+    return known[1]
 
 
 class SizeLimits:
@@ -182,7 +174,7 @@ class Job:
     Attributes
     ----------
     id : job number.
-    spec, is_plain : request of the user, and whether it is plain; see `RequestFacts`.
+    spec, is_plain : request of the user, and whether it is plain; see `is_plain`.
     state : job state.
     topology : rule for the valid sizes; None: it is not known.
     submitted_at, started_at, ended_at : times, s; None: not yet.
@@ -283,15 +275,14 @@ class Job:
     _sums: tuple[tuple[int, int, bool], int] | None = None  # (key, processors that groups make up)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
-        request = _request(spec)
         self.id = id
         self.spec = spec
-        self.is_plain = request.is_plain
-        self.processors = request.processors
+        self.is_plain = is_plain(spec)
+        self.processors = spec.processors
         self.state = PENDING
         self.submitted_at = self.queued_at = submitted_at
-        self.estimate_s = self.walltime_s = request.walltime_s
-        if not request.is_plain:
+        self.estimate_s = self.walltime_s = spec.walltime_s
+        if not self.is_plain:
             self.topology = spec.topology
             self.partition = spec.partition
             self.resizable = spec.resizable
@@ -397,7 +388,7 @@ class Job:
         if spec.min_processors != self.spec.min_processors:
             self.minimum = spec.min_processors or 0
         self.spec = spec
-        self.is_plain = RequestFacts(spec).is_plain
+        self.is_plain = is_plain(spec)
         self.resizable = spec.resizable
 
     def _wait_again(self, at: float) -> None:

@@ -149,7 +149,6 @@ class JobInfo(msgspec.Struct):
     on_nodes : features of its nodes, and whether it gets them whole; "": any part of any node.
     late : since when it had no resize point, if that is unusual, and where its ranks are; only in
         the answer to a question for one job.
-    min_processors : of its smallest configuration; None: the one on which it starts.
     """
 
     job: int
