@@ -65,27 +65,27 @@ class Router:
 
     def parts(self, event: Event) -> list[tuple[Partition, Event]]:
         """Partitions that an event concerns, each with its part of the event."""
-        chosen: Sequence[Partition]
+        partitions: Sequence[Partition]
         if isinstance(event, JobEvent):
-            chosen = [self.of_job(event)]
+            partitions = [self.of_job(event)]
         elif isinstance(event, NodeJoined):
             return self._parts_of_node(event)
         elif isinstance(event, NodeLost | NodeRemoved | DrainChanged):
-            chosen = [part for part in self._partitions if event.node in part.machine.nodes]
+            partitions = [part for part in self._partitions if event.node in part.machine.nodes]
         elif isinstance(event, ReservationRequested | ReservationCancelled):
-            chosen = [self._to_reserve(event)]
+            partitions = [self._to_reserve(event)]
         elif isinstance(event, Wakeup):
-            chosen = [part for part in self._partitions if part.wakes_from <= part.now]
+            partitions = [part for part in self._partitions if part.wakes_from <= part.now]
         else:
             assert isinstance(event, ClockSet | DepthChanged)
-            chosen = self._partitions
-        return [(partition, event) for partition in chosen]
+            partitions = self._partitions
+        return [(partition, event) for partition in partitions]
 
     def _to_reserve(self, event: ReservationRequested | ReservationCancelled) -> Partition:
         """Partition that has an advance reservation, or is to get it."""
-        known = self.with_reservation(event.name)
-        if known is not None or isinstance(event, ReservationCancelled):
-            return known or self._first
+        owner = self.with_reservation(event.name)
+        if owner is not None or isinstance(event, ReservationCancelled):
+            return owner or self._first
         if event.nodes and not event.partition:
             for partition in self._partitions:
                 if all(node in partition.machine.nodes for node in event.nodes):
@@ -170,9 +170,9 @@ class JointMachine:
         """Further resources of the nodes that are up, by name: (amount, free amount)."""
         amounts: dict[str, tuple[int, int]] = {}
         for part in self._parts:
-            for name, (there, free) in part.resources.items():
+            for name, (total, free) in part.resources.items():
                 before = amounts.get(name, (0, 0))
-                amounts[name] = before[0] + there, before[1] + free
+                amounts[name] = before[0] + total, before[1] + free
         return amounts
 
 

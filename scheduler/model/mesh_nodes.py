@@ -200,14 +200,14 @@ def by_buddies(nodes: FreeNodes, free: ProcSet, processors: int) -> ProcSet:
     free : the free processors; there are enough.
     """
     per_node = nodes.mesh.processors_per_node
-    wanted, rest = divmod(processors, per_node)
-    chosen, missing = _Buddies(nodes).take(wanted)
-    taken = positions_set(chosen, per_node)
+    whole_nodes, rest = divmod(processors, per_node)
+    positions, missing = _Buddies(nodes).take(whole_nodes)
+    taken = positions_set(positions, per_node)
     rest += missing * per_node
     if not rest:
         return taken
     whole = (nodes.counts.reshape(-1) == per_node).astype(np.int64)
-    whole[chosen] = 2
+    whole[positions] = 2
     order = np.argsort(whole, kind="stable")  # nodes in part, then free ones
     left = FreeNodes(nodes.mesh, free - taken)
     return taken | left.along(order.astype(np.int64), free - taken, rest)
@@ -233,7 +233,7 @@ class _Buddies:
             for level, above in zip(levels, [*levels[1:], None], strict=True)
         ]
 
-    def take(self, wanted: int) -> tuple[Ints, int]:
+    def take(self, count: int) -> tuple[Ints, int]:
         """Take blocks with this many nodes.
 
         Returns
@@ -242,7 +242,7 @@ class _Buddies:
         """
         ways, taken = len(self._children), []
         top = len(self._blocks) - 1
-        missing, wanted = divmod(wanted, ways**top) if top else (wanted, 0)
+        missing, count = divmod(count, ways**top) if top else (count, 0)
         for level in range(top, -1, -1):
             while missing:
                 block = self._block(level)
@@ -251,11 +251,11 @@ class _Buddies:
                 taken.append((level, block))
                 missing -= 1
             if level:
-                digit, wanted = divmod(wanted, ways ** (level - 1))
+                digit, count = divmod(count, ways ** (level - 1))
                 missing = missing * ways + digit
         positions = [self._positions(level, block) for level, block in taken]
-        chosen = np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
-        return chosen, missing
+        nodes = np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
+        return nodes, missing
 
     def _block(self, level: int) -> Corner | None:
         """Take the first block of a level, or cut one from the smallest larger block."""

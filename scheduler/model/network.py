@@ -221,9 +221,9 @@ def lacks(network: Network | None, wanted: str) -> str | None:
         return None
     if network is None:
         return "it needs a machine with a network"
-    given = "tree" if isinstance(network, Tree) else "mesh or torus"
+    kind = "tree" if isinstance(network, Tree) else "mesh or torus"
     names = {"tree": "a tree", "mesh": "a mesh or torus"}
-    return f"it needs a network that is {names[wanted]}, and this one is a {given}"
+    return f"it needs a network that is {names[wanted]}, and this one is a {kind}"
 
 
 @lru_cache(maxsize=4096)

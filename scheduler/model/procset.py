@@ -128,7 +128,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
         ------
         ValueError : the set has fewer.
         """
-        chosen = lowest(self.intervals, count)
-        if chosen is None:
+        intervals = lowest(self.intervals, count)
+        if intervals is None:
             raise ValueError(f"{str(self)!r} has {len(self)} processors, not {count}")
-        return ProcSet(chosen)
+        return ProcSet(intervals)

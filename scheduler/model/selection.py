@@ -55,8 +55,8 @@ class Selection:
         ----------
         then : what will be free when the job starts; `select` accepts this many of it.
         """
-        chosen = self.select(then, processors)
-        return ProcSet() if chosen is None else chosen & now.free
+        place = self.select(then, processors)
+        return ProcSet() if place is None else place & now.free
 
     def leaving(
         self, space: Space, groups: Mapping[int, ProcSet], processors: int, others: ProcSet = NONE

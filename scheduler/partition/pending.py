@@ -64,12 +64,12 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
         reason = _reason_of_reservation(job, state, facts)
         if reason is not None:
             return reason
-    wanted = job.spec.nodes
-    if wanted is not None:
-        facts["nodes"] = str(wanted)
+    nodes = job.spec.nodes
+    if nodes is not None:
+        facts["nodes"] = str(nodes)
         unit += " of {nodes}"
-        facts["there"] = there = state.machine.obtainable(wanted)
-        if there < job.processors:
+        facts["there"] = obtainable = state.machine.obtainable(nodes)
+        if obtainable < job.processors:
             text = f"{{needed}}{unit} wanted, there are {{there}}"
             return Reason("BadConstraints", text, facts)
     if not state.can_run(job):
@@ -98,10 +98,10 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
 
 def _reason_of_nodes(job: Job, state: SchedulerState, facts: FactsSeen, unit: str) -> Reason:
     """Reason of a job that waits for nodes which are down, drain or expire before it would end."""
-    wanted, end = job.spec.nodes, state.now + job.estimate_s
+    request, end = job.spec.nodes, state.now + job.estimate_s
     awaited: list[str] = []
     for node in state.machine.nodes.values():
-        if node.removed or not (wanted is None or wanted.admits(node.features, node.count)):
+        if node.removed or not (request is None or request.admits(node.features, node.count)):
             continue
         expiry = state.exclusions.get(expiry_of(node.name))
         if not node.up:

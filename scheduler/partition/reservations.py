@@ -44,32 +44,37 @@ def decide(
     unknown = [node for node in request.nodes if node not in machine.nodes]
     if unknown:
         return _refuse(name, "there is no node {node}", {"node": unknown[0]})
-    wanted = machine.numbers
+    candidates = machine.numbers
     if request.nodes:
-        wanted = ProcSet.union(machine.nodes[node].processors for node in request.nodes)
-    needed = len(wanted) if request.nodes else request.processors
+        candidates = ProcSet.union(machine.nodes[node].processors for node in request.nodes)
+    needed = len(candidates) if request.nodes else request.processors
     facts: Facts = {"needed": needed, "installed": machine.installed}
     if needed > machine.installed:
         return _refuse(name, "{needed} processors wanted, the machine has {installed}", facts)
     begin = max(request.begin, state.now)
-    times = _table(state, resizes, wanted, begin).free(needed, request.duration_s, begin)
+    times = _table(state, resizes, candidates, begin).free(needed, request.duration_s, begin)
     at, free = next(times, (inf, 0))
     if at == inf:
         text = "not all of {needed} processors are available for so long at any time"
-        return _refuse(name, text, {**facts, **_obstacles(state, wanted, begin, inf)})
+        return _refuse(name, text, {**facts, **_obstacles(state, candidates, begin, inf)})
     if at > begin:
         end = begin + request.duration_s
-        facts = {**facts, "begin": begin, "earliest": at, **_obstacles(state, wanted, begin, end)}
+        facts = {
+            **facts,
+            "begin": begin,
+            "earliest": at,
+            **_obstacles(state, candidates, begin, end),
+        }
         text = (
             "{needed} processors are not available from {begin} on, because of {obstacles}; they"
             " are from {earliest} on"
         )
         return _refuse(name, text, facts, at)
-    chosen = state.selection.select(Space(set_of(free), machine.space.network), needed)
-    if chosen is None or not chosen or bits_of(chosen) & ~free:
-        chosen = set_of(free).first(needed)
+    place = state.selection.select(Space(set_of(free), machine.space.network), needed)
+    if place is None or not place or bits_of(place) & ~free:
+        place = set_of(free).first(needed)
     end = begin + request.duration_s
-    return Exclusion(name, chosen, begin, end, admits=True, users=request.users)
+    return Exclusion(name, place, begin, end, admits=True, users=request.users)
 
 
 def granted(exclusion: Exclusion) -> Reserve:

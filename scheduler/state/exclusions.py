@@ -106,9 +106,9 @@ class Exclusions:
 
     def remove(self, name: str, now: float) -> bool:
         """Remove an exclusion; return whether there was one."""
-        found = self._by_name.pop(name, None) is not None
+        existed = self._by_name.pop(name, None) is not None
         self._set_next_change(now)
-        return found
+        return existed
 
     def advance(self, now: float) -> bool:
         """Drop the exclusions that have ended; return whether one has begun or ended since."""

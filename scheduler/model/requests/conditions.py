@@ -147,11 +147,11 @@ class Dependency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def met(self) -> bool | None:
         """Whether it is met; False if it can never be; None if that is not known yet."""
-        known = [term.met for term in self.terms]
+        outcomes = [term.met for term in self.terms]
         decisive = self.any_of
-        if decisive in known:
+        if decisive in outcomes:
             return decisive
-        return None if None in known else not decisive
+        return None if None in outcomes else not decisive
 
 
 class Conditions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

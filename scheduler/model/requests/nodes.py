@@ -41,7 +41,7 @@ class NodeRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         if processors < self.block or (self.whole and processors != self.whole):
             return False
         return not self.any_of or any(
-            all(feature in features for feature in wanted) for wanted in self.any_of
+            all(feature in features for feature in alternative) for alternative in self.any_of
         )
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class NodeRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 def constraint_text(any_of: tuple[tuple[str, ...], ...]) -> str:
     """A constraint as users write it."""
-    return "|".join("&".join(wanted) for wanted in any_of)
+    return "|".join("&".join(alternative) for alternative in any_of)
 
 
 def parse_constraint(text: str) -> tuple[tuple[str, ...], ...]:
@@ -65,13 +65,13 @@ def parse_constraint(text: str) -> tuple[tuple[str, ...], ...]:
     ------
     ValueError : a feature is empty, or the text has counts, brackets or parentheses.
     """
-    wanted = tuple(
+    alternatives = tuple(
         tuple(feature.strip() for feature in part.split("&")) for part in text.split("|")
     )
-    for feature in (feature for part in wanted for feature in part):
+    for feature in (feature for part in alternatives for feature in part):
         if (wrong := feature_fault(feature)) is not None:
             raise ValueError(f"{feature!r} in {text!r} {wrong}: write {FORM}")
-    return wanted
+    return alternatives
 
 
 def feature_fault(feature: str) -> str | None:

@@ -67,14 +67,14 @@ class TasksToCome(msgspec.Struct, frozen=True, omit_defaults=True):
 
         A user does not take over what an administrator holds.
         """
-        chosen = positions & self.left
+        affected = positions & self.left
         if hold == "user":
-            chosen -= self.held_by_administrator
-        rest = self.without(chosen)
+            affected -= self.held_by_administrator
+        rest = self.without(affected)
         return TasksToCome(
-            rest.ready | chosen if not hold else rest.ready,
-            rest.held | chosen if hold == "user" else rest.held,
-            rest.held_by_administrator | chosen
+            rest.ready | affected if not hold else rest.ready,
+            rest.held | affected if hold == "user" else rest.held,
+            rest.held_by_administrator | affected
             if hold == "administrator"
             else rest.held_by_administrator,
             rest.cancelled,
@@ -82,10 +82,10 @@ class TasksToCome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def after_cancellation(self, positions: ProcSet) -> TasksToCome:
         """The same with tasks cancelled; others are left as they are."""
-        chosen = positions & self.left
-        rest = self.without(chosen)
+        affected = positions & self.left
+        rest = self.without(affected)
         return TasksToCome(
-            rest.ready, rest.held, rest.held_by_administrator, rest.cancelled | chosen
+            rest.ready, rest.held, rest.held_by_administrator, rest.cancelled | affected
         )
 
 
@@ -101,11 +101,11 @@ def positions_of(array: TaskArray, tasks: TaskArray) -> ProcSet:
         span = _span(array, first, last, step)
         if span is None:
             places = places or {index: place for place, index in enumerate(array.indices())}
-            wanted = range(first, last + 1, step)
-            missing = next((index for index in wanted if index not in places), None)
+            indices = range(first, last + 1, step)
+            missing = next((index for index in indices if index not in places), None)
             if missing is not None:
                 raise ValueError(f"it has no task {missing}: it has {array}")
-            span = ProcSet.of(places[index] for index in wanted)
+            span = ProcSet.of(places[index] for index in indices)
         spans.append(span)
     return ProcSet.union(spans)
 
