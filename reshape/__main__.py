@@ -90,7 +90,7 @@ SUBCOMMANDS = {
     "workload": Entry(
         "simulator.commands.workload:workload", "Describe, convert and generate traces."
     ),
-    "agent": Entry("scheduler.node.command:main", "Serve a node: start and watch its processes."),
+    "agent": Entry("scheduler.node.agent:main", "Serve a node: start and watch its processes."),
 }
 
 
