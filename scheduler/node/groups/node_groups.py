@@ -23,7 +23,7 @@ from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.errands import Errands
 from scheduler.node.groups.group import EndedJobs, GroupProcesses
-from scheduler.node.groups.job_cgroups import JobCgroups
+from scheduler.node.groups.leftovers import JobCgroups
 from scheduler.node.groups.observations import MemoryUse, RankPositions
 from scheduler.node.groups.processes import (
     AGENT_VARIABLE,
