@@ -32,9 +32,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+    from scheduler.node.launching.prctl import die_with_parent
     from scheduler.node.launching.starter import fail
 else:  # importing the package takes longer than all that is done here
     sys.path.append(os.path.dirname(__file__))
+    from prctl import die_with_parent
     from starter import fail
 
 _OF_HOST = ["RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT"]
@@ -58,7 +60,7 @@ def main() -> None:
             stdout=subprocess.PIPE,
             env=environment,
             restore_signals=False,  # SIGPIPE stays ignored: see starter.py
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=_die_with_this_process,  # noqa: PLW1509 - this process has one thread
         )
     except OSError as error:
         fail(status, f"cannot start {command[0]}", error, is_job=error.errno == errno.E2BIG)
@@ -128,11 +130,9 @@ def _forward_signals(mpiexec: subprocess.Popen[bytes]) -> None:
         signal.signal(number, forward)
 
 
-def _die_with_parent() -> None:
+def _die_with_this_process() -> None:
     """Let the kernel kill mpiexec when this process dies; its proxies then end their processes."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    die_with_parent()
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
 
 
