@@ -16,7 +16,32 @@ from reshape.wire.messages import MessageBase
 Fault: TypeAlias = Literal["", "job", "node", "order"]
 
 
-class GroupStatus(msgspec.Struct):
+class GroupEnd(msgspec.Struct, kw_only=True):
+    """How a group has ended on a node.
+
+    Attributes
+    ----------
+    why : reason of its end.
+    began : whether the program of a rank on the node has begun.
+    rank : rank on the node that failed first, with `exit_code` or `signal`; -1: no rank failed by
+        itself, and they are those of mpiexec.
+    fault : see `Fault`, of a group with a rank that could not be started.
+    """
+
+    exit_code: int = 0
+    signal: int = 0
+    why: str = ""
+    began: bool = True
+    rank: int = -1
+    fault: Fault = ""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended with an exit code other than 0 or by a signal."""
+        return bool(self.exit_code or self.signal)
+
+
+class GroupStatus(GroupEnd):
     """State of a group on a node: alive, or how it ended when all its processes are gone.
 
     `pid` is the process of the group's mpiexec. `cpus` has the CPUs to which its ranks on the node
@@ -25,10 +50,6 @@ class GroupStatus(msgspec.Struct):
 
     Attributes
     ----------
-    began : whether the program of a rank on the node has begun.
-    rank : rank on the node that failed first, with `exit_code` or `signal`; -1: no rank failed by
-        itself, and they are those of mpiexec.
-    fault : see `Fault`, of a group with a rank that could not be started.
     output_end : end of the output of a group that failed or was ended.
     signalled : serial of the last signal that it was sent; 0: none.
     """
@@ -37,15 +58,9 @@ class GroupStatus(msgspec.Struct):
     group: int
     alive: bool
     pid: int = 0
-    exit_code: int = 0
-    signal: int = 0
-    why: str = ""
     proxies: list[list[str]] = []
     cpus: dict[int, list[int]] = {}
     output_end: str = ""
-    began: bool = True
-    rank: int = -1
-    fault: Fault = ""
     signalled: int = 0
 
 

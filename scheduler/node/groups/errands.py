@@ -26,7 +26,6 @@ from scheduler.node.groups import mpi_memory
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
 from scheduler.node.launching import job_paths
 from scheduler.node.launching.launcher import ProcessLauncher, mpiexec
-from scheduler.node.launching.started import MpiexecStart
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,6 @@ class _Errand:
     """An errand that runs; `ended` is called when all of its processes have ended."""
 
     tree: ProcessTree
-    start: MpiexecStart
     limit_s: float
     ended: Callable[[ProcessTree], None]
 
@@ -108,12 +106,12 @@ class Errands:
 
         def ended(tree: ProcessTree) -> None:
             end = tree.end
-            if (end.exit_code, end.signal) != (0, 0):
+            if end.has_failed:
                 how = f"{end.exit_code}:{end.signal}" + (f": {end.why}" if end.why else "")
                 log.warning("%s ended with %s", key, how)
 
         tree = ProcessTree(marker, start, is_script=True)
-        self._running[key] = _Errand(tree, start, self._hook_s, ended)
+        self._running[key] = _Errand(tree, self._hook_s, ended)
         log.info("%s pid=%d", key, start.pid)
 
     def start_stand_in(self, order: m.CancelAccept) -> None:
@@ -130,7 +128,7 @@ class Errands:
                 self._files.remove_later(tree.seen_files)
 
         tree = ProcessTree(marker, start)
-        self._running[key] = _Errand(tree, start, self._stand_in_s, ended)
+        self._running[key] = _Errand(tree, self._stand_in_s, ended)
         log.info("%s pid=%d", key, start.pid)
 
     def start_probe(self, order: m.ProbeNode) -> None:
@@ -154,18 +152,17 @@ class Errands:
 
         def ended(tree: ProcessTree) -> None:
             end = tree.end
-            failed = (end.exit_code, end.signal) != (0, 0)
             how = end.why or f"a program that does nothing ended with {end.exit_code}:{end.signal}"
-            self._end_probe(order.serial, how if failed else "")
+            self._end_probe(order.serial, how if end.has_failed else "")
 
-        self._running[key] = _Errand(ProcessTree(marker, start), start, PROBE_S, ended)
+        self._running[key] = _Errand(ProcessTree(marker, start), PROBE_S, ended)
 
     def examine(self) -> None:
         """End errands that take too long, and forget those that have ended."""
         for key, errand in list(self._running.items()):
             tree, now = errand.tree, time.monotonic()
             if tree.status is None:
-                errand.start.ranks.read()
+                tree.start.ranks.read()
                 is_late = now - tree.started > errand.limit_s
                 if is_late or now - tree.looked > LOOK_S:
                     tree.look()
@@ -173,7 +170,7 @@ class Errands:
                     log.warning("%s is ended after %g s", key, errand.limit_s)
                     tree.send_signal(signal.SIGKILL)
             elif not tree.kill_descendants():
-                errand.start.close()
+                tree.start.close()
                 del self._running[key]
                 errand.ended(tree)
 

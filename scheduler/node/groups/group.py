@@ -1,4 +1,4 @@
-"""A group of a job on a node, and how the jobs of a node ended.
+"""A group of a job on a node, the end of its output, and how the jobs of a node ended.
 
 The ends are kept after the service has recorded them. A service whose journal was damaged, or
 replaced by an older copy, may take a job that has ended for one that is to start or runs. Its
@@ -7,31 +7,101 @@ agents then report how the job ended.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from scheduler.node import launching
 from scheduler.node.groups.processes import ProcessTree
-from scheduler.node.launching.output_end import OutputEnd
-from scheduler.node.launching.started import GroupEnd
+from scheduler.node.launching.job_paths import VARIABLE
+from scheduler.node.launching.prctl import die_with_parent
 from scheduler.protocol import messages as m
 
 #: Ends that an agent keeps; the oldest are dropped first.
 MOST_ENDED = 10_000
+_TAIL = str(Path(launching.__file__).with_name("tail.py"))
+#: Time limit in seconds of the process that reads the end of an output.
+TAIL_S = 5.0
+
+
+class OutputEnd:
+    """The end of an output file, read by a process of its own.
+
+    The agent does not read the file itself, because a file system that does not respond would block
+    it.
+
+    Parameters
+    ----------
+    path : the file.
+    other : another file of the output; "": there is none.
+    note : line to append to `path`; "": none.
+    own_folders : those of the service, one a line; a file in one of them is left alone.
+
+    Raises
+    ------
+    OSError : no process can be started.
+    """
+
+    def __init__(self, path: str, other: str, note: str, own_folders: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", _TAIL, path, note, *filter(None, [other])],
+            env={VARIABLE: own_folders},  # none that tells to which group a process belongs
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
+        )
+        self._files = path, other
+        assert self._process.stdout is not None
+        self._pipe = self._process.stdout
+        os.set_blocking(self._pipe.fileno(), False)
+        self._until = time.monotonic() + TAIL_S
+        self._data = b""
+
+    def text(self) -> str | None:
+        """Return the end of the output; None as long as the process runs.
+
+        Its last line says so if more could not be written.
+        """
+        if not self._pipe.closed and not self._is_over():
+            return None
+        text = self._data.partition(b"\n")[2].decode(errors="replace")
+        return f"{text.rstrip()}\n{self.lack}\n" if self.lack else text
+
+    @property
+    def lack(self) -> str:
+        """Why the output is incomplete, once it was read; empty if it is not, as far as known."""
+        full = self._data.partition(b"\n")[0]
+        return f"no room for its output {self._files[int(full)]}" if full else ""
+
+    def _is_over(self) -> bool:
+        """Read what the process has written; whether that was all, or the time is over."""
+        while part := self._pipe.read(1 << 16):
+            self._data += part
+        if part is None and time.monotonic() < self._until:
+            return False
+        self._pipe.close()
+        self._process.kill()  # ends it if the time is over
+        self._process.returncode = 0  # the agent waits for all its children elsewhere
+        return True
 
 
 @dataclass
 class GroupProcesses:
-    """One group of a job: its processes, and how it ended.
+    """The processes of a group that have not all ended.
 
     Attributes
     ----------
-    gone : whether all processes of the group have ended.
-    end : how it ended, then.
-    why : reason of its end, of an order to end it or of `end`.
+    why : reason of an order to end it; "": there is none.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
     output : path of the file with its standard error, and mostly its output; "": none.
@@ -45,8 +115,6 @@ class GroupProcesses:
     job: int
     group: int
     tree: ProcessTree
-    gone: bool = False
-    end: GroupEnd = field(default_factory=GroupEnd)
     why: str = ""
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
@@ -62,23 +130,19 @@ class GroupProcesses:
         """The end of its output, "" if it is not read; None as long as it is being read."""
         return "" if self.tail is None else self.tail.text()
 
-    def report(self) -> m.GroupStatus:
-        """Status of the group for the service."""
+    def status(self, end: m.GroupEnd | None = None) -> m.GroupStatus:
+        """Status for the service; `end` is how the group has ended, None as long as it runs."""
+        fields = end or m.GroupEnd(why=self.why, began=self.tree.has_begun)
         return m.GroupStatus(
-            job=self.job,
-            group=self.group,
-            alive=not self.gone,
+            self.job,
+            self.group,
+            alive=end is None,
             pid=self.tree.pid,
-            exit_code=self.end.exit_code,
-            signal=self.end.signal,
-            why=self.why,
-            proxies=[] if self.tree.start is None else self.tree.start.proxies,
+            proxies=self.tree.start.proxies,
             cpus=self.cpus,
             output_end=self.output_end or "",
-            began=self.end.began if self.gone else self.tree.has_begun,
-            rank=self.end.rank,
-            fault=self.end.fault,
             signalled=self.signalled,
+            **msgspec.structs.asdict(fields),
         )
 
 
@@ -97,8 +161,8 @@ class EndedJobs:
         self._most = most
         self._starts: dict[int, bytes] = {}  # job -> digest of the order of its first group
         self._tokens: dict[int, str] = {}  # job -> its token
-        self._ends: dict[bytes, GroupProcesses] = {}  # by this digest
-        self._jobs: dict[str, list[GroupProcesses]] = {}  # last groups, by token
+        self._ends: dict[bytes, m.GroupStatus] = {}  # by this digest
+        self._jobs: dict[str, list[m.GroupStatus]] = {}  # last groups, by token
 
     def started(self, order: m.StartGroup) -> None:
         """Note the start of a group."""
@@ -106,13 +170,10 @@ class EndedJobs:
         if order.environment.get("RESHAPE_ROLE") == "first":
             self._starts[order.job] = _digest(order)
 
-    def ended(self, job: int, groups: Sequence[GroupProcesses]) -> None:
+    def ended(self, job: int, groups: Sequence[m.GroupStatus]) -> None:
         """Keep how the last groups of a job ended."""
         start, token = self._starts.pop(job, None), self._tokens.pop(job, "")
-        ends = [
-            replace(group, tree=ProcessTree({}), kill_at=None, cpus={}, tail=None)
-            for group in groups
-        ]
+        ends = [replace(group, pid=0, proxies=[], cpus={}, output_end="") for group in groups]
         if token and ends:
             self._jobs.pop(token, None)
             self._jobs[token] = ends
@@ -121,14 +182,14 @@ class EndedJobs:
             self._ends[start] = _end_of_all(ends)
             _drop_oldest(self._ends, self._most)
 
-    def end_of(self, order: m.StartGroup) -> GroupProcesses | None:
+    def end_of(self, order: m.StartGroup) -> m.GroupStatus | None:
         """Return the first group of a job that this order has started, as the job ended."""
         end = self._ends.get(_digest(order)) if self._ends else None
         return None if end is None else replace(end, group=order.group)
 
     def end_of_group(
-        self, question: m.ReportEnd, present: Sequence[GroupProcesses]
-    ) -> GroupProcesses | None:
+        self, question: m.ReportEnd, present: Sequence[m.GroupStatus]
+    ) -> m.GroupStatus | None:
         """Return a group as it ended, or as its job did if it left before.
 
         Parameters
@@ -141,16 +202,16 @@ class EndedJobs:
         """
         ends = self._jobs.get(question.token)
         if self._tokens.get(question.job) == question.token:
-            ends = list(present) if all(group.gone for group in present) else None
+            ends = None if any(group.alive for group in present) else list(present)
         if not ends:
             return None
         own = next((end for end in ends if end.group == question.group), None)
         return replace(own or _end_of_all(ends), group=question.group)
 
 
-def _end_of_all(groups: Sequence[GroupProcesses]) -> GroupProcesses:
+def _end_of_all(groups: Sequence[m.GroupStatus]) -> m.GroupStatus:
     """Return a group that failed, if one did."""
-    return max(groups, key=lambda group: (group.end.exit_code, group.end.signal) != (0, 0))
+    return max(groups, key=lambda group: group.has_failed)
 
 
 def _drop_oldest(ends: dict[Any, Any], most: int) -> None:

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import time
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +21,7 @@ from reshape.mpi import clean_environment
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.errands import Errands
-from scheduler.node.groups.group import EndedJobs, GroupProcesses
+from scheduler.node.groups.group import EndedJobs, GroupProcesses, OutputEnd
 from scheduler.node.groups.leftovers import JobCgroups
 from scheduler.node.groups.observations import MemoryUse, RankPositions
 from scheduler.node.groups.processes import (
@@ -39,14 +38,7 @@ from scheduler.node.launching.launcher import (
     mpiexec_over_hosts,
     script_over_hosts,
 )
-from scheduler.node.launching.output_end import OutputEnd
-from scheduler.node.launching.started import (
-    GroupEnd,
-    MpiexecStart,
-    RankReports,
-    failed_start,
-    never_began,
-)
+from scheduler.node.launching.started import MpiexecStart, failed_start, never_began
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -57,13 +49,6 @@ YOUNG_S = 3.0
 LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
 #: Seconds that other processes of a group may run after its ranks have ended.
 STRAY_S = 2.0
-
-
-class Watch(NamedTuple):
-    """What limits a resize, and when its restart point was seen first (monotonic s)."""
-
-    order: m.WatchJoin
-    since: float | None = None
 
 
 class NodeGroups:
@@ -87,9 +72,11 @@ class NodeGroups:
         self.changed, self.stopping = True, False
         self._folders, self._start_s = folders, start_s
         self._mark = f"{folders.name}/{node}"
-        self._groups: dict[tuple[int, int], GroupProcesses] = {}
-        self._watches: dict[int, Watch] = {}
-        self._ended = EndedJobs()
+        self._groups: dict[tuple[int, int], GroupProcesses] = {}  # those that have not ended
+        self._ends: dict[tuple[int, int], m.GroupStatus] = {}  # which the service may not know yet
+        # What limits the resize of a job, and when its restart point was seen first (monotonic s).
+        self._watches: dict[int, tuple[m.WatchJoin, float | None]] = {}
+        self._ended_jobs = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._mpi_files = mpi_memory.MpiFiles(folders.memory / f"mpi-files-{node}")
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", self._mark)
@@ -102,7 +89,7 @@ class NodeGroups:
 
     def report(self) -> list[m.GroupStatus]:
         """Return the status of every group that the service has not acknowledged as ended."""
-        return [group.report() for group in self._groups.values()]
+        return [*(group.status() for group in self._groups.values()), *self._ends.values()]
 
     def restart_points(self, jobs: list[int]) -> list[int]:
         """Return which of some jobs have a restart point on this host."""
@@ -110,14 +97,12 @@ class NodeGroups:
 
     def max_memory_mib(self) -> dict[int, int]:
         """Measure the memory of all living groups; return the largest so far of each job, MiB."""
-        self._memory_use.sample((g.job, g.tree) for g in self._groups.values() if not g.gone)
+        self._memory_use.sample((group.job, group.tree) for group in self._groups.values())
         return self._memory_use.report()
 
     def positions(self) -> dict[int, list[m.RanksAt]]:
         """Return where the ranks are of the jobs that the service has asked about."""
-        return self._positions.report(
-            {key for key, group in self._groups.items() if not group.gone}
-        )
+        return self._positions.report(set(self._groups))
 
     def locate(self, job: int) -> None:
         """Let the next reports say where the ranks of a job are."""
@@ -127,15 +112,15 @@ class NodeGroups:
     @property
     def is_busy(self) -> bool:
         """Whether a group runs."""
-        return any(not group.gone for group in self._groups.values())
+        return bool(self._groups)
 
     def running_jobs(self) -> list[int]:
         """Return the numbers of the jobs that have a running group."""
-        return sorted({job for (job, _), group in self._groups.items() if not group.gone})
+        return sorted({job for job, _ in self._groups})
 
     def wait_ms(self) -> int:
         """Return the time within which `examine` is to be called again, in milliseconds."""
-        groups = [group for group in self._groups.values() if not group.gone]
+        groups = self._groups.values()
         if self.stopping or any(
             group.kill_at is not None or group.tree.status is not None for group in groups
         ):
@@ -155,17 +140,17 @@ class NodeGroups:
         """Start the processes of a group on this host, unless that was done before."""
         key = (order.job, order.group)
         if (
-            key in self._groups
+            self._is_present(*key)
             or self.stopping
             or order.group <= self._forgotten.get(order.job, -1)
         ):
             return
         if isinstance(order, m.StartGroup):
-            if (ended := self._ended.end_of(order)) is not None:
+            if (end := self._ended_jobs.end_of(order)) is not None:
                 log.warning("job=%d group=%d has run already: its end is reported again", *key)
-                self._groups[key], self.changed = ended, True
+                self._ends[key], self.changed = end, True
                 return
-            self._ended.started(order)
+            self._ended_jobs.started(order)
         # A watched resize has ended when the job gets another group. The groups that restart from
         # its restart point may take their time.
         self._watches.pop(order.job, None)
@@ -174,17 +159,27 @@ class NodeGroups:
         is_proxy = isinstance(order, m.StartProxy)
         is_script = isinstance(order, m.StartGroup) and order.script
         spans = isinstance(order, m.StartGroup) and bool(order.hosts) and not is_script
-        tree = ProcessTree(own, spans=spans, is_proxy=is_proxy, is_script=is_script)
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
         paths = self._paths(order) | {job_paths.VARIABLE: folders}
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            tree.cgroup = self._cgroups.folder_of(*key)
-            tree.start = self._started(order, own | cpus | paths, tree.cgroup)
+            cgroup = self._cgroups.folder_of(*key)
+            started_at = time.time()  # before there is a process that creates files
+            start = self._started(order, own | cpus | paths, cgroup)
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
+        tree = ProcessTree(
+            own,
+            start,
+            started_at=started_at,
+            looked_at=started_at,
+            spans=spans,
+            is_proxy=is_proxy,
+            is_script=is_script,
+            cgroup=cgroup,
+        )
         group = GroupProcesses(*key, tree, cpus=order.cpus, own_folders=folders)
         if isinstance(order, m.StartGroup):
             group.output = order.error or order.output
@@ -250,11 +245,11 @@ class NodeGroups:
             argv = command_of_copy(self._folders.shm(order.job), order.text, argv[1:])
         return [*order.wrapper, *argv]
 
-    def refuse_start(self, job: int, number: int, end: GroupEnd) -> None:
+    def refuse_start(self, job: int, number: int, end: m.GroupEnd) -> None:
         """Record a group that was never started, so that the service learns the reason."""
-        if (job, number) not in self._groups:
-            self._groups[job, number] = GroupProcesses(job, number, ProcessTree({}))
-            self._never_ran(self._groups[job, number], end)
+        if not self._is_present(job, number):
+            status = m.GroupStatus(job, number, alive=False, **msgspec.structs.asdict(end))
+            self._never_ran(status)
 
     def kill(self, order: m.KillGroup) -> None:
         """End a group."""
@@ -272,29 +267,26 @@ class NodeGroups:
     def forget(self, job: int, numbers: list[int]) -> None:
         """Drop groups that have ended and whose end the service has recorded."""
         for number in numbers:
-            group = self._groups.get((job, number))
-            if group is not None and group.gone:
-                del self._groups[job, number]
+            if self._ends.pop((job, number), None) is not None:
                 self._forgotten[job] = max(number, self._forgotten.get(job, number))
                 self.changed = True
 
     def report_end(self, question: m.ReportEnd) -> None:
         """Report the end of a group again, or that it is not known."""
         key = (question.job, question.group)
-        if key not in self._groups:
-            present = [group for group in self._groups.values() if group.job == question.job]
-            end = self._ended.end_of_group(question, present)
+        if not self._is_present(*key):
+            present = [status for status in self.report() if status.job == question.job]
+            end = self._ended_jobs.end_of_group(question, present)
             if end is None:
                 why = "it has ended, and its agent does not know how"
-                killed = GroupEnd(signal=signal.SIGKILL)
-                end = GroupProcesses(*key, ProcessTree({}), gone=True, end=killed, why=why)
-            self._groups[key] = end
+                end = m.GroupStatus(*key, alive=False, signal=signal.SIGKILL, why=why)
+            self._ends[key] = end
         self.changed = True
 
     def watch_join(self, order: m.WatchJoin) -> None:
         """Kill a job whose restart point exists for too long; a deadline of 0 ends the watch."""
         if order.deadline_s > 0:
-            self._watches[order.job] = Watch(order)
+            self._watches[order.job] = (order, None)
         else:
             self._watches.pop(order.job, None)
 
@@ -304,7 +296,7 @@ class NodeGroups:
 
     def run_hook(self, order: m.RunHook) -> None:
         """Run the hook of a job that has ended, unless its groups are forgotten: it ran then."""
-        if any(job == order.job for job, _ in self._groups):
+        if any(job == order.job for job, _ in (*self._groups, *self._ends)):
             self.errands.start_hook(order)
 
     def try_start(self, order: m.ProbeNode) -> None:
@@ -315,14 +307,14 @@ class NodeGroups:
 
     def sweep(self, job: int) -> None:
         """Remove the shared memory of a job that has ended, and forget its groups."""
-        if any(key[0] == job and not group.gone for key, group in self._groups.items()):
+        if job in self.running_jobs():
             return
         self._cgroups.sweep(job)
         self._watches.pop(job, None)
         self._forgotten.pop(job, None)
         self._memory_use.forget(job)
-        self._ended.ended(job, [group for key, group in self._groups.items() if key[0] == job])
-        self._groups = {key: group for key, group in self._groups.items() if key[0] != job}
+        self._ended_jobs.ended(job, [end for end in self._ends.values() if end.job == job])
+        self._ends = {key: end for key, end in self._ends.items() if end.job != job}
         self.changed = True  # the next start of the job may wait for this
         shutil.rmtree(self._folders.shm(job), ignore_errors=True)
 
@@ -350,29 +342,40 @@ class NodeGroups:
         """Reap children, finish kills, and enforce deadlines."""
         self._reap()
         for group in list(self._groups.values()):
-            if not group.gone:
-                try:
-                    self._examine(group)
-                except Exception:
-                    log.exception("cannot examine group %d of job %d", group.group, group.job)
+            try:
+                self._examine(group)
+            except Exception:
+                log.exception("cannot examine group %d of job %d", group.group, group.job)
         now = time.monotonic()
         for job, watch in list(self._watches.items()):
-            self._end_overdue_resize(job, watch, now)
+            self._end_overdue_resize(job, *watch, now)
         probe = self.errands.probe
         self.errands.examine()
         self.changed |= self.errands.probe != probe
-        living = [group.tree for group in self._groups.values() if not group.gone]
-        self._mpi_files.note(tree.seen_files for tree in (*living, *self.errands.trees()))
+        self._mpi_files.note(tree.seen_files for tree in self._trees())
         self._mpi_files.remove_due()
 
-    def _never_ran(self, group: GroupProcesses, end: GroupEnd) -> None:
-        group.gone, group.end, group.why = True, end, end.why
-        self.changed = True
-        log.error("start job=%d group=%d: %s", group.job, group.group, end.why)
+    def _trees(self) -> list[ProcessTree]:
+        """Return the processes of all groups and errands."""
+        return [*(group.tree for group in self._groups.values()), *self.errands.trees()]
+
+    def _is_present(self, job: int, number: int) -> bool:
+        """Whether a group runs, or its end is reported."""
+        return (job, number) in self._groups or (job, number) in self._ends
+
+    def _note_end(self, status: m.GroupStatus) -> None:
+        """Report the end of a group from now on, in place of the group."""
+        key = status.job, status.group
+        self._groups.pop(key, None)
+        self._ends[key], self.changed = status, True
+
+    def _never_ran(self, status: m.GroupStatus) -> None:
+        self._note_end(status)
+        log.error("start job=%d group=%d: %s", status.job, status.group, status.why)
 
     def _kill(self, group: GroupProcesses, grace_s: float, why: str) -> None:
         kill_at = time.monotonic() + grace_s
-        if group.gone or (group.kill_at is not None and group.kill_at <= kill_at):
+        if group.kill_at is not None and group.kill_at <= kill_at:
             return
         is_first, group.kill_at = group.kill_at is None, kill_at
         if not is_first and grace_s:
@@ -385,7 +388,7 @@ class NodeGroups:
     def _send_signal(self, group: GroupProcesses) -> None:
         """Send the signal that was ordered, unless the group has had it or has not begun."""
         order, tree = group.order, group.tree
-        if order is None or group.gone or tree.status is not None:
+        if order is None or tree.status is not None:
             return
         if order.serial > group.signalled and tree.has_begun:
             log.info("signal %d job=%d group=%d", order.number, group.job, group.group)
@@ -394,10 +397,10 @@ class NodeGroups:
 
     def _examine(self, group: GroupProcesses) -> None:
         tree, now = group.tree, time.monotonic()
-        if tree.start is not None and tree.status is None:
-            self._examine_ranks(group, tree.start.ranks)
+        if tree.status is None:
+            self._examine_ranks(group)
             self._send_signal(group)
-        if tree.awaits_proxies and tree.start is not None:
+        if tree.awaits_proxies:
             tree.has_proxies = bool(tree.start.proxies)
             self.changed |= tree.has_proxies
         is_due = group.kill_at is not None and now > group.kill_at
@@ -415,8 +418,9 @@ class NodeGroups:
         if tree.status is not None or is_due:
             self._finish(group)
 
-    def _examine_ranks(self, group: GroupProcesses, ranks: RankReports) -> None:
+    def _examine_ranks(self, group: GroupProcesses) -> None:
         """Note what the ranks report; end what outlives them, since mpiexec may wait for it."""
+        ranks = group.tree.start.ranks
         had_begun = bool(ranks.begun)
         ranks.read()
         self.changed |= bool(ranks.begun) != had_begun
@@ -431,18 +435,17 @@ class NodeGroups:
         """
         tree = group.tree
         is_idle = not (tree.has_begun or tree.seen or tree.is_proxy)
-        return tree.start is not None and (is_idle or tree.start.is_pending)
+        return is_idle or tree.start.is_pending
 
     def _give_up_start(self, group: GroupProcesses) -> None:
         """End a group whose files cannot be opened; its process may be impossible to kill."""
-        assert group.tree.start is not None
         group.tree.send_signal(signal.SIGKILL)
         group.tree.start.close()
         why = (
             f"cannot open its output or enter its directory within {self._start_s:g} s: check that"
             " their file systems respond"
         )
-        self._never_ran(group, never_began(why, "job"))
+        self._never_ran(group.status(never_began(why, "job")))
 
     def _finish(self, group: GroupProcesses) -> None:
         """Kill the descendants of an mpiexec; the group has ended when all of them have."""
@@ -452,27 +455,25 @@ class NodeGroups:
         if self._cgroups.end(group.job, group.group):
             return
         end = tree.end
-        if (end.exit_code, end.signal) != (0, 0) and not self._has_read_output(group):
+        if end.has_failed and not self._has_read_output(group):
             return
-        group.why = end.why if end.fault else group.why or end.why
+        why = end.why if end.fault else group.why or end.why
         if group.tail is not None and group.kill_at is None and group.tail.lack:
-            group.why = "; ".join(filter(None, (group.why, group.tail.lack)))
-        if group.kill_at is not None and not (end.began or end.fault):
-            end = msgspec.structs.replace(end, fault="order")
-        group.end = end
-        if tree.start is not None:
-            tree.start.close()
+            why = "; ".join(filter(None, (why, group.tail.lack)))
+        is_order = group.kill_at is not None and not (end.began or end.fault)
+        fault = "order" if is_order else end.fault
+        tree.start.close()
         if tree.status != 0:
             self._mpi_files.remove_later(tree.seen_files)
         self._memory_use.ended(group.job, tree.largest_process)
-        group.gone = self.changed = True
+        self._note_end(group.status(msgspec.structs.replace(end, why=why, fault=fault)))
         log.info(
             "end job=%d group=%d code=%d signal=%d %s",
             group.job,
             group.group,
             end.exit_code,
             end.signal,
-            group.why,
+            why,
         )
 
     def _has_read_output(self, group: GroupProcesses) -> bool:
@@ -482,7 +483,7 @@ class NodeGroups:
         of processes that had to be killed as a fault of the program.
         """
         start = group.tree.start
-        if group.tail is None and group.output and start is not None and not any(start.failure):
+        if group.tail is None and group.output and not any(start.failure):
             note = "" if group.kill_at is None else _note(group)
             try:
                 group.tail = OutputEnd(group.output, group.other_output, note, group.own_folders)
@@ -491,8 +492,7 @@ class NodeGroups:
         return group.output_end is not None
 
     def _reap(self) -> None:
-        trees = [*(group.tree for group in self._groups.values()), *self.errands.trees()]
-        by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
+        by_pid = {tree.pid: tree for tree in self._trees() if tree.status is None}
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -503,16 +503,18 @@ class NodeGroups:
             if pid in by_pid:  # other children are orphans that this agent has adopted
                 by_pid[pid].reaped(status, usage.ru_maxrss << 10)
 
-    def _end_overdue_resize(self, job: int, watch: Watch, now: float) -> None:
+    def _end_overdue_resize(
+        self, job: int, order: m.WatchJoin, since: float | None, now: float
+    ) -> None:
         """Kill a job that hangs within a resize; it can restart from its restart point."""
-        state_bytes, order = restart_point_bytes(self._folders.shm(job)), watch.order
+        state_bytes = restart_point_bytes(self._folders.shm(job))
         if state_bytes is None:
-            if watch.since is not None:  # the resize has ended
+            if since is not None:  # the resize has ended
                 del self._watches[job]
             return
-        since = now if watch.since is None else watch.since
+        since = now if since is None else since
         if now <= since + order.deadline_s + state_bytes / order.bytes_per_s:
-            self._watches[job] = Watch(order, since)
+            self._watches[job] = (order, since)
             return
         del self._watches[job]
         log.warning("resize %d of job %d is overdue", order.serial, job)

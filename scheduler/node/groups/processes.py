@@ -8,7 +8,6 @@ searched, which takes milliseconds.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -22,7 +21,8 @@ import psutil
 
 from reshape.files.cgroup import has_process
 from scheduler.node.groups import mpi_memory
-from scheduler.node.launching.started import GroupEnd, MpiexecStart, end_of
+from scheduler.node.launching.started import MpiexecStart, end_of
+from scheduler.protocol.agent_messages import GroupEnd
 
 _HAS_LISTS = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
@@ -77,7 +77,7 @@ class ProcessTree:
     Attributes
     ----------
     marker : environment variables that only these processes have.
-    start : the mpiexec; None if it was never started.
+    start : the mpiexec.
     spans : whether this is the mpiexec of processes on several hosts.
     is_proxy : whether this is the proxy of an mpiexec on another host.
     has_proxies : whether it has named the commands of their proxies.
@@ -96,7 +96,7 @@ class ProcessTree:
     """
 
     marker: Mapping[str, str]
-    start: MpiexecStart | None = None
+    start: MpiexecStart
     started: float = field(default_factory=time.monotonic)
     seen: dict[int, psutil.Process] = field(default_factory=dict)
     looked: float = 0.0
@@ -120,13 +120,13 @@ class ProcessTree:
 
     @property
     def pid(self) -> int:
-        """Process number of mpiexec; 0 if it was never started."""
-        return 0 if self.start is None else self.start.pid
+        """Process number of mpiexec."""
+        return self.start.pid
 
     @property
     def has_begun(self) -> bool:
         """Whether the program of a rank has begun."""
-        return self.start is not None and bool(self.start.ranks.begun)
+        return bool(self.start.ranks.begun)
 
     @property
     def seen_files(self) -> mpi_memory.SeenFiles:
@@ -141,11 +141,11 @@ class ProcessTree:
     def look(self) -> None:
         """Search the descendants of mpiexec, and the shared memory that they map."""
         self.looked, looked_at = time.monotonic(), time.time()
-        if self.start is None or self.status is not None:
+        if self.status is not None:
             return
         descendants = descendants_of(self.pid)
         for pid in descendants - self.seen.keys():
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 self.seen[pid] = psutil.Process(pid)
         # The parents of the programs are no part of the job.
         own = descendants - set(self.start.ranks.begun.values())
@@ -167,7 +167,6 @@ class ProcessTree:
         status : wait status.
         largest_process : largest memory of any of its processes, bytes.
         """
-        assert self.start is not None
         self.status, self.largest_process = status, largest_process
         # The ends of ranks that come later are a consequence of the end of mpiexec.
         self.start.ranks.read()
@@ -177,9 +176,9 @@ class ProcessTree:
 
     def send_signal(self, number: int) -> None:
         """Send a signal to mpiexec, or to a script and its children, unless it has been reaped."""
-        if self.start is not None and self.status is None:
+        if self.status is None:
             # A child that has not been reaped keeps its process number. It leads a process group.
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 (os.killpg if self.is_script else os.kill)(self.pid, number)
 
     def signal_programs(self, number: int, *, to_script: bool) -> None:
@@ -192,13 +191,12 @@ class ProcessTree:
         ----------
         to_script : whether a script gets it alone, without what it has started.
         """
-        assert self.start is not None
         for pid in self.start.ranks.running():
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 process = psutil.Process(pid)
                 # The first process of a group with a script is the script itself.
                 for each in [process] if to_script else process.children(recursive=True):
-                    with contextlib.suppress(psutil.Error):
+                    with suppress(psutil.Error):
                         if each.name() not in _STARTERS:
                             each.send_signal(number)  # verifies the start time first
 
@@ -218,13 +216,12 @@ class ProcessTree:
     def _kill(self, processes: list[psutil.Process]) -> bool:
         self.mpi_files |= mpi_memory.mapped_by(process.pid for process in processes)
         for process in processes:
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 process.kill()  # verifies the start time of the process first
         return bool(processes)
 
     def has_lost_rank(self) -> bool:
         """Whether the parent of a program was killed; the program itself may still run."""
-        assert self.start is not None
         return not all(map(_is_running, self.start.ranks.running()))
 
     def _living(self) -> list[psutil.Process]:
@@ -239,7 +236,7 @@ class ProcessTree:
                 descendants |= {pid} | descendants_of(pid)
         processes = dict(self.seen)
         for pid in descendants - processes.keys():
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 processes[pid] = psutil.Process(pid)
         return [process for process in processes.values() if is_alive(process)]
 

@@ -14,29 +14,12 @@ import os
 import shutil
 import signal
 import time
-from typing import NamedTuple
 
 import msgspec
 
 from scheduler.node.directory import MEMORY
 from scheduler.node.launching.starter import CANNOT_START, NO_ROOM
-from scheduler.protocol.agent_messages import Fault
-
-
-class RankFailure(NamedTuple):
-    """How a rank failed.
-
-    Attributes
-    ----------
-    status : wait status of its program, if that has begun.
-    refused : error number if its program could not be executed.
-    program : its name, then.
-    """
-
-    rank: int
-    status: int = 0
-    refused: int = 0
-    program: str = ""
+from scheduler.protocol.agent_messages import Fault, GroupEnd
 
 
 class RankReports:
@@ -49,7 +32,7 @@ class RankReports:
     Attributes
     ----------
     begun : process number of the parent of each program that has begun, by rank.
-    failure : the rank that failed first.
+    failure : how the rank that failed first has ended; None: none has failed.
     ended_at : monotonic time at which the end of the last rank of this host was read; None: some
         have not ended.
     writer : file descriptor that the ranks have to inherit; its number is in their variable
@@ -61,7 +44,7 @@ class RankReports:
         self._reader, self.writer = os.pipe()
         os.set_blocking(self._reader, False)
         self.begun: dict[int, int] = {}
-        self.failure: RankFailure | None = None
+        self.failure: GroupEnd | None = None
         self.ended_at: float | None = None
         self._ended: set[int] = set()
         self._text = b""
@@ -109,10 +92,9 @@ class RankReports:
         if self.failure is not None:
             return
         if what == "refused":
-            program = program if program.isprintable() else repr(program)
-            self.failure = RankFailure(int(rank), refused=int(number), program=program)
+            self.failure = _refused(int(rank), int(number), program)
         elif int(number):
-            self.failure = RankFailure(int(rank), int(number))
+            self.failure = _failed(int(rank), int(number))
 
 
 class MpiexecStart:
@@ -187,17 +169,6 @@ class MpiexecStart:
             os.close(self._status)
 
 
-class GroupEnd(msgspec.Struct, frozen=True):
-    """How a group has ended on this host; the fields are those of `GroupStatus`."""
-
-    exit_code: int = 0
-    signal: int = 0
-    why: str = ""
-    began: bool = True
-    rank: int = -1
-    fault: Fault = ""
-
-
 def failed_start(error: Exception) -> GroupEnd:
     """End of a group for which no process could be started."""
     is_job = isinstance(error, ValueError) or getattr(error, "errno", 0) == errno.E2BIG
@@ -206,7 +177,7 @@ def failed_start(error: Exception) -> GroupEnd:
 
 def never_began(why: str, fault: Fault) -> GroupEnd:
     """End of a group without a program that has begun."""
-    return GroupEnd(CANNOT_START, why=why, began=False, fault=fault)
+    return GroupEnd(exit_code=CANNOT_START, why=why, began=False, fault=fault)
 
 
 def end_of(start: MpiexecStart, status: int, *, spans: bool, is_proxy: bool) -> GroupEnd:
@@ -223,24 +194,28 @@ def end_of(start: MpiexecStart, status: int, *, spans: bool, is_proxy: bool) -> 
     ranks, code = start.ranks, os.waitstatus_to_exitcode(status)
     began = bool(ranks.begun)
     if ranks.failure is not None:
-        return _end_by_rank(ranks.failure, began=began)
+        return msgspec.structs.replace(ranks.failure, began=began)
     if code == 0 or (began and (is_proxy or (ranks.ended_at is not None and not spans))):
         return GroupEnd(began=began)
     # A signal has ended mpiexec, or the parents of the programs.
     is_signal = code < 0 or code == signal.SIGKILL or (code == signal.SIGTERM and not began)
-    codes = (0, abs(code)) if is_signal else (code, 0)
-    why = "" if began else f"mpiexec ended with {codes[0]}:{codes[1]} before the program began"
-    return GroupEnd(*codes, why=why, began=began)
+    code, number = (0, abs(code)) if is_signal else (code, 0)
+    why = "" if began else f"mpiexec ended with {code}:{number} before the program began"
+    return GroupEnd(exit_code=code, signal=number, why=why, began=began)
 
 
-def _end_by_rank(failure: RankFailure, *, began: bool) -> GroupEnd:
-    rank = failure.rank
-    if failure.refused:
-        why = f"cannot start {failure.program}: {os.strerror(failure.refused)}"
-        fault: Fault = "node" if failure.refused in NO_ROOM else "job"
-        return GroupEnd(CANNOT_START, why=why, began=began, rank=rank, fault=fault)
-    code, why = os.waitstatus_to_exitcode(failure.status), ""
+def _refused(rank: int, number: int, program: str) -> GroupEnd:
+    """End of a group with a rank whose program the system refuses with this error number."""
+    shown = program if program.isprintable() else repr(program)
+    why = f"cannot start {shown}: {os.strerror(number)}"
+    fault: Fault = "node" if number in NO_ROOM else "job"
+    return GroupEnd(exit_code=CANNOT_START, why=why, rank=rank, fault=fault)
+
+
+def _failed(rank: int, status: int) -> GroupEnd:
+    """End of a group with a rank whose program has this wait status."""
+    code, why = os.waitstatus_to_exitcode(status), ""
     if code in (-signal.SIGBUS, 128 + signal.SIGBUS):  # a shell adds 128
         free = shutil.disk_usage(MEMORY).free >> 20
         why = f"a bus error: {MEMORY} may have been full ({free} MiB are free now)"
-    return GroupEnd(max(code, 0), max(-code, 0), why, began=began, rank=rank)
+    return GroupEnd(exit_code=max(code, 0), signal=max(-code, 0), why=why, rank=rank)

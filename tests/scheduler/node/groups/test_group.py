@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.node.groups.group import EndedJobs, GroupProcesses
-from scheduler.node.groups.processes import ProcessTree
-from scheduler.node.launching.started import GroupEnd
+from scheduler.node.groups.group import EndedJobs
 from scheduler.protocol import messages as m
 
 
@@ -15,9 +13,8 @@ def order(job: int, group: int = 1, role: str = "first", token: str = "token") -
     )
 
 
-def group_of(job: int, number: int = 1, exit_code: int = 0, why: str = "") -> GroupProcesses:
-    end = GroupEnd(exit_code)
-    return GroupProcesses(job, number, ProcessTree({}), gone=True, end=end, why=why)
+def group_of(job: int, number: int = 1, exit_code: int = 0, why: str = "") -> m.GroupStatus:
+    return m.GroupStatus(job, number, alive=False, exit_code=exit_code, why=why)
 
 
 def test_the_latest_ends_are_kept() -> None:
@@ -28,7 +25,7 @@ def test_the_latest_ends_are_kept() -> None:
     assert jobs.end_of(order(1)) is None
     found = jobs.end_of(order(3))
     assert found is not None
-    assert (found.gone, found.end.exit_code, found.why) == (True, 3, "why")
+    assert (found.alive, found.exit_code, found.why) == (False, 3, "why")
     assert jobs.end_of(order(3, token="another job")) is None
 
 
@@ -41,7 +38,7 @@ def test_a_job_ends_as_its_last_groups_do() -> None:
     jobs.ended(1, [group_of(1, 2), group_of(1, 3, exit_code=9)])
     found = jobs.end_of(order(1))
     assert found is not None
-    assert (found.group, found.end.exit_code) == (1, 9)
+    assert (found.group, found.exit_code) == (1, 9)
     assert jobs.end_of(order(1, 3, role="join")) is None
     assert jobs.end_of(order(1, 2)) is None  # the job was queued again, after a death
 
@@ -52,16 +49,16 @@ def test_a_job_that_was_queued_again_has_an_end_for_each_start() -> None:
         jobs.started(order(1, number))
         jobs.ended(1, [group_of(1, number, exit_code)])
     ends = [jobs.end_of(order(1, number)) for number in (1, 2)]
-    assert [None if end is None else (end.group, end.end.exit_code) for end in ends] == [
+    assert [None if end is None else (end.group, end.exit_code) for end in ends] == [
         (1, 9),
         (2, 0),
     ]
 
 
-def asked(jobs: EndedJobs, number: int, token: str, *present: GroupProcesses) -> tuple[int, int]:
+def asked(jobs: EndedJobs, number: int, token: str, *present: m.GroupStatus) -> tuple[int, int]:
     """Number and exit code of the answer for a group of job 1; (0, 0) if it is not known."""
     end = jobs.end_of_group(m.ReportEnd(job=1, group=number, token=token), present)
-    return (0, 0) if end is None else (end.group, end.end.exit_code)
+    return (0, 0) if end is None else (end.group, end.exit_code)
 
 
 def test_the_ends_of_groups_are_known_by_the_token() -> None:
@@ -83,7 +80,7 @@ def test_the_ends_of_groups_are_known_by_the_token() -> None:
 def test_a_job_has_ended_before_the_service_acknowledges_it() -> None:
     jobs = EndedJobs()
     jobs.started(order(1, token="one"))
-    running = GroupProcesses(1, 1, ProcessTree({}))
+    running = m.GroupStatus(1, 1, alive=True)
     assert asked(jobs, 2, "one", running) == (0, 0)
     assert asked(jobs, 2, "one", group_of(1, exit_code=3)) == (2, 3)
     assert asked(jobs, 2, "another job", group_of(1)) == (0, 0)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from scheduler.node.groups import mpi_memory, processes
 from scheduler.node.groups.mpi_memory import MpiFiles
 from scheduler.node.groups.processes import ProcessTree
 
+#: Is not asked for anything here.
+START: Any = None
 #: Maps a file without keeping it open, until a line is read.
 MAPS = """
 import mmap, sys
@@ -49,7 +52,7 @@ def test_files_that_appeared_after_the_start_are_removed(
 ) -> None:
     files = MpiFiles(memory / "record")
     create("mpich_shm_before_0")
-    tree = ProcessTree({})
+    tree = ProcessTree({}, START)
     create("mpich_shm_after_0")
     create("other")
     files.remove_later(tree.seen_files)
@@ -62,7 +65,7 @@ def test_processes_that_have_started_leave_only_files_after_the_last_look(
     memory: Path, create: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "MPI_START_S", 0.0)
-    files, tree = MpiFiles(memory / "record"), ProcessTree({})
+    files, tree = MpiFiles(memory / "record"), ProcessTree({}, START)
     create("mpich_shm_before_0")
     tree.looked_at = time.time()
     create("mpich_shm_after_0")
@@ -77,7 +80,7 @@ def test_the_next_agent_removes_what_was_recorded_and_what_appeared_after_that(
 ) -> None:
     create("mpich_shm_foreign_0")
     create("mpich_shm_mapped_0")
-    tree = ProcessTree({}, mpi_files={"mpich_shm_mapped_0"})
+    tree = ProcessTree({}, START, mpi_files={"mpich_shm_mapped_0"})
     MpiFiles(memory / "record").note([tree.seen_files])
     create("ucx_shm_posix_unseen")
     MpiFiles(memory / "record").remove_left()
@@ -91,7 +94,7 @@ def test_a_file_that_a_process_maps_stays_until_the_process_ends(
 ) -> None:
     if elsewhere and os.getuid() != 0:
         pytest.skip("a pid namespace needs root")
-    files, tree = MpiFiles(memory / "record"), ProcessTree({})
+    files, tree = MpiFiles(memory / "record"), ProcessTree({}, START)
     create("mpich_shm_used_0")
     (memory / "mpich_shm_used_0").write_bytes(bytes(4096))
     inside = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"] if elsewhere else []
@@ -109,7 +112,7 @@ def test_a_file_that_a_process_maps_stays_until_the_process_ends(
 
 
 def test_a_link_is_not_followed(memory: Path, create: Callable[[str], None]) -> None:
-    files, tree = MpiFiles(memory / "record"), ProcessTree({})
+    files, tree = MpiFiles(memory / "record"), ProcessTree({}, START)
     create("other")
     (memory / "mpich_shm_link_0").symlink_to(memory / "other")
     files.remove_later(tree.seen_files)

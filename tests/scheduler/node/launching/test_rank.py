@@ -11,7 +11,8 @@ import pytest
 from rank_runs import run_rank
 
 from scheduler.node.launching.launcher import rank_command
-from scheduler.node.launching.started import RankFailure, RankReports
+from scheduler.node.launching.started import RankReports
+from scheduler.protocol.messages import GroupEnd
 
 
 @pytest.mark.parametrize(
@@ -27,10 +28,11 @@ from scheduler.node.launching.started import RankFailure, RankReports
 def test_a_rank_reports_the_end_of_its_program_and_ends_like_it(script: str, status: int) -> None:
     reports = RankReports(1)
     done = run_rank(["sh", "-c", script], reports, PMI_RANK="3")
-    assert reports.failure == RankFailure(3, status)
+    code = os.waitstatus_to_exitcode(status)
+    assert reports.failure == GroupEnd(exit_code=max(code, 0), signal=max(-code, 0), rank=3)
     assert list(reports.begun) == [3]
     assert reports.ended_at is not None
-    assert done.returncode == os.waitstatus_to_exitcode(status)
+    assert done.returncode == code
 
 
 def test_a_program_that_ends_well_is_no_failure() -> None:
@@ -48,7 +50,8 @@ def test_a_program_that_does_not_exist_is_named() -> None:
         127,
         "cannot start ./none: No such file or directory\n",
     )
-    assert reports.failure == RankFailure(0, refused=errno.ENOENT, program="./none")
+    why = f"cannot start ./none: {os.strerror(errno.ENOENT)}"
+    assert reports.failure == GroupEnd(exit_code=126, why=why, rank=0, fault="job")
     assert not reports.begun
 
 
@@ -56,7 +59,7 @@ def test_a_program_has_neither_the_variables_nor_the_pipe_of_its_parent() -> Non
     reports = RankReports(1)
     script = f"env | grep -e RESHAPE_REPORT -e RESHAPE_CPUS; test -e /proc/self/fd/{reports.writer}"
     assert run_rank(["sh", "-c", script], reports, RESHAPE_CPUS="").returncode == 1
-    assert reports.failure == RankFailure(0, 1 << 8)
+    assert reports.failure == GroupEnd(exit_code=1, rank=0)
 
 
 def test_a_signal_to_the_process_group_ends_the_program_and_no_other_rank() -> None:
@@ -76,4 +79,4 @@ def test_a_signal_to_the_process_group_ends_the_program_and_no_other_rank() -> N
     rank.stdout.close()
     reports.was_inherited()
     reports.read()
-    assert reports.failure == RankFailure(0, signal.SIGTERM)
+    assert reports.failure == GroupEnd(signal=signal.SIGTERM, rank=0)
