@@ -41,7 +41,7 @@ from scheduler.client.options import (
 from scheduler.client.sites import actions
 from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
 

@@ -30,7 +30,7 @@ from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S
 from scheduler.text.formats import noun
 

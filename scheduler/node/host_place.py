@@ -23,8 +23,7 @@ from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, write_private
 from scheduler.node.directory import JobFolders
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
-from scheduler.protocol.client import ServiceConnection
+from scheduler.protocol.client import ServiceConnection, expect
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The connection of a command or an agent to the service."""
+"""The connection of a command or an agent to the service, and its answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
+from reshape.errors import ProtocolError
 from reshape.wire.access import AccessFile
 from reshape.wire.codec import MAX_ANSWER_BYTES
 from reshape.wire.connection import Connection, located
+from reshape.wire.messages import MessageBase
 from scheduler.protocol.messages import Message, decode
+
+A = TypeVar("A", bound=MessageBase)
 
 #: Requests that `ServiceConnection.request_all` sends ahead of their answers.
 AHEAD = 64
@@ -71,3 +76,19 @@ def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> ServiceCo
     ReshapeError : the file in the directory, or the access file, cannot be used.
     """
     return ServiceConnection(*located(service), max_bytes)
+
+
+def expect(kind: type[A], answer: MessageBase | None) -> A:
+    """Return an answer that has to be of a type.
+
+    Raises
+    ------
+    ProtocolError : it is of another type, or there is none.
+    """
+    if isinstance(answer, kind):
+        return answer
+    got = "no answer" if answer is None else f"the answer {type(answer).__name__}"
+    raise ProtocolError(
+        f"the service sends {got} where {kind.__name__} is expected: use the same release on both"
+        " sides"
+    )

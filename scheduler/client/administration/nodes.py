@@ -12,7 +12,7 @@ from scheduler.client.api.asking import ask
 from scheduler.client.api.completion import complete_nodes
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment, listed
 from scheduler.text.tables import Table, render
 

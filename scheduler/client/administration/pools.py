@@ -16,7 +16,7 @@ from scheduler.client.api.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.policies.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.tables import Table, render
 

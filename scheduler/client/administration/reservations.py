@@ -18,7 +18,7 @@ from scheduler.client.options import (
     service_option,
 )
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render

@@ -24,7 +24,7 @@ from scheduler.model.job import JobState
 from scheduler.model.requests.job_name import LAST, JobName
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 
 T = TypeVar("T")
 A = TypeVar("A", bound=MessageBase)

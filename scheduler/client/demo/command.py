@@ -50,8 +50,7 @@ from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
 from scheduler.policies.scenarios import scenario as find_scenario
-from scheduler.protocol.answers import expect
-from scheduler.protocol.client import ServiceConnection
+from scheduler.protocol.client import ServiceConnection, expect
 from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
 
 PLAIN_EVERY_S = 5.0

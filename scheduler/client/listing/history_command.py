@@ -22,7 +22,7 @@ from scheduler.client.options import (
 )
 from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.text.tables import render
 
 

@@ -34,8 +34,7 @@ from scheduler.client.scripts.step_streams import (
 from scheduler.client.submission import check_outputs, prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
-from scheduler.protocol.client import ServiceConnection
+from scheduler.protocol.client import ServiceConnection, expect
 from scheduler.text.plain import plain
 
 #: Seconds for an answer, after which a request is repeated.

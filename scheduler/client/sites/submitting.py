@@ -31,8 +31,7 @@ from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import A, expect
-from scheduler.protocol.client import connect
+from scheduler.protocol.client import A, connect, expect
 
 
 class OutcomeUnknownError(ReshapeError):

@@ -34,7 +34,7 @@ from scheduler.client.slurm.listings import ended_jobs
 from scheduler.client.submission import check_places, prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.protocol.messages import JobInfo
 
 #: Options of sbatch about the command itself.

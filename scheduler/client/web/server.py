@@ -31,7 +31,7 @@ from scheduler.client.web.document import TimeWindow, encode
 from scheduler.client.web.live_run import LiveRun, as_json
 from scheduler.policies.registry import known
 from scheduler.protocol import messages as m
-from scheduler.protocol.answers import expect
+from scheduler.protocol.client import expect
 from scheduler.text.plain import plain
 
 #: Segments of an answer at most; an image stands for more.
