@@ -101,12 +101,8 @@ class _GivenPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class _AnyText(click.types.StringParamType):
-    """A text that may be empty."""
-
-
 #: Type of an option for which the empty text has a meaning.
-ANY_TEXT = _AnyText()
+ANY_TEXT = click.types.StringParamType()
 
 
 def refuse_empty(command: click.Command) -> click.Command:
