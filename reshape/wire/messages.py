@@ -25,6 +25,9 @@ from reshape.wire.access import AccessRole
 #: runs is held until the journal can be written. A command is refused.
 Kind: TypeAlias = Literal["question", "report", "command"]
 
+#: Who may send a command that every user may give; see `MessageBase.senders`.
+EVERY_USER: frozenset[AccessRole] = frozenset({"administrator", "user"})
+
 
 class MessageBase(msgspec.Struct, tag=True, kw_only=True):
     """Base of all messages; `id` pairs an answer with its request.
@@ -57,21 +60,10 @@ class JobMessage(MessageBase):
     token: str
 
 
-class UserCommand(MessageBase):
-    """A command that every user may send."""
-
-    senders: ClassVar = frozenset({"administrator", "user"})
-
-
-class AdministratorCommand(MessageBase):
-    """A command that only administrators may send."""
-
-    senders: ClassVar = frozenset({"administrator"})
-
-
-class Question(UserCommand):
+class Question(MessageBase):
     """A message that changes nothing, which every user may send."""
 
+    senders: ClassVar = EVERY_USER
     kind: ClassVar = "question"
 
 
@@ -88,7 +80,7 @@ class Failure(MessageBase):
 # ---------------------------------------------------------------- how a resize ended
 
 
-class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
+class ResizeTimes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Times of one resize, in seconds, and the bytes that went from one process to another.
 
     The group starts in the background while the job computes, which takes `start_s`. The other five
@@ -96,7 +88,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
 
     Attributes
     ----------
-    start_s : start of the joining group, as the service measures it.
+    start_s : from the decision until the joining group has started, as the service measures it.
     close_s : closing what depends on the size, by functions of the program.
     join_s : stop of the iterations, restart point, accept and merge.
     plan_s, move_s : planning and moving the registered data.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from reshape.times import utc_moment
 from scheduler.journal.journal_reader import Phase
@@ -362,7 +362,7 @@ def resizes(
         if isinstance(order, Start) and not order.restart:
             size = len(order.processors)  # also at the start of a job that was queued again
         elif isinstance(order, Requeue) and infos and infos[-1].serial not in ends:
-            infos[-1].outcome = "ended before the job was queued again"
+            infos[-1] = replace(infos[-1], outcome="ended before the job was queued again")
         if not isinstance(order, Expand | Contract):
             continue
         info = m.ResizeInfo(
@@ -375,11 +375,10 @@ def resizes(
         )
         match ends.get(order.serial):
             case ResizeDone(times=times):
-                info.outcome, size = "done", order.to
-                info.start_s, info.close_s, info.join_s = times.start_s, times.close_s, times.join_s
-                info.plan_s, info.move_s, info.resume_s = times.plan_s, times.move_s, times.resume_s
-                info.moved_bytes, info.spare_bytes = times.moved_bytes, times.spare_bytes
+                size = order.to
+                info = replace(info, outcome="done", **asdict(times))
             case ResizeFailed(why=why, restart=restart):
-                info.outcome = f"{'restarted' if restart else 'rolled back'}: {why}"
+                outcome = f"{'restarted' if restart else 'rolled back'}: {why}"
+                info = replace(info, outcome=outcome)
         infos.append(info)
     return infos

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from reshape.wire.messages import MessageBase, Question
+from reshape.wire.messages import MessageBase, Question, ResizeTimes
 from scheduler.protocol.job_requests import Submission
 
 
@@ -38,8 +38,8 @@ class ListJobs(Question):
     before: int | None = None
 
 
-class ResizeInfo(msgspec.Struct):
-    """One resize of a job; times in seconds.
+class ResizeInfo(ResizeTimes, frozen=True):
+    """One resize of a job, with its times.
 
     Attributes
     ----------
@@ -48,11 +48,6 @@ class ResizeInfo(msgspec.Struct):
     old, new : sizes before and after it.
     outcome : what has become of it.
     reason : why it was decided, or why it failed.
-    start_s : from the decision until the new group has started.
-    close_s, join_s, plan_s, move_s, resume_s : parts of the pause: closing what depends on the
-        size, joining or leaving, planning the moves, moving the data, and continuing.
-    moved_bytes : bytes that moved between processes.
-    spare_bytes : memory that the processes keep beside the data.
     """
 
     at: float
@@ -61,19 +56,6 @@ class ResizeInfo(msgspec.Struct):
     new: int
     outcome: str
     reason: str
-    start_s: float = 0.0
-    close_s: float = 0.0
-    join_s: float = 0.0
-    plan_s: float = 0.0
-    move_s: float = 0.0
-    resume_s: float = 0.0
-    moved_bytes: int = 0
-    spare_bytes: int = 0
-
-    @property
-    def pause_s(self) -> float:
-        """Pause of the job, seconds."""
-        return self.close_s + self.join_s + self.plan_s + self.move_s + self.resume_s
 
 
 class RankPlace(msgspec.Struct):

@@ -13,7 +13,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from reshape.wire.messages import JobMessage, MessageBase, Question, UserCommand
+from reshape.wire.messages import EVERY_USER, JobMessage, MessageBase, Question
 from scheduler.model.requests.conditions import Dependency
 from scheduler.model.requests.nodes import parse_constraint
 from scheduler.model.requests.signals import EndSignal
@@ -179,9 +179,10 @@ def _read(option: str, text: str, parse: Callable[[str], _T]) -> _T | None:
         raise ReshapeError(f"{option}: {error}") from None
 
 
-class Submit(UserCommand):
+class Submit(MessageBase):
     """Answered by Submitted once the job is durable."""
 
+    senders: ClassVar = EVERY_USER
     submission: Submission
 
 
@@ -354,13 +355,14 @@ class UpdateJob(_JobChange, frozen=True):
 JobChange: TypeAlias = CancelJob | HoldJob | ReleaseJob | RequeueJob | SignalJob | UpdateJob
 
 
-class ChangeJobs(UserCommand):
+class ChangeJobs(MessageBase):
     """Change jobs at one moment, so that no job starts before the last of them is changed.
 
     The answer is Done if all are changed, and UnchangedJobs if some are not. If only one job is
     named, Failure has the reason.
     """
 
+    senders: ClassVar = EVERY_USER
     jobs: list[JobTasks]
     change: JobChange
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from reshape.wire.messages import AdministratorCommand, MessageBase, Question
+from reshape.wire.messages import MessageBase, Question
 
 
 class ServerInfo(Question):
@@ -380,9 +380,10 @@ ReservationChange: TypeAlias = CreateReservation | CancelReservation
 PoolChange: TypeAlias = AddPool | PausePool | ResumePool | RemovePool
 
 
-class ChangeMachine(AdministratorCommand):
+class ChangeMachine(MessageBase):
     """Change nodes, advance reservations or pools; answered by Done unless the change says more."""
 
+    senders: ClassVar = frozenset({"administrator"})
     change: NodeChange | ReservationChange | PoolChange
 
     def log_text(self) -> str:
@@ -397,9 +398,10 @@ class PoolAdded(MessageBase):
     said: str
 
 
-class Stop(AdministratorCommand):
+class Stop(MessageBase):
     """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
 
+    senders: ClassVar = frozenset({"administrator"})
     kill: bool = False
 
     def log_text(self) -> str:
