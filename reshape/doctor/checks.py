@@ -141,11 +141,16 @@ def check_shared_memory(directory: Path = _SHARED) -> Check:
     space = os.statvfs(directory)
     free = space.f_bavail * space.f_frsize
     result = f"{free} bytes ({free / 2**30:.1f} GiB) free in {directory}"
-    if free >= _SCARCE_BYTES:
-        return Check("shared memory", "ok", result, "room for the registered data of jobs")
-    meaning = "larger registered data stays in private memory and moves by messages"
     fix = f"mount -o remount,size=50% {directory} (containers: --shm-size)"
-    return Check("shared memory", "note", result, meaning, fix)
+    return check_free_memory("shared memory", free, result, fix)
+
+
+def check_free_memory(name: str, free: int, result: str, fix: str) -> Check:
+    """State what an amount of free shared memory, bytes, means for jobs."""
+    if free >= _SCARCE_BYTES:
+        return Check(name, "ok", result, "room for the registered data of jobs")
+    meaning = "larger registered data stays in private memory and moves by messages"
+    return Check(name, "note", result, meaning, fix)
 
 
 def check_pages(directory: Path = _SHARED) -> Check:

@@ -16,9 +16,8 @@ from rich.table import Table
 from reshape.cli.options import Seconds, example
 from reshape.doctor import checks
 from reshape.doctor.checks import Check
-from reshape.doctor.hosts import examine_hosts
+from reshape.doctor.hosts import examine_hosts, read_hosts
 from reshape.doctor.launcher import Launcher
-from reshape.doctor.remote import read_hosts
 from reshape.doctor.service_checks import check_service_directory
 
 LIMIT_S = 6.0  # of one check; on an idle machine each takes well below 1 s

@@ -40,14 +40,15 @@ def facts(shared: Path, word: str) -> dict[str, object]:
     return {
         "host": socket.gethostname(),
         "python": platform.python_version(),
-        "releases": {name: _release(name) for name in _PACKAGES},
+        "releases": {name: release_of(name) for name in _PACKAGES},
         "cpus": len(os.sched_getaffinity(0)),
         "shm_free": _free_memory(),
         "shared": _shared_fault(shared, word),
     }
 
 
-def _release(package: str) -> str:
+def release_of(package: str) -> str:
+    """Return the release of a package that is installed here; "": it is not."""
     try:
         return version(package)
     except PackageNotFoundError:

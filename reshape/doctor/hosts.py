@@ -1,13 +1,15 @@
 """The checks of `reshape doctor --hosts`: each host, each pair of hosts, and joins over all hosts.
 
-No agent and no service is needed. Each host is reached from here; the hosts reach each other only
-by MPI, as in a job.
+No agent and no service is needed. Each host is reached from here through ssh; the hosts reach each
+other only by MPI, as in a job.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,13 +17,14 @@ import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
-from reshape.doctor.checks import Check
-from reshape.doctor.remote import HostEntry, Remote, program_command, run_world
+import msgspec
+
+from reshape.doctor.checks import Check, check_free_memory
+from reshape.doctor.host_facts import release_of
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
 
@@ -30,9 +33,180 @@ _ALL_PAIRS = 4
 _QUESTIONS = 10
 #: Difference of two clocks that is noted, seconds.
 _CLOCK_S = 1.0
-_SCARCE_BYTES = 1 << 30
 #: Bandwidth below which is noted that moves of data are slow: 1 Gbit/s less 20 %, bytes/s.
 _SLOW = 100e6
+_PROXY, _LAST = "HYDRA_LAUNCH: ", "HYDRA_LAUNCH_END"
+#: Seconds from the end of the time limit of a command on a host until it is killed there.
+_KILL_S = 2
+
+
+class HostEntry(msgspec.Struct, frozen=True):
+    """A host: the name of its node, where ssh reaches it, and the processors of the node.
+
+    `processors` is 0 if the file does not say how many there are.
+    """
+
+    name: str
+    destination: str
+    processors: int = 0
+
+    @property
+    def address(self) -> str:
+        """Name or address under which other hosts reach this one."""
+        return self.destination.rpartition("@")[2]
+
+
+class _Node(msgspec.Struct):
+    """A node as a configuration file describes it."""
+
+    name: str
+    processors: int = 0
+    host: str = ""
+    launcher: str = ""
+
+
+class _File(msgspec.Struct):
+    """What is read of a file; other fields are ignored."""
+
+    nodes: list[str | _Node]
+    processors_per_node: int = 0
+    launcher: str = "local"
+    ssh: str = "ssh"
+
+
+def read_hosts(path: Path) -> tuple[list[HostEntry], str]:
+    """Read the nodes on other hosts, and the ssh command, from a file.
+
+    Parameters
+    ----------
+    path : YAML with a list `nodes` of names, or of mappings with `name`, `processors` and `host`.
+        Nodes with the launcher local are left out.
+
+    Raises
+    ------
+    ReshapeError : the file cannot be read, or has no node on another host.
+    """
+    import yaml  # late: only this command reads YAML here
+
+    try:
+        read = msgspec.convert(yaml.safe_load(path.read_text()), _File)
+    except OSError as error:
+        raise ReshapeError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ReshapeError(f"{path} lists no hosts: {' '.join(str(error).split())}") from None
+    nodes = [
+        _Node(entry, read.processors_per_node) if isinstance(entry, str) else entry
+        for entry in read.nodes
+    ]
+    remote = [node for node in nodes if (node.launcher or read.launcher) != "local"]
+    if not remote:
+        raise ReshapeError(
+            f"{path} has no node on another host: give its nodes the launcher ssh, slurm or none"
+        )
+    hosts = [HostEntry(node.name, node.host or node.name, node.processors) for node in remote]
+    return hosts, read.ssh
+
+
+class Remote:
+    """Starts commands on hosts, each with a time limit after which it ends on its host, too.
+
+    Parameters
+    ----------
+    ssh : command and options.
+    limit_s : time limit of each command, seconds.
+    """
+
+    def __init__(self, ssh: str, limit_s: float) -> None:
+        self._ssh, self.limit_s = shlex.split(ssh), limit_s
+
+    def start(
+        self, host: HostEntry, argv: Sequence[str], *, asks: bool = False
+    ) -> subprocess.Popen[str]:
+        """Start a command on a host, in the directory in which ssh starts commands.
+
+        Parameters
+        ----------
+        asks : whether its standard input is a pipe; otherwise it is empty.
+
+        Raises
+        ------
+        OSError : ssh cannot be started.
+        """
+        kept = {name: os.environ[name] for name in ("PYTHONPATH", "PATH") if name in os.environ}
+        settings = [f"{name}={value}" for name, value in kept.items()]
+        limited = ["timeout", f"--kill-after={_KILL_S}", f"{self.limit_s:g}", *argv]
+        options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, round(self.limit_s))}"]
+        command = shlex.join(["env", *settings, "UCX_LOG_LEVEL=error", *limited])
+        return subprocess.Popen(
+            [*self._ssh, *options, "--", host.destination, command],
+            stdin=subprocess.PIPE if asks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    def finish(self, started: Sequence[subprocess.Popen[str]]) -> str:
+        """Wait for commands to end; return what went wrong, empty if nothing did."""
+        faults = []
+        for process in started:
+            try:
+                _, errors = process.communicate(timeout=self.limit_s + 2 * _KILL_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                faults.append(f"no answer within {self.limit_s:g} s")
+                continue
+            if process.returncode == 124:  # of timeout(1)
+                faults.append(f"not finished after {self.limit_s:g} s (--limit allows more)")
+            elif process.returncode != 0:
+                faults.append(f"exit code {process.returncode}: {_last_line(errors)}")
+        return "; ".join(dict.fromkeys(faults))
+
+
+def run_world(
+    remote: Remote, mpiexec: str, hosts: Sequence[HostEntry], program: Sequence[str]
+) -> tuple[list[str], str]:
+    """Run a program with one rank on each host, under an mpiexec on the first one.
+
+    mpiexec names the command that starts the processes of each host; these commands are started
+    from here, so that the hosts need no ssh to each other.
+
+    Returns
+    -------
+    lines that the program printed, and what went wrong (empty: nothing).
+    """
+    names = ",".join(f"{host.name}:1" for host in hosts)
+    command = [mpiexec, "-launcher", "manual", "-localhost", hosts[0].address, "-hosts", names]
+    command += ["-n", str(len(hosts)), *program_command(program)]
+    started = [remote.start(hosts[0], command)]
+    lines: list[str] = []
+    try:
+        assert started[0].stdout is not None
+        proxies = []
+        for line in started[0].stdout:
+            if line.startswith(_LAST):
+                break
+            if line.startswith(_PROXY):
+                proxies.append(shlex.split(line.removeprefix(_PROXY)))
+        for host, proxy in zip(hosts, proxies, strict=False):
+            started.append(remote.start(host, proxy))
+        lines = started[0].stdout.read().splitlines()
+    finally:
+        fault = remote.finish(started)
+    return lines, fault
+
+
+def program_command(program: Sequence[str]) -> list[str]:
+    """Return the command of a rank of one of the programs of `reshape.doctor.programs`."""
+    return [sys.executable, "-m", "mpi4py", "-m", "reshape.doctor.programs", *program]
+
+
+def _last_line(errors: str) -> str:
+    return (errors.strip().splitlines() or ["no message"])[-1]
+
+
+# ---------------------------------------------------------------- the checks
 
 
 def examine_hosts(
@@ -131,7 +305,7 @@ def check_host(
 
 
 def _check_releases(name: str, facts: dict[str, Any]) -> Check:
-    here = {package: _release(package) for package in facts["releases"]}
+    here = {package: release_of(package) for package in facts["releases"]}
     releases = facts["releases"] | {"python": facts["python"]}
     here["python"] = platform.python_version()
     result = ", ".join(f"{package} {release or 'missing'}" for package, release in releases.items())
@@ -142,13 +316,6 @@ def _check_releases(name: str, facts: dict[str, Any]) -> Check:
     serious = {"reshape-mpi", "mpich"} & set(other)
     meaning = "its agent is refused, or jobs cannot span it" if serious else "not the same as here"
     return Check(f"{name} releases", "fault" if serious else "note", result, meaning, fix)
-
-
-def _release(package: str) -> str:
-    try:
-        return version(package)
-    except ImportError:
-        return ""
 
 
 def _check_clock(name: str, difference_s: float, error_s: float) -> Check:
@@ -174,12 +341,8 @@ def _check_memory(name: str, free: int) -> Check:
         meaning = "data moves by messages; jobs cannot restart after a failed resize"
         fix = f"mount a tmpfs on /dev/shm of {name} that you can write to"
         return Check(f"{name} /dev/shm", "fault", "cannot be written to", meaning, fix)
-    result = f"{free / 2**30:.1f} GiB free"
-    if free >= _SCARCE_BYTES:
-        return Check(f"{name} /dev/shm", "ok", result, "room for the registered data of jobs")
-    meaning = "larger registered data stays in private memory and moves by messages"
     fix = f"on {name}: mount -o remount,size=50% /dev/shm"
-    return Check(f"{name} /dev/shm", "note", result, meaning, fix)
+    return check_free_memory(f"{name} /dev/shm", free, f"{free / 2**30:.1f} GiB free", fix)
 
 
 def _check_shared(name: str, facts: dict[str, Any], folder: Path) -> Check:

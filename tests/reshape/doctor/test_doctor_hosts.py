@@ -14,8 +14,7 @@ import pytest
 from command_line import reshape
 from hosts import NETWORK, Hosts, NoHosts
 
-from reshape.doctor.hosts import check_host
-from reshape.doctor.remote import HostEntry, read_hosts
+from reshape.doctor.hosts import HostEntry, check_host, read_hosts
 from reshape.errors import ReshapeError
 
 CPUS = len(os.sched_getaffinity(0))
