@@ -75,7 +75,9 @@ def check(tree: Located, config: ServeConfig) -> None:
     try:
         idle_core(config)
     except ConfigError as error:  # the policies do not fit the machine
-        lacks_network = base.selection.topology and config.network is None
+        lacks_network = base.selection.topology and (
+            config.platform is None or config.platform.network is None
+        )
         given = error.field is not None and error.field in config.parameters
         wrong: FieldPath = ("parameters", str(error.field)) if given else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""

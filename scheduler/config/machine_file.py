@@ -69,12 +69,11 @@ class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_installed: str | int | None = None
 
 
-class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A machine file.
+class _NodeFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a machine file says of its nodes.
 
     Parameters
     ----------
-    nodes : their number, or their names in the order of the leaves of the network.
     processors_per_node : number of processors of each node.
     resources_per_node : amounts of further resources of each node, by name.
     shared_per_node : capacity of each node for resources that its processes share, by name.
@@ -85,10 +84,8 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launcher : how a service starts the agents of the nodes: "local", "ssh", "slurm", or "none", by
         hand.
     partitions : named partitions of the nodes.
-    network : the network of the nodes; without it the machine is flat.
     """
 
-    nodes: Count | Names
     processors_per_node: Count = 1
     resources_per_node: dict[str, Amount] = {}
     shared_per_node: dict[str, Count] = {}
@@ -97,38 +94,34 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exclusive: bool = False
     launcher: Launcher = "local"
     partitions: dict[str, PartitionConfig] = {}
+
+
+class MachineFields(_NodeFields, frozen=True):
+    """A machine file.
+
+    Parameters
+    ----------
+    nodes : their number, or their names in the order of the leaves of the network.
+    network : the network of the nodes; without it the machine is flat.
+    """
+
+    nodes: Count | Names
     network: NetworkFields | None = None
 
 
-class Platform(msgspec.Struct, frozen=True):
+class Platform(_NodeFields, frozen=True):
     """A machine as described by a machine file.
 
     Parameters
     ----------
     leaves : leaves or positions of the network that have a node, in ascending order.
-    processors_per_node : number of processors of each node.
-    exclusive : whether a job gets whole nodes.
     network : the network of the nodes; None if the machine is flat.
     names : names of the nodes; empty if they have none.
-    resources_per_node : further resources of each node, by name.
-    shared_per_node : capacity of each node for resources that its processes share, by name.
-    shared_penalty : "excess" or "ratio", see `SharedCapacity`.
-    launcher : how a service starts the agents of the nodes.
-    partitions : named partitions of the nodes; empty if the file names none.
-    features : names of the nodes with each feature.
     """
 
     leaves: ProcSet
-    processors_per_node: int = 1
-    exclusive: bool = False
     network: Network | None = None
     names: tuple[str, ...] = ()
-    resources_per_node: Mapping[str, int] = {}
-    shared_per_node: Mapping[str, int] = {}
-    shared_penalty: PenaltyRule = "excess"
-    launcher: Launcher = "local"
-    partitions: Mapping[str, PartitionConfig] = {}
-    features: Mapping[str, list[str]] = {}
 
     def features_of(self, node: str) -> list[str]:
         """Features of a node."""
@@ -295,31 +288,19 @@ def described(located: Located) -> Platform:
         if name in names[:i]:
             located.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
     count = fields.nodes if isinstance(fields.nodes, int) else len(names)
-    per_node, network = fields.processors_per_node, fields.network
-    resources = fields.resources_per_node
-    shared = fields.shared_per_node, fields.shared_penalty
+    network = fields.network
     try:
-        checked(resources)
+        checked(fields.resources_per_node)
     except ValueError as error:
         located.fail(("resources_per_node",), str(error))
     shape: Network | None
     if network is None:
         shape, leaves = None, ProcSet.span(0, count)
     else:
-        shape = _shape(located, network, per_node)
+        shape = _shape(located, network, fields.processors_per_node)
         leaves = _leaves(located, network, shape, count)
-    platform = Platform(
-        leaves,
-        per_node,
-        fields.exclusive,
-        shape,
-        names,
-        resources,
-        *shared,
-        fields.launcher,
-        fields.partitions,
-        fields.features,
-    )
+    of_nodes = {name: getattr(fields, name) for name in _NodeFields.__struct_fields__}
+    platform = Platform(leaves, shape, names, **of_nodes)
     for feature, nodes in fields.features.items():
         unknown = next((node for node in nodes if node not in platform.places), None)
         if unknown is not None:

@@ -9,15 +9,12 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.config.machine_file import Launcher
+from scheduler.config.machine_file import Launcher, Platform
 from scheduler.config.partitions import PartitionConfig, Shares, shares, with_partitions
 from scheduler.config.values import Amount, Count, Positive, Value
 from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine
-from scheduler.model.network import Network
-from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import MOST_TASKS
-from scheduler.model.sharing import PenaltyRule, SharedCapacity
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
@@ -168,9 +165,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passes : bounds of a scheduling pass.
     max_array_tasks : largest number of tasks of an array.
     performance_models : classes, ``module:Class``, that submissions may name as performance models.
-    network : the network of the nodes, from a machine file; None: flat.
-    places : processor numbers of each node, from a machine file.
-    shared_per_node, shared_penalty : what the processes of a node share, from a machine file.
+    platform : the machine file, if it describes a network or what processes share; None: flat.
     listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
     allow_root : whether a service of root may listen; its jobs, and so its keys, have all rights.
     ssh : command for nodes with the launcher ssh, with options such as ``-F FILE``.
@@ -193,12 +188,9 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: dict[str, PartitionConfig] = {}
     journal: JournalConfig = JournalConfig()
     passes: PassConfig = PassConfig()
-    network: Network | None = None
     max_array_tasks: Annotated[int, msgspec.Meta(ge=1, le=MOST_TASKS)] = 100_000
     performance_models: tuple[str, ...] = ()
-    places: dict[str, ProcSet] = {}
-    shared_per_node: dict[str, Count] = {}
-    shared_penalty: PenaltyRule = "excess"
+    platform: Platform | None = None
     listen: str | None = None
     allow_root: bool = False
     ssh: Annotated[str, msgspec.Meta(min_length=1)] = "ssh"
@@ -215,12 +207,11 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(self.by_node.values())
 
     def machine(self) -> Machine:
-        """Build a machine with this network, on which no node is up yet."""
-        shared = None
-        if self.shared_per_node:
-            per_node = self.nodes[0].processors  # a machine file has one number for all nodes
-            shared = SharedCapacity(per_node, self.shared_per_node, self.shared_penalty)
-        return Machine(network=self.network, places=self.places, shared=shared)
+        """Build the machine of the platform, on which no node is up yet."""
+        own = self.platform
+        if own is None:
+            return Machine()
+        return Machine(network=own.network, places=own.places, shared=own.shared)
 
     def shares(self) -> Shares:
         """Divide the processors of the nodes among partitions and the redirection group.

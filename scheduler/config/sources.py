@@ -117,13 +117,7 @@ def load_config(
     config = tree.convert(ServeConfig, also=("processors", "machine"))
     _check_nodes(tree, config)
     if platform is not None and (platform.network is not None or platform.shared_per_node):
-        config = msgspec.structs.replace(
-            config,
-            network=platform.network,
-            places=platform.places,
-            shared_per_node=dict(platform.shared_per_node),
-            shared_penalty=platform.shared_penalty,
-        )
+        config = msgspec.structs.replace(config, platform=platform)
     check(tree, config)
     return config
 
@@ -195,7 +189,7 @@ def _check_single_node_field(tree: Located) -> None:
         tree.fail(
             (given[0],), f"give either {given[0]} or {given[1]}, not both: each defines the nodes"
         )
-    for name in ("network", "places", "shared_per_node", "shared_penalty"):
+    for name in ("platform", "network", "shared_per_node", "shared_penalty"):
         if name in tree.values:
             tree.fail((name,), "is read from a machine file; give its path in the field machine")
 

@@ -491,7 +491,7 @@ class RequestHandler:
             directory=str(self._components.directory.path),
             version=reshape.__version__,
             resources=machine.resources,
-            shared=config.shared_per_node,
+            shared={} if config.platform is None else dict(config.platform.shared_per_node),
             unreadable=list(self._journal.unreadable),
             refused=dict(self._refused),
             halted=self.halted,

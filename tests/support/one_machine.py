@@ -72,4 +72,5 @@ def _shared(machine: int | Platform, sharing: Sharing) -> Platform:
     """Machine with nodes of the size and the capacities that jobs share."""
     size = machine if isinstance(machine, int) else machine.processors
     per_node, amounts = sharing.processors_per_node, sharing.amounts
-    return Platform(ProcSet.span(0, size // per_node), per_node, shared_per_node=amounts)
+    nodes = ProcSet.span(0, size // per_node)
+    return Platform(nodes, processors_per_node=per_node, shared_per_node=amounts)

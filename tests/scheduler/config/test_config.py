@@ -63,13 +63,14 @@ def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
     config = load_config(file, {}, {"set": ["selection=tree"]})
     names = ("node0", "node2", "node3")
     assert config.nodes == tuple(NodeConfig(name, 2, {"gib": 16}) for name in names)
-    assert config.network == Tree(2, 2, 2)
-    assert {name: str(part) for name, part in config.places.items()} == {
+    assert config.platform is not None
+    assert config.platform.network == Tree(2, 2, 2)
+    assert {name: str(part) for name, part in config.platform.places.items()} == {
         "node0": "0-1", "node2": "4-5", "node3": "6-7"
     }  # fmt: skip
-    assert load_config(None, {"RESHAPE_MACHINE": str(tree)}, {}).network == Tree(2, 2, 2)
+    assert load_config(None, {"RESHAPE_MACHINE": str(tree)}, {}).platform == config.platform
     later = load_config(file, {}, {"processors": 4})
-    assert (later.network, later.processors) == (None, 4)
+    assert (later.platform, later.processors) == (None, 4)
     tree.write_text(tree.read_text().replace("nodes: 3", "nodes: [a, b, a]"))
     with pytest.raises(ConfigError, match=r"tree.yaml:1: nodes\[2\]: two nodes are named 'a'"):
         load_config(file, {}, {})

@@ -84,8 +84,8 @@ def platform_for(chosen: Scenario) -> Platform:
     nodes = 1 if network is not None else 2
     return Platform(
         ProcSet.span(0, PROCESSORS // nodes),
-        nodes,
-        network=network,
+        network,
+        processors_per_node=nodes,
         shared_per_node={"bandwidth": 100} if network is None else {},
     )
 
