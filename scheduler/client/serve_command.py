@@ -24,7 +24,7 @@ from scheduler.config.sources import load_config
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.host_place import own_address
 from scheduler.node.logs import FORMAT, log_to_file
-from scheduler.node.slurm_allocation import SlurmAllocation, own_allocation
+from scheduler.node.slurm import SlurmAllocation, own_allocation
 from scheduler.policies.registry import known
 
 

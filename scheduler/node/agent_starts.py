@@ -27,8 +27,7 @@ from reshape.wire.identity import slurm_job
 from scheduler.config.settings import NodeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups import leftovers
-from scheduler.node.slurm import clean_variables
-from scheduler.node.slurm_allocation import agent_step
+from scheduler.node.slurm import agent_step, clean_variables
 
 log = logging.getLogger(__name__)
 
@@ -152,19 +151,9 @@ class AgentStarts:
             return True
 
     def _start_local(self, node: str, attempts: _Attempts) -> None:
-        argv = [sys.executable, "-m", "reshape", "agent"]
-        try:
-            attempts.output = self._directory.log(f"agent-{node}").open("a+b")
-            attempts.written = attempts.output.tell()
-            attempts.process = subprocess.Popen(
-                [*argv, "--dir", str(self._directory.path), "--node", node],
-                stdin=subprocess.DEVNULL,
-                stdout=attempts.output,
-                stderr=attempts.output,
-                start_new_session=True,  # the agent outlives the service
-            )
-        except OSError as error:
-            self._failed(node, attempts, f"cannot start {argv[0]}: {error.strerror}")
+        agent = [sys.executable, "-m", "reshape", "agent"]
+        command = [*agent, "--dir", str(self._directory.path), "--node", node]
+        self._start(node, attempts, command, "agent", "a+b", stdin=Path(os.devnull))
 
     def _start_by_ssh(self, node: str, attempts: _Attempts) -> None:
         host = self._nodes[node].host or node
@@ -174,35 +163,37 @@ class AgentStarts:
             command = ["env", f"PYTHONPATH={os.environ['PYTHONPATH']}", *command]
         ssh = [*self._ssh, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "--", host]
         command = [*ssh, shlex.join(command)]
-        self._start_remote(node, attempts, "start", "w+b", command, dict(os.environ))
+        self._start(node, attempts, command, "start", "w+b", stdin=self._agent_access)
 
     def _start_by_srun(self, node: str, attempts: _Attempts) -> None:
         job, host = slurm_job(), self._nodes[node].host or node
         agent = [sys.executable, "-m", "reshape", "agent", "--connect", "-", "--node", node]
         attempts.has_ended = False
-        command = [*agent_step(job, host), *agent]
-        self._start_remote(node, attempts, "agent", "a+b", command, clean_variables())
+        command, variables = [*agent_step(job, host), *agent], clean_variables()
+        self._start(node, attempts, command, "agent", "a+b", self._agent_access, variables)
 
-    def _start_remote(
+    def _start(
         self,
         node: str,
         attempts: _Attempts,
+        command: list[str],
         log_name: str,
         mode: Literal["w+b", "a+b"],
-        command: list[str],
-        environment: dict[str, str],
+        stdin: Path,
+        environment: dict[str, str] | None = None,
     ) -> None:
+        """Start a process that is an agent, or starts one, with its messages in a log."""
         try:
             attempts.output = self._directory.log(f"{log_name}-{node}").open(mode)
             attempts.written = attempts.output.tell()
-            with self._agent_access.open("rb") as access:
+            with stdin.open("rb") as file:
                 attempts.process = subprocess.Popen(
                     command,
-                    stdin=access,
+                    stdin=file,
                     stdout=attempts.output,
                     stderr=subprocess.STDOUT,
                     env=environment,
-                    start_new_session=True,  # an agent by srun outlives the service
+                    start_new_session=True,  # the agent outlives the service
                 )
         except OSError as error:
             self._failed(node, attempts, f"cannot start {command[0]}: {error.strerror}")

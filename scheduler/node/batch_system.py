@@ -74,7 +74,6 @@ class BatchStatus:
     start : time of its start, Unix time in seconds; None if it has not started.
     end : time of its end, and while it runs the end of its time limit; None if unknown.
     nodes : its nodes in the batch system's notation, such as ``n[1-3,7]``; empty if it has none.
-    exit_code : of the script; None if it is not known.
     """
 
     state: BatchState
@@ -83,7 +82,6 @@ class BatchStatus:
     start: float | None = None
     end: float | None = None
     nodes: str = ""
-    exit_code: int | None = None
 
 
 class BatchSystem(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reshape.errors import ReshapeError
-from scheduler.node.slurm_allocation import own_allocation, parse_counts
+from scheduler.node.slurm import own_allocation, parse_counts
 
 
 @pytest.mark.parametrize(
