@@ -28,7 +28,7 @@ import secrets
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from reshape.errors import ReshapeError
@@ -37,6 +37,18 @@ from reshape.files.private_folder import make_private, own_folder
 MEMORY = Path("/dev/shm")
 #: Name of the access file for the processes of jobs, in the folder `JobFolders.memory`.
 JOB_ACCESS = "job.json"
+
+
+@contextmanager
+def hold(lock: Path) -> Iterator[bool]:
+    """Hold a lock, a file that is created; yields False if another process holds it."""
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 class JobFolders(ABC):
@@ -274,24 +286,10 @@ class ServiceDirectory(JobFolders):
         """Return the secret with which agents prove that they belong to the service."""
         return self._read("secret")
 
-    @contextmanager
-    def lock(self) -> Iterator[bool]:
+    def lock(self) -> AbstractContextManager[bool]:
         """Hold the lock of the service; yields False if another service holds it."""
-        with self._hold("lock") as locked:
-            yield locked
+        return hold(self.path / "lock")
 
-    @contextmanager
-    def agent_lock(self, node: str) -> Iterator[bool]:
+    def agent_lock(self, node: str) -> AbstractContextManager[bool]:
         """Hold the lock of the agent of a node; yields False if another agent holds it."""
-        with self._hold(f"agent-{node}.lock") as locked:
-            yield locked
-
-    @contextmanager
-    def _hold(self, name: str) -> Iterator[bool]:
-        with (self.path / name).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        return hold(self.path / f"agent-{node}.lock")

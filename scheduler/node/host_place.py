@@ -12,8 +12,7 @@ import fcntl
 import logging
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,7 +20,7 @@ import reshape
 from reshape.errors import ServiceUnavailable
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, write_private
-from scheduler.node.directory import JobFolders
+from scheduler.node.directory import JobFolders, hold
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import ServiceConnection, expect
 
@@ -64,17 +63,10 @@ class HostPlace(JobFolders):
         make_private(self.memory)
         write_private(self.job_access, self.settings.job_access)
 
-    @contextmanager
-    def agent_lock(self, node: str) -> Iterator[bool]:
+    def agent_lock(self, node: str) -> AbstractContextManager[bool]:
         """Hold the lock of a node's agent on this host; yields False if another agent holds it."""
         make_private(self.memory)
-        with (self.memory / f"agent-{node}.lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        return hold(self.memory / f"agent-{node}.lock")
 
     def is_shared(self, node: str) -> bool:
         """Whether an agent of this service other than that of a node runs on this host."""
