@@ -23,6 +23,7 @@ from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.leftovers import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
 from scheduler.node.launching import job_paths
 from scheduler.node.launching.launcher import ProcessLauncher, mpiexec
@@ -68,7 +69,7 @@ class Errands:
         launcher: ProcessLauncher,
         folders: JobFolders,
         mark: str,
-        files: mpi_memory.MpiFiles,
+        files: MpiFiles,
         stand_in_s: float = STAND_IN_S,
         hook_s: float = HOOK_S,
     ) -> None:
@@ -125,7 +126,7 @@ class Errands:
 
         def ended(tree: ProcessTree) -> None:
             if tree.status != 0:
-                self._files.remove_later(tree.seen_files)
+                self._files.remove_later(tree)
 
         tree = ProcessTree(marker, start)
         self._running[key] = _Errand(tree, self._stand_in_s, ended)

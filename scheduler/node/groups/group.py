@@ -1,4 +1,4 @@
-"""A group of a job on a node, the end of its output, and how the jobs of a node ended.
+"""A group of a job on a node, from its start to its end, and how the jobs of the node ended.
 
 The ends are kept after the service has recorded them. A service whose journal was damaged, or
 replaced by an older copy, may take a job that has ended for one that is to start or runs. Its
@@ -7,7 +7,9 @@ agents then report how the job ended.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,14 +22,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from reshape.files.positions import Position
+from scheduler.model.procset import ProcSet
 from scheduler.node import launching
 from scheduler.node.groups.processes import ProcessTree
 from scheduler.node.launching.job_paths import VARIABLE
 from scheduler.node.launching.prctl import die_with_parent
 from scheduler.protocol import messages as m
 
+log = logging.getLogger(__name__)
+
 #: Ends that an agent keeps; the oldest are dropped first.
 MOST_ENDED = 10_000
+#: Places of a job in a report, and intervals of ranks at each.
+MOST_PLACES, MOST_INTERVALS = 8, 32
 _TAIL = str(Path(launching.__file__).with_name("tail.py"))
 #: Time limit in seconds of the process that reads the end of an output.
 TAIL_S = 5.0
@@ -130,6 +138,56 @@ class GroupProcesses:
         """The end of its output, "" if it is not read; None as long as it is being read."""
         return "" if self.tail is None else self.tail.text()
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether its files are not open, or its mpiexec has not even started a process.
+
+        The dynamic linker may wait for a file system before mpiexec begins.
+        """
+        tree = self.tree
+        is_idle = not (tree.has_begun or tree.seen or tree.is_proxy)
+        return is_idle or tree.start.is_pending
+
+    def kill(self, grace_s: float, why: str) -> None:
+        """End the group: SIGTERM, and SIGKILL after `grace_s` seconds; 0: at once."""
+        kill_at = time.monotonic() + grace_s
+        if self.kill_at is not None and self.kill_at <= kill_at:
+            return
+        is_first, self.kill_at = self.kill_at is None, kill_at
+        if not is_first and grace_s:
+            return  # only sooner than by an earlier order
+        self.tree.look()
+        self.why = self.why or why
+        log.info("kill job=%d group=%d: %s", self.job, self.group, why)
+        self.tree.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
+
+    def send_signal(self) -> bool:
+        """Send the signal that was ordered, once, when the group has begun; whether it was sent."""
+        order, tree = self.order, self.tree
+        if order is None or tree.status is not None:
+            return False
+        if order.serial <= self.signalled or not tree.has_begun:
+            return False
+        log.info("signal %d job=%d group=%d", order.number, self.job, self.group)
+        self.signalled = order.serial
+        tree.signal_programs(order.number, to_script=order.to_script)
+        return True
+
+    def has_read_output(self) -> bool:
+        """Whether the end of the output of a failed group is known; begin to read it if it is not.
+
+        A line is appended to the output of a group that was ended, because mpiexec reports the end
+        of processes that had to be killed as a fault of the program.
+        """
+        if self.tail is None and self.output and not any(self.tree.start.failure):
+            ended = f"reshape: the processes of group {self.group} were ended: {self.why}"
+            note = "" if self.kill_at is None else ended
+            try:
+                self.tail = OutputEnd(self.output, self.other_output, note, self.own_folders)
+            except OSError as error:
+                log.warning("cannot read %s: %s", self.output, error.strerror)
+        return self.output_end is not None
+
     def status(self, end: m.GroupEnd | None = None) -> m.GroupStatus:
         """Status for the service; `end` is how the group has ended, None as long as it runs."""
         fields = end or m.GroupEnd(why=self.why, began=self.tree.has_begun)
@@ -144,6 +202,22 @@ class GroupProcesses:
             signalled=self.signalled,
             **msgspec.structs.asdict(fields),
         )
+
+
+def ranks_at(positions: list[Position]) -> list[m.RanksAt]:
+    """Return the ranks at each place, a bounded number of both: the places of the fewest ranks."""
+    places: dict[tuple[int, int, bool], list[Position]] = {}
+    for each in positions:
+        places.setdefault((each.loop, each.iteration, each.at_point), []).append(each)
+    fewest = sorted(places, key=lambda place: (len(places[place]), place))[:MOST_PLACES]
+    return [
+        m.RanksAt(
+            *place,
+            ranks=list(ProcSet.of(each.rank for each in places[place]).intervals[:MOST_INTERVALS]),
+            idle_s=min(each.idle_s for each in places[place]),
+        )
+        for place in sorted(fewest)
+    ]
 
 
 class EndedJobs:

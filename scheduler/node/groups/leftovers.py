@@ -17,7 +17,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,13 +26,20 @@ import psutil
 from reshape.files import cgroup
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups import mpi_memory
-from scheduler.node.groups.processes import AGENT_VARIABLE, is_alive
+from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree, is_alive
 
 log = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 10.0
 #: Interval in seconds of looking whether killed processes have ended.
 _WAIT_S = 0.02
+#: Delay before files are removed: another process may be about to map them.
+REMOVAL_S = 1.0
+#: Seconds in which the processes of an agent that was killed created files that it has not seen.
+UNSEEN_S = 15.0
+#: Seconds for which the removal of a file that is in use is tried again.
+RETRY_S = 5.0
+_UNSEEN = "unseen-since"
 
 
 class JobCgroups:
@@ -101,6 +108,70 @@ def end_left(record: Path) -> None:
         record.unlink()
 
 
+class MpiFiles:
+    """Files in use, recorded for the next agent of the node, and files to be removed.
+
+    Parameters
+    ----------
+    record : path of the record, in a folder of this user alone.
+    """
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        self._noted = ""
+        self._due: dict[str, float] = {}  # name -> monotonic time of removal
+
+    def remove_left(self) -> None:
+        """Remove the files that an earlier agent has left and that no process uses any more."""
+        try:
+            lines = self._record.read_text().split("\n")
+        except OSError:
+            return
+        names = {line for line in lines if line and not line.startswith(_UNSEEN)}
+        for line in lines:
+            if line.startswith(_UNSEEN):
+                with suppress(ValueError):  # the record was being written
+                    at = float(line.removeprefix(_UNSEEN))
+                    names |= mpi_memory.changed_between(at, at + UNSEEN_S)
+        self._write("\n".join(sorted(mpi_memory.remove(names))))
+
+    def note(self, trees: Sequence[ProcessTree]) -> None:
+        """Record the files of processes, and since when there may be others."""
+        lines = sorted(set(self._due).union(*(tree.mpi_files for tree in trees)))
+        lines += [f"{_UNSEEN} {min(tree.unseen_since for tree in trees):.3f}"] if trees else []
+        self._write("\n".join(lines))
+
+    def _write(self, text: str) -> None:
+        if text == self._noted:
+            return
+        self._noted = text
+        try:
+            self._record.write_text(text)
+        except OSError as error:
+            log.warning("cannot write %s: %s", self._record, error.strerror)
+
+    def remove_later(self, tree: ProcessTree) -> None:
+        """Remove the files that killed processes have left, also those not seen before."""
+        names = tree.mpi_files | mpi_memory.changed_between(tree.unseen_since, time.time())
+        self._due |= dict.fromkeys(names, time.monotonic() + REMOVAL_S)
+
+    def remove_due(self) -> None:
+        """Remove the files whose time has come."""
+        now = time.monotonic()
+        due = {name: at for name, at in self._due.items() if now > at}
+        in_use = mpi_memory.remove(due) if due else set()
+        for name, at in due.items():
+            if name not in in_use or now > at + RETRY_S:
+                del self._due[name]
+
+    def finish(self) -> None:
+        """Remove all files that are due, as soon as possible, and the record."""
+        if self._due:
+            time.sleep(max(0.0, max(self._due.values()) - time.monotonic()))
+            mpi_memory.remove(self._due)
+        self._record.unlink(missing_ok=True)
+
+
 def end_processes(agent: str) -> None:
     """Kill all processes of earlier agents of this name, and wait until they have ended.
 
@@ -142,7 +213,7 @@ def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
         if record.exists():
             end_left(memory / f"cgroup-{node}")
             end_processes(f"{directory.name}/{node}")
-            mpi_memory.MpiFiles(record).remove_left()
+            MpiFiles(record).remove_left()
             record.unlink(missing_ok=True)
     for job in directory.jobs_with_folder():
         shutil.rmtree(directory.shm(job), ignore_errors=True)

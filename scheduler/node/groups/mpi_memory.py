@@ -19,10 +19,8 @@ import os
 import re
 import signal
 import stat
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from scheduler.text.formats import counted
 
@@ -33,28 +31,8 @@ FOLDER = Path("/dev/shm")
 BYTES_PER_PROCESS = 8 << 20
 #: The kernel takes the times of files from a clock that advances every few milliseconds.
 TIME_RESOLUTION_S = 0.01
-#: Delay before files are removed: another process may be about to map them.
-REMOVAL_S = 1.0
-#: Seconds in which the processes of an agent that was killed created files that it has not seen.
-UNSEEN_S = 15.0
-#: Seconds for which the removal of a file that is in use is tried again.
-RETRY_S = 5.0
-_UNSEEN = "unseen-since"
 _NAME = r"(?:mpich_shm_|mpich_vci_|ucx_shm_posix_)\w+"
 _MAPPED = re.compile(rf" {FOLDER}/({_NAME})$", re.MULTILINE)  # deleted files have a suffix
-
-
-class SeenFiles(NamedTuple):
-    """What the agent has seen of the files of some processes.
-
-    Attributes
-    ----------
-    names : of the files that they mapped when it looked.
-    unseen_since : wall time since which they may have created others, Unix seconds.
-    """
-
-    names: set[str]
-    unseen_since: float
 
 
 def mapped_by(pids: Iterable[int]) -> set[str]:
@@ -154,68 +132,3 @@ def check_room(processes: int) -> None:
     if space.f_blocks * space.f_frsize < needed:
         raise ValueError(f"{lack}enlarge it")
     raise OSError(f"{lack}remove files from {FOLDER}, or enlarge it")
-
-
-class MpiFiles:
-    """Files in use, recorded for the next agent of the node, and files to be removed.
-
-    Parameters
-    ----------
-    record : path of the record, in a folder of this user alone.
-    """
-
-    def __init__(self, record: Path) -> None:
-        self._record = record
-        self._noted = ""
-        self._due: dict[str, float] = {}  # name -> monotonic time of removal
-
-    def remove_left(self) -> None:
-        """Remove the files that an earlier agent has left and that no process uses any more."""
-        try:
-            lines = self._record.read_text().split("\n")
-        except OSError:
-            return
-        names = {line for line in lines if line and not line.startswith(_UNSEEN)}
-        for line in lines:
-            if line.startswith(_UNSEEN):
-                with contextlib.suppress(ValueError):  # the record was being written
-                    at = float(line.removeprefix(_UNSEEN))
-                    names |= changed_between(at, at + UNSEEN_S)
-        self._write("\n".join(sorted(remove(names))))
-
-    def note(self, seen: Iterable[SeenFiles]) -> None:
-        """Record the files of processes, and since when there may be others."""
-        seen = list(seen)
-        lines = sorted(set(self._due).union(*(each.names for each in seen)))
-        lines += [f"{_UNSEEN} {min(each.unseen_since for each in seen):.3f}"] if seen else []
-        self._write("\n".join(lines))
-
-    def _write(self, text: str) -> None:
-        if text == self._noted:
-            return
-        self._noted = text
-        try:
-            self._record.write_text(text)
-        except OSError as error:
-            log.warning("cannot write %s: %s", self._record, error.strerror)
-
-    def remove_later(self, seen: SeenFiles) -> None:
-        """Remove the files that killed processes have left, also those not seen before."""
-        names = seen.names | changed_between(seen.unseen_since, time.time())
-        self._due |= dict.fromkeys(names, time.monotonic() + REMOVAL_S)
-
-    def remove_due(self) -> None:
-        """Remove the files whose time has come."""
-        now = time.monotonic()
-        due = {name: at for name, at in self._due.items() if now > at}
-        in_use = remove(due) if due else set()
-        for name, at in due.items():
-            if name not in in_use or now > at + RETRY_S:
-                del self._due[name]
-
-    def finish(self) -> None:
-        """Remove all files that are due, as soon as possible, and the record."""
-        if self._due:
-            time.sleep(max(0.0, max(self._due.values()) - time.monotonic()))
-            remove(self._due)
-        self._record.unlink(missing_ok=True)

@@ -16,17 +16,18 @@ import time
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.files.positions import read_positions
 from reshape.files.restart_file import has_restart_point, restart_point_bytes
 from reshape.mpi import clean_environment
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.errands import Errands
-from scheduler.node.groups.group import EndedJobs, GroupProcesses, OutputEnd
-from scheduler.node.groups.leftovers import JobCgroups
-from scheduler.node.groups.observations import MemoryUse, RankPositions
+from scheduler.node.groups.group import EndedJobs, GroupProcesses, ranks_at
+from scheduler.node.groups.leftovers import JobCgroups, MpiFiles
 from scheduler.node.groups.processes import (
     AGENT_VARIABLE,
     GROUP_VARIABLE,
+    MemoryUse,
     ProcessTree,
 )
 from scheduler.node.launching import job_paths
@@ -49,6 +50,8 @@ YOUNG_S = 3.0
 LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
 #: Seconds that other processes of a group may run after its ranks have ended.
 STRAY_S = 2.0
+#: Seconds for which reports name the positions of a job after the service has asked for them.
+LOCATED_S = 60.0
 
 
 class NodeGroups:
@@ -78,12 +81,12 @@ class NodeGroups:
         self._watches: dict[int, tuple[m.WatchJoin, float | None]] = {}
         self._ended_jobs = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
-        self._mpi_files = mpi_memory.MpiFiles(folders.memory / f"mpi-files-{node}")
+        self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", self._mark)
         self._launcher = ProcessLauncher()
         self._memory_use = MemoryUse()
         self.errands = Errands(self._launcher, folders, self._mark, self._mpi_files, stand_in_s)
-        self._positions = RankPositions(folders.shm)
+        self._located: dict[int, float] = {}  # job -> monotonic time until which to locate it
 
     # ------------------------------------------------------------------ reports
 
@@ -102,11 +105,19 @@ class NodeGroups:
 
     def positions(self) -> dict[int, list[m.RanksAt]]:
         """Return where the ranks are of the jobs that the service has asked about."""
-        return self._positions.report(set(self._groups))
+        now, running = time.monotonic(), self.running_jobs()
+        for job, until in list(self._located.items()):
+            if until <= now or job not in running:
+                del self._located[job]
+        positions = {job: read_positions(self._folders.shm(job)) for job in self._located}
+        return {
+            job: ranks_at([each for each in own if (job, each.group) in self._groups])
+            for job, own in positions.items()
+        }
 
     def locate(self, job: int) -> None:
         """Let the next reports say where the ranks of a job are."""
-        self._positions.ask(job)
+        self._located[job] = time.monotonic() + LOCATED_S
         self.changed = True
 
     @property
@@ -255,14 +266,14 @@ class NodeGroups:
         """End a group."""
         group = self._groups.get((order.job, order.group))
         if group is not None:
-            self._kill(group, order.grace_s, order.why)
+            group.kill(order.grace_s, order.why)
 
     def signal(self, order: m.SignalGroup) -> None:
         """Send a signal to the programs of a group, when they have begun."""
         group = self._groups.get((order.job, order.group))
         if group is not None and order.serial > group.signalled:
             group.order = order
-            self._send_signal(group)
+            self.changed |= group.send_signal()
 
     def forget(self, job: int, numbers: list[int]) -> None:
         """Drop groups that have ended and whose end the service has recorded."""
@@ -322,7 +333,7 @@ class NodeGroups:
         """End all groups, and start no further ones."""
         self.stopping = True
         for group in self._groups.values():
-            self._kill(group, 0.5, why)
+            group.kill(0.5, why)
 
     # ------------------------------------------------------------------ processes
 
@@ -352,7 +363,7 @@ class NodeGroups:
         probe = self.errands.probe
         self.errands.examine()
         self.changed |= self.errands.probe != probe
-        self._mpi_files.note(tree.seen_files for tree in self._trees())
+        self._mpi_files.note(self._trees())
         self._mpi_files.remove_due()
 
     def _trees(self) -> list[ProcessTree]:
@@ -373,33 +384,11 @@ class NodeGroups:
         self._note_end(status)
         log.error("start job=%d group=%d: %s", status.job, status.group, status.why)
 
-    def _kill(self, group: GroupProcesses, grace_s: float, why: str) -> None:
-        kill_at = time.monotonic() + grace_s
-        if group.kill_at is not None and group.kill_at <= kill_at:
-            return
-        is_first, group.kill_at = group.kill_at is None, kill_at
-        if not is_first and grace_s:
-            return  # only sooner than by an earlier order
-        group.tree.look()
-        group.why = group.why or why
-        log.info("kill job=%d group=%d: %s", group.job, group.group, why)
-        group.tree.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
-
-    def _send_signal(self, group: GroupProcesses) -> None:
-        """Send the signal that was ordered, unless the group has had it or has not begun."""
-        order, tree = group.order, group.tree
-        if order is None or tree.status is not None:
-            return
-        if order.serial > group.signalled and tree.has_begun:
-            log.info("signal %d job=%d group=%d", order.number, group.job, group.group)
-            group.signalled, self.changed = order.serial, True
-            tree.signal_programs(order.number, to_script=order.to_script)
-
     def _examine(self, group: GroupProcesses) -> None:
         tree, now = group.tree, time.monotonic()
         if tree.status is None:
             self._examine_ranks(group)
-            self._send_signal(group)
+            self.changed |= group.send_signal()
         if tree.awaits_proxies:
             tree.has_proxies = bool(tree.start.proxies)
             self.changed |= tree.has_proxies
@@ -410,7 +399,7 @@ class NodeGroups:
                 tree.look()
                 if tree.has_lost_rank():
                     tree.kill_strays()
-            if age > self._start_s and group.kill_at is None and self._is_pending(group):
+            if age > self._start_s and group.kill_at is None and group.is_pending:
                 self._give_up_start(group)
                 return
             if is_due:
@@ -427,15 +416,6 @@ class NodeGroups:
         is_over = ranks.ended_at is not None and time.monotonic() - ranks.ended_at > STRAY_S
         if is_over and group.tree.kill_strays():
             log.info("job=%d group=%d: ended what had outlived it", group.job, group.group)
-
-    def _is_pending(self, group: GroupProcesses) -> bool:
-        """Whether its files are not open, or its mpiexec has not even started a process.
-
-        The dynamic linker may wait for a file system before mpiexec begins.
-        """
-        tree = group.tree
-        is_idle = not (tree.has_begun or tree.seen or tree.is_proxy)
-        return is_idle or tree.start.is_pending
 
     def _give_up_start(self, group: GroupProcesses) -> None:
         """End a group whose files cannot be opened; its process may be impossible to kill."""
@@ -455,7 +435,7 @@ class NodeGroups:
         if self._cgroups.end(group.job, group.group):
             return
         end = tree.end
-        if end.has_failed and not self._has_read_output(group):
+        if end.has_failed and not group.has_read_output():
             return
         why = end.why if end.fault else group.why or end.why
         if group.tail is not None and group.kill_at is None and group.tail.lack:
@@ -464,7 +444,7 @@ class NodeGroups:
         fault = "order" if is_order else end.fault
         tree.start.close()
         if tree.status != 0:
-            self._mpi_files.remove_later(tree.seen_files)
+            self._mpi_files.remove_later(tree)
         self._memory_use.ended(group.job, tree.largest_process)
         self._note_end(group.status(msgspec.structs.replace(end, why=why, fault=fault)))
         log.info(
@@ -475,21 +455,6 @@ class NodeGroups:
             end.signal,
             why,
         )
-
-    def _has_read_output(self, group: GroupProcesses) -> bool:
-        """Whether the end of the output of a failed group is known; begin to read it if it is not.
-
-        A line is appended to the output of a group that was ended, because mpiexec reports the end
-        of processes that had to be killed as a fault of the program.
-        """
-        start = group.tree.start
-        if group.tail is None and group.output and not any(start.failure):
-            note = "" if group.kill_at is None else _note(group)
-            try:
-                group.tail = OutputEnd(group.output, group.other_output, note, group.own_folders)
-            except OSError as error:
-                log.warning("cannot read %s: %s", group.output, error.strerror)
-        return group.output_end is not None
 
     def _reap(self) -> None:
         by_pid = {tree.pid: tree for tree in self._trees() if tree.status is None}
@@ -520,8 +485,4 @@ class NodeGroups:
         log.warning("resize %d of job %d is overdue", order.serial, job)
         for (other, _), group in self._groups.items():
             if other == job:
-                self._kill(group, 0.0, f"resize {order.serial} did not finish in time")
-
-
-def _note(group: GroupProcesses) -> str:
-    return f"reshape: the processes of group {group.group} were ended: {group.why}"
+                group.kill(0.0, f"resize {order.serial} did not finish in time")

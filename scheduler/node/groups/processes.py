@@ -1,4 +1,4 @@
-"""Processes of a node as its agent handles them: an mpiexec and all its descendants.
+"""Processes of a node as its agent handles them: mpiexecs, all their descendants, their memory.
 
 The kernel lists the children of a process (proc(5)). A list may lack a child if the parent waits
 for another one while the list is read. That of this process is complete, because no other process
@@ -9,11 +9,13 @@ searched, which takes milliseconds.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +67,11 @@ _STARTERS = frozenset(
 )
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
+#: Seconds between two samples of the memory of jobs.
+SAMPLE_S = 1.0
+#: A new maximum is reported if it is larger by this factor, so that few reports differ.
+GROWTH = 1.1
+_MIB = 1 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: Fields of /proc/PID/stat after the name of the program (proc(5), fields 4, 22 and 24).
 _PARENT, _STARTED, _RESIDENT = 1, 19, 21
@@ -129,14 +136,13 @@ class ProcessTree:
         return bool(self.start.ranks.begun)
 
     @property
-    def seen_files(self) -> mpi_memory.SeenFiles:
-        """Files in shared memory that the processes mapped.
+    def unseen_since(self) -> float:
+        """Wall time since which they may have created files not in `mpi_files`, Unix seconds.
 
         A process that fails while it starts may never have mapped a file that it created.
         """
         is_starting = time.monotonic() - self.started < MPI_START_S
-        unseen_since = self.started_at if is_starting else self.looked_at
-        return mpi_memory.SeenFiles(self.mpi_files, unseen_since)
+        return self.started_at if is_starting else self.looked_at
 
     def look(self) -> None:
         """Search the descendants of mpiexec, and the shared memory that they map."""
@@ -315,3 +321,65 @@ def stat_of(pid: int) -> ProcessStat | None:
     fields = text[text.rindex(b")") + 2 :].split()  # the name may hold blanks and brackets
     parent, started, pages = (int(fields[k]) for k in (_PARENT, _STARTED, _RESIDENT))
     return ProcessStat(parent, started, pages * _PAGE)
+
+
+class MemoryUse:
+    """The largest memory of each job on this node.
+
+    The resident memory of all processes of a job is added up in each sample, as Slurm does by
+    default; memory that processes share counts for each of them. Between two samples, and in groups
+    that end before the first one, the kernel still tells the largest memory of any single process.
+
+    Parameters
+    ----------
+    sample_s : time between two samples, seconds.
+    """
+
+    def __init__(self, sample_s: float = SAMPLE_S) -> None:
+        self._sample_s = sample_s
+        self._sampled = float("-inf")
+        self._largest: dict[int, int] = {}  # job -> bytes
+        self._reported: dict[int, int] = {}  # job -> bytes
+
+    def sample(self, trees: Iterable[tuple[int, ProcessTree]]) -> None:
+        """Add up the memory of each job, if it is time for the next sample.
+
+        Parameters
+        ----------
+        trees : job and processes of each group.
+        """
+        now = time.monotonic()
+        if now - self._sampled < self._sample_s:
+            return
+        self._sampled = now
+        used: dict[int, int] = {}
+        for job, tree in trees:
+            used[job] = used.get(job, 0) + tree.resident_bytes()
+        for job, amount in used.items():
+            self._note(job, amount)
+            if self._largest.get(job, 0) > GROWTH * self._reported.get(job, 0):
+                self._reported[job] = self._largest[job]
+
+    def ended(self, job: int, largest_process: int) -> None:
+        """Note the end of a group and the largest memory of any of its processes, bytes.
+
+        The kernel counts the memory of this process for each process that it starts, so only an
+        amount beyond that is taken from it.
+        """
+        if largest_process > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10:
+            self._note(job, largest_process)
+        if job in self._largest:
+            self._reported[job] = self._largest[job]
+
+    def forget(self, job: int) -> None:
+        """Drop a job that has ended."""
+        self._largest.pop(job, None)
+        self._reported.pop(job, None)
+
+    def report(self) -> dict[int, int]:
+        """Return the largest memory of each job, MiB."""
+        return {job: ceil(amount / _MIB) for job, amount in self._reported.items()}
+
+    def _note(self, job: int, amount: int) -> None:
+        if amount > self._largest.get(job, 0):
+            self._largest[job] = amount

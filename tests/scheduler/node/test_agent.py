@@ -20,8 +20,8 @@ from waiting import LIMIT_S, wait_until
 from reshape.files.positions import Position
 from reshape.files.restart_file import RESTART_FILE
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
+from scheduler.node.groups.group import MOST_INTERVALS, MOST_PLACES, ranks_at
 from scheduler.node.groups.mpi_memory import mapped_by
-from scheduler.node.groups.observations import MOST_INTERVALS, MOST_PLACES, ranks_at
 from scheduler.protocol import messages as m
 
 DAEMON = """

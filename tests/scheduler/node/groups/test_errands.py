@@ -13,7 +13,7 @@ from waiting import wait_until
 
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.groups.errands import Errands
-from scheduler.node.groups.mpi_memory import MpiFiles
+from scheduler.node.groups.leftovers import MpiFiles
 from scheduler.node.launching.launcher import ProcessLauncher
 from scheduler.protocol import messages as m
 

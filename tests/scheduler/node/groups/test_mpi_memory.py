@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.node.groups import mpi_memory, processes
-from scheduler.node.groups.mpi_memory import MpiFiles
+from scheduler.node.groups import leftovers, mpi_memory, processes
+from scheduler.node.groups.leftovers import MpiFiles
 from scheduler.node.groups.processes import ProcessTree
 
 #: Is not asked for anything here.
@@ -32,7 +32,7 @@ sys.stdin.readline()
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of /dev/shm."""
     monkeypatch.setattr(mpi_memory, "FOLDER", tmp_path)
-    monkeypatch.setattr(mpi_memory, "REMOVAL_S", 0.0)
+    monkeypatch.setattr(leftovers, "REMOVAL_S", 0.0)
     return tmp_path
 
 
@@ -55,7 +55,7 @@ def test_files_that_appeared_after_the_start_are_removed(
     tree = ProcessTree({}, START)
     create("mpich_shm_after_0")
     create("other")
-    files.remove_later(tree.seen_files)
+    files.remove_later(tree)
     time.sleep(0.01)
     files.remove_due()
     assert set(os.listdir(memory)) == {"mpich_shm_before_0", "other"}
@@ -69,7 +69,7 @@ def test_processes_that_have_started_leave_only_files_after_the_last_look(
     create("mpich_shm_before_0")
     tree.looked_at = time.time()
     create("mpich_shm_after_0")
-    files.remove_later(tree.seen_files)
+    files.remove_later(tree)
     time.sleep(0.01)
     files.remove_due()
     assert set(os.listdir(memory)) == {"mpich_shm_before_0"}
@@ -81,7 +81,7 @@ def test_the_next_agent_removes_what_was_recorded_and_what_appeared_after_that(
     create("mpich_shm_foreign_0")
     create("mpich_shm_mapped_0")
     tree = ProcessTree({}, START, mpi_files={"mpich_shm_mapped_0"})
-    MpiFiles(memory / "record").note([tree.seen_files])
+    MpiFiles(memory / "record").note([tree])
     create("ucx_shm_posix_unseen")
     MpiFiles(memory / "record").remove_left()
     assert set(os.listdir(memory)) == {"mpich_shm_foreign_0", "record"}
@@ -102,7 +102,7 @@ def test_a_file_that_a_process_maps_stays_until_the_process_ends(
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"mapped\n"
-        files.remove_later(tree.seen_files)
+        files.remove_later(tree)
         time.sleep(0.01)
         files.remove_due()
         assert (memory / "mpich_shm_used_0").exists()
@@ -115,7 +115,7 @@ def test_a_link_is_not_followed(memory: Path, create: Callable[[str], None]) -> 
     files, tree = MpiFiles(memory / "record"), ProcessTree({}, START)
     create("other")
     (memory / "mpich_shm_link_0").symlink_to(memory / "other")
-    files.remove_later(tree.seen_files)
+    files.remove_later(tree)
     time.sleep(0.01)
     files.remove_due()
     assert (memory / "other").exists()
