@@ -16,17 +16,20 @@ from paths import SUPPORT
 from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
-#: A test that goes on, with a process in a session of its own that names a service directory.
-#: The service has a folder in /dev/shm, and there is another one, of a service of another run.
+#: A test that goes on, with a process in a session of its own that names a service directory, and
+#: the folder of a job that the test drives. The service has a folder in /dev/shm, and there is
+#: another one, of a service of another run.
 TESTS = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 from pathlib import Path
 
 def test_it_goes_on():
-    for folder in {folders}:
+    driven = f"/dev/shm/reshape-try-{{os.getpid()}}-1"
+    for folder in (*{folders}, driven):
         Path(folder).mkdir()
     words = [sys.executable, "-c", "import time; time.sleep(600)", "--dir", {directory!r}]
-    process = subprocess.Popen(words, start_new_session=True)
+    variables = os.environ | {{"RESHAPE_SHM": driven}}
+    process = subprocess.Popen(words, env=variables, start_new_session=True)
     Path("started").write_text(str(process.pid))
     Path("started").rename("number")
     time.sleep(600)
@@ -69,5 +72,6 @@ def test_processes_and_folders_of_a_run_end_with_it(
         output, _ = run.communicate(timeout=LIMIT_S)
     if number is signal.SIGINT:
         assert f"left behind: process {process}: {sys.executable} -c" in output
-    wait_until(lambda: not words_of(process) and not Path(folders[0]).exists())
+    own = (Path(folders[0]), Path(f"/dev/shm/reshape-try-{run.pid}-1"))
+    wait_until(lambda: not words_of(process) and not any(folder.exists() for folder in own))
     assert Path(folders[1]).exists()

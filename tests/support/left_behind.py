@@ -44,10 +44,10 @@ def created_since(path: Path, begin: float) -> bool:
 def in_use(folder: Path) -> bool:
     """Whether a process maps or opens a file below a folder, or names it on its command line.
 
-    The name of a folder that a test itself makes contains the number of its process.
+    The name of a folder of a job that a test drives contains the number of its process.
     """
     text = str(folder)
-    if (number := re.match(r"reshape-test-(\d+)-", folder.name)) is not None:
+    if (number := re.match(r"reshape-try-(\d+)-", folder.name)) is not None:
         return int(number[1]) != os.getpid() and bool(words_of(int(number[1])))
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -28,8 +28,8 @@ from pathlib import Path
 VARIABLE = "RESHAPE_TEST_RUN"
 #: Seconds after which killed processes have ended.
 _END_S = 20.0
-#: Folder of a test's own driver (`driver.Driver`), which ranks have in a variable.
-_DRIVER_FOLDER = re.compile(r"/dev/shm/reshape-test-[\w-]+")
+#: Folder of a job that a test drives (`driver.Driver`), which ranks have in a variable.
+_DRIVER_FOLDER = re.compile(r"/dev/shm/reshape-try-[\w-]+")
 _FOLDER = re.compile(r"(?:/dev/shm|/tmp)/reshape-[\w-]+")
 
 
