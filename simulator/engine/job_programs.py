@@ -44,36 +44,12 @@ RESIZE_POINT: Final = ResizePoint
 RESIZE_DONE: Final = ResizeDone
 
 
-class SteadyPart:
-    """Iterations that a program computes one after the other, without a pause or a change of speed.
-
-    Their ends are computed from the first one's begin. If the length of an iteration were added
-    again and again, a job that keeps its size would not end after its exact run time.
-
-    Parameters
-    ----------
-    since : begin of the first of them, seconds.
-    before : iterations finished then.
-    run_s : time of all iterations of the job at this speed, seconds.
-
-    Attributes
-    ----------
-    points_s : time of the resize points since then, seconds.
-    ends : end of the last of them, seconds.
-    """
-
-    def __init__(self, since: float, before: int, run_s: float) -> None:
-        self.since, self.before, self.run_s = since, before, run_s
-        self.points_s, self.ends = 0.0, nan
-
-    def end_of(self, done: int, iterations: int, now: float) -> float:
-        """Time (s), from now on, by which `done` of all iterations are finished."""
-        ends = self.since + (self.points_s + self.run_s * ((done - self.before) / iterations))
-        return ends if ends > now else now
-
-
 class ProgramState:
     """State of the program of a resizable job.
+
+    A steady part are iterations that it computes one after the other, without a pause or a change
+    of speed. Their ends are computed from the start of the first one. If the length of an iteration
+    were added again and again, a job that keeps its size would not end after its exact run time.
 
     Parameters
     ----------
@@ -83,7 +59,9 @@ class ProgramState:
     ----------
     iterations, all_iterations : iterations finished or under way, and those of the whole job.
     data_bytes, has_phases : of the job, and whether it has phases; each iteration reads them.
-    pace : what the end of the iteration under way is computed from.
+    since, before, steady_s : start of the steady part, seconds, the iterations finished then, and
+        the time of all iterations of the job at its speed, seconds.
+    points_s, ends : time of the resize points since then, and end of its last iteration, seconds.
     joining, group_s, ready_at : the expansion whose group is starting, how long its start takes
         (seconds), and when it is ready.
     resumed_at : end of the pause of its last resize.
@@ -93,7 +71,8 @@ class ProgramState:
         self.job, self.size, self.iterations = job, size, 0
         self.all_iterations, self.data_bytes = job.iterations, job.data_bytes
         self.has_phases = len(job.phases) > 0
-        self.pace: SteadyPart | None = None
+        self.since, self.before, self.steady_s = 0.0, 0, 0.0
+        self.points_s, self.ends = 0.0, nan
         self.joining: Expand | None = None
         self.group_s, self.ready_at, self.resumed_at = 0.0, inf, -inf
         self._timed_size, self._run_s = 0, 0.0
@@ -105,12 +84,11 @@ class ProgramState:
             self._timed_size, self._run_s = self.size, self.job.run_on_s(self.size)
         return self._run_s
 
-
-class GroupStart:
-    """A start of processes by an order; `fixed_s` is its time that no process adds to, seconds."""
-
-    def __init__(self, order: Start | Expand, begun_at: float, fixed_s: float) -> None:
-        self.order, self.begun_at, self.fixed_s = order, begun_at, fixed_s
+    def end_of(self, done: int, now: float) -> float:
+        """Time (s), from now on, by which `done` of all iterations are finished."""
+        share = (done - self.before) / self.all_iterations
+        ends = self.since + (self.points_s + self.steady_s * share)
+        return ends if ends > now else now
 
 
 class Programs(Physics):
@@ -185,8 +163,8 @@ class Programs(Physics):
             self.held_s += held * (self._agenda.now - before)
         if self._agenda.now == self._up_at:
             self._up_at = nan
-            for start in self._starts.up(self._agenda.now):
-                self._is_up(start)
+            for order, begun_at, fixed_s in self._starts.up(self._agenda.now):
+                self._is_up(order, begun_at, fixed_s)
             if self._starts:
                 self._await_processes()
 
@@ -235,21 +213,21 @@ class Programs(Physics):
         if point.at >= until or type(point) is not RESIZE_POINT:
             return
         state = self._states[number]
-        pace, all_iterations = state.pace, state.all_iterations
-        if pace is None or state.has_phases or state.joining is not None:
+        if state.has_phases or state.joining is not None:
             return
         machine = core.machine
         held = machine.processors - machine.free_count
-        now, at = agenda.now, pace.ends
-        done, iteration_s = state.iterations, pace.run_s / all_iterations
+        now, at, done = agenda.now, state.ends, state.iterations
+        all_iterations = state.all_iterations
+        iteration_s = state.steady_s / all_iterations
         while done + 1 < all_iterations and at < until:
             if not core.pass_point(answer, at, all_iterations - done, iteration_s):
                 break
             self.held_s += held * (at - now)
             now, done = at, done + 1
-            at = pace.end_of(done, all_iterations, now)
+            at = state.end_of(done, now)
         if done > state.iterations:
-            state.iterations, pace.ends, agenda.now = done, at, now
+            state.iterations, state.ends, agenda.now = done, at, now
             data_bytes = state.data_bytes
             agenda.replace_first(
                 RESIZE_POINT(at, number, done, iteration_s, None, data_bytes, "", all_iterations)
@@ -323,11 +301,10 @@ class Programs(Physics):
         """Start the processes of a group."""
         now = self._agenda.now
         fixed_s, each_s = time.parts(self._rng)
-        start = GroupStart(order, now, fixed_s)
         if each_s == 0:
-            self._is_up(start)
+            self._is_up(order, now, fixed_s)
         else:
-            self._starts.begin(now, processes, each_s, start)
+            self._starts.begin(now, processes, each_s, (order, now, fixed_s))
             self._await_processes()
 
     def _await_processes(self) -> None:
@@ -335,19 +312,24 @@ class Programs(Physics):
         self._up_at = self._starts.next_at()
         self._agenda.wake(self._up_at)
 
-    def _is_up(self, start: GroupStart) -> None:
-        """Let a job begin, or mark a group ready to join, unless the job was ended meanwhile."""
-        order, at = start.order, self._agenda.now + start.fixed_s
-        number = order.job
+    def _is_up(self, order: Start | Expand, begun_at: float, fixed_s: float) -> None:
+        """Let a job begin, or mark a group ready to join, unless the job was ended meanwhile.
+
+        Parameters
+        ----------
+        begun_at : time of the order, seconds.
+        fixed_s : time of the start that no process adds to, seconds.
+        """
+        number, at = order.job, self._agenda.now + fixed_s
         if isinstance(order, Expand):
             state = self._states.get(number)
             if state is not None and state.joining is order:
-                state.ready_at, state.group_s = at, at - start.begun_at
+                state.ready_at, state.group_s = at, at - begun_at
             return
         live = self._site.jobs.get(number)
         if live is None or live.state is not JobState.STARTING:
             return
-        if live.started_at != start.begun_at:  # it has been redirected since
+        if live.started_at != begun_at:  # it has been redirected since
             return
         job = self._jobs[number - 1]
         if job.spec.resizable:
@@ -409,14 +391,14 @@ class Programs(Physics):
         run_s = state.run_s
         if self._contiguity is not None:
             run_s = self._contiguity.run_s(run_s, self._computes_on(number))
-        pace = state.pace
-        if pace is None or since != pace.ends or run_s != pace.run_s:
-            pace = state.pace = SteadyPart(since, state.iterations, run_s)
+        if since != state.ends or run_s != state.steady_s:  # a steady part starts
+            state.since, state.before, state.steady_s = since, state.iterations, run_s
+            state.points_s = 0.0
         point_s = self._costs.point.of(size, self._rng) if self._points_cost else 0.0
-        pace.points_s += point_s
+        state.points_s += point_s
         state.iterations += 1
         done, iterations = state.iterations, state.all_iterations
-        ends = pace.ends = pace.end_of(done, iterations, now)
+        ends = state.ends = state.end_of(done, now)
         iteration_s = run_s / iterations
         if self._shared is None and done < iterations:
             point = RESIZE_POINT(
