@@ -386,10 +386,9 @@ def run_pool(
     if isinstance(workload, Workload):
         engine = Engine(
             site,
-            workload.submissions(),
-            cost=workload.cost,
-            start_s=workload.start_s,
-            end_s=workload.end_s,
+            workload.jobs,
+            columns=workload.columns,
+            costs=workload.costs,
             estimates=predicts(scenario),
             tick=tick,
         )
@@ -451,7 +450,7 @@ def _short_enough(
     workload: TraceJobs | Workload, options: PoolOptions
 ) -> tuple[TraceJobs | Workload, int]:
     """Leave out jobs that request more time than an allocation has, and count them."""
-    columns = workload.submissions().columns() if isinstance(workload, Workload) else workload
+    columns = workload.columns if isinstance(workload, Workload) else workload
     columns.need_no_resources("a pool")
     fits = columns.estimate <= options.longest_s
     most = options.max_nodes * options.processors

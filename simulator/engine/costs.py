@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -125,17 +125,19 @@ class Costs(msgspec.Struct, frozen=True):
     pause_s: float = 0.0
 
     @classmethod
-    def constant(cls, resize: ResizeCost, start_s: float, end_s: float, point_s: float) -> Costs:
-        """Costs that are the same for any number of processes."""
+    def constant(cls, resize: ResizeCost, start_s: float = 0.0, end_s: float = 0.0) -> Costs:
+        """Costs that are the same for any number of processes; resize points take no time."""
         return cls(
             StepTime(start_s),
             StepTime(end_s),
-            StepTime(point_s),
-            StepTime(resize.start_s),
-            StepTime(resize.join_s),
+            group=StepTime(resize.start_s),
+            join=StepTime(resize.join_s),
             bytes_per_s=resize.bytes_per_s,
             pause_s=resize.pause_s,
         )
+
+
+NO_COSTS: Final = Costs()
 
 
 class ProcessStarts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
+from math import isnan, nan
 
 import msgspec
 import numpy as np
@@ -11,23 +11,24 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.clock.agenda import Agenda
-from scheduler.clock.driven import Recording
+from scheduler.clock.driven import Driven, Recording
 from scheduler.clock.loop import EventLoop, Physics, Tick, Watch
 from scheduler.core.core import Core
-from scheduler.model.events import Event
+from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted
+from scheduler.model.job import FINAL
 from scheduler.model.machine import CONSERVED, Machine
-from scheduler.model.orders import Refuse, Reserve
+from scheduler.model.orders import Order, Refuse, Reserve
 from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description, line_of
 from scheduler.policies.scenario import Scenario
-from simulator.engine.costs import Costs, ResizeCost
+from simulator.engine.costs import NO_COSTS, Costs
 from simulator.engine.job_programs import Programs
-from simulator.engine.jobs import JobList, SimJob, Submissions
+from simulator.engine.jobs import SimJob, columns_of
 from simulator.engine.physics import Contiguity, Sharing
-from simulator.engine.rigid_jobs import FollowingJobs, RigidJobs
+from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_nodes import SharedIterations, SharingJobs
 from simulator.results.schedule import Schedule, Sizes
-from simulator.traces.trace_jobs import TraceJobs
+from simulator.traces.trace_jobs import Feedback, TraceJobs
 
 
 def simulated_core(
@@ -76,11 +77,8 @@ class Engine:
     ----------
     site : with its machine; it must be new. It may forget ended jobs only if `jobs` are columns.
     jobs : single jobs in any order, or columns of rigid jobs in the order of submission.
-    cost : cost of a resize.
-    point_s : time of a resize point without a resize, seconds.
-    start_s, end_s : from the order to start a job until it computes, and from its last iteration
-        until its processes are gone, seconds.
-    costs : for single jobs, instead of these four: costs by the number of processes.
+    columns : of single jobs, in the order of submission, if they come from a trace.
+    costs : of single jobs.
     rng : draws from measured costs; None: the mean each time.
     tick : called with the time now and then.
     watch : called with (time, events, orders) after each call of the site.
@@ -89,25 +87,22 @@ class Engine:
     contiguity : gain on contiguous processors; not together with sharing.
     requests : events that come at their times, such as requests for advance reservations.
     cpu_factors : see `RigidJobs`.
-    feedback : (preceding job of each, think time in seconds); see `FollowingJobs`.
+    feedback : which jobs follow others; they are submitted when the preceding one has ended.
     sharing : what becomes of run times and iterations on shared nodes; the site must allocate
         individual processors and redirect no job. Single jobs need its windows "changes".
     """
 
     _programs: Programs | None = None
     _shared: SharedIterations | None = None
-    _following: FollowingJobs | None = None
+    _submitted: list[float] | None = None
 
     def __init__(
         self,
         site: Recording,
-        jobs: Iterable[SimJob] | Submissions,
+        jobs: Iterable[SimJob] | TraceJobs,
         *,
-        cost: ResizeCost | None = None,
-        start_s: float = 0.0,
-        end_s: float = 0.0,
-        point_s: float = 0.0,
-        costs: Costs | None = None,
+        columns: TraceJobs | None = None,
+        costs: Costs = NO_COSTS,
         rng: np.random.Generator | None = None,
         watch: Watch | None = None,
         tick: Tick | None = None,
@@ -117,37 +112,36 @@ class Engine:
         sharing: Sharing | None = None,
         requests: Iterable[Event] = (),
         cpu_factors: Mapping[int, float] | None = None,
-        feedback: tuple[Sequence[int], Sequence[float]] | None = None,
+        feedback: Feedback | None = None,
     ) -> None:
-        submissions: Submissions = JobList(jobs) if isinstance(jobs, Iterable) else jobs
-        self._submissions = submissions
         agenda = Agenda()
         for event in requests:
             agenda.add(event)
-        run_s, specs, around_s = submissions.run_times(), submissions.specs(), start_s + end_s
-        rigid = RigidJobs(agenda, run_s, around_s, contiguity, cpu_factors)
+        if isinstance(jobs, TraceJobs):
+            single, self._jobs, specs = None, jobs, jobs.specs()
+        else:
+            single = sorted(jobs, key=lambda job: job.at)
+            self._jobs = columns_of(single) if columns is None else columns
+            specs = [job.spec for job in single]
+        submit_times, run_s = self._jobs.submit_times(), self._jobs.run_times()
+        rigid = RigidJobs(agenda, run_s, contiguity, cpu_factors)
         physics: Physics = rigid
-        demands = [] if sharing is None else sharing.demands([spec.shared for spec in specs])
-        if isinstance(submissions, JobList):
-            if costs is None:
-                costs = Costs.constant(cost or ResizeCost(), start_s, end_s, point_s)
-            if sharing is not None:
-                self._shared = SharedIterations(agenda, demands, sharing.nodes())
-            parts = (submissions.jobs, site, agenda, costs, rng, rigid, cpu_factors)
+        if sharing is not None:
+            shared = agenda, sharing.demands([spec.shared for spec in specs]), sharing.nodes()
+            if single is None:
+                physics = SharingJobs(run_s, *shared)
+            else:
+                self._shared = SharedIterations(*shared)
+        if single is not None:
+            parts = (single, site, agenda, costs, rng, rigid, cpu_factors, self._shared, contiguity)
             physics = self._programs = Programs(
-                *parts,
-                self._shared,
-                contiguity,
-                keep_places=allocations,
-                core=site if isinstance(site, Core) else None,
+                *parts, keep_places=allocations, core=site if isinstance(site, Core) else None
             )
-        elif sharing is not None:
-            physics = SharingJobs(agenda, run_s, demands, sharing.nodes(), around_s)
-        submit_times, earlier = submissions.submit_times(), 0
+        earlier = 0
         if feedback is not None:
-            physics = self._following = FollowingJobs(
-                physics, agenda, site, submit_times, specs, *feedback
-            )
+            self._submitted = [nan] * len(specs)
+            follow = following(feedback, agenda, site, submit_times, specs, self._submitted)
+            watch = together([watch, follow])
             submit_times, specs, earlier = [], [], len(specs)
         self._loop = EventLoop(
             site,
@@ -157,7 +151,7 @@ class Engine:
             physics,
             watch=watch,
             tick=tick,
-            keep_allocations=allocations and self._programs is None,
+            keep_allocations=allocations and single is None,
             keep_estimates=estimates,
             earlier=earlier,
         )
@@ -170,10 +164,10 @@ class Engine:
     def run(self) -> Schedule:
         """Run to the end of the last job that can run."""
         self._loop.run()
-        jobs, following = self._submissions.columns(), self._following
-        if following is not None:
-            given = np.array(following.submitted)
-            submitted = np.where(np.isnan(given), jobs.submitted, given)
+        jobs = self._jobs
+        if self._submitted is not None:
+            at = np.array(self._submitted)
+            submitted = np.where(np.isnan(at), jobs.submitted, at)
             jobs = msgspec.structs.replace(jobs, submitted=submitted)
         schedule = _schedule_of(self._loop, jobs)
         if self._programs is not None:
@@ -182,6 +176,60 @@ class Engine:
             computed = _computed(schedule, self._shared.times)
             schedule = msgspec.structs.replace(schedule, computed=computed)
         return schedule
+
+
+def together(watches: Sequence[Watch | None]) -> Watch | None:
+    """Watch that calls others, of which some may be missing."""
+    called = [watch for watch in watches if watch is not None]
+    if len(called) < 2:
+        return called[0] if called else None
+
+    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
+        for each in called:
+            each(now, events, orders)
+
+    return watch
+
+
+def following(
+    feedback: Feedback,
+    agenda: Agenda,
+    site: Driven,
+    submit_times: Sequence[float],
+    specs: Sequence[JobSpec],
+    submitted: list[float],
+) -> Watch:
+    """Submit jobs, those that follow others when these have ended.
+
+    Parameters
+    ----------
+    submit_times : of the jobs that follow no other one, seconds; these are submitted now.
+    submitted : gets the time of each submission, seconds.
+
+    Returns
+    -------
+    a watch that enters the submissions of the others into the agenda
+    """
+    followers: dict[int, list[int]] = {}
+
+    def submit(number: int, at: float) -> None:
+        submitted[number - 1] = at
+        agenda.add(JobSubmitted(at, number, specs[number - 1]))
+
+    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
+        for event in events:
+            if isinstance(event, JobEnded):
+                job = site.jobs.get(event.job)
+                if job is None or job.state in FINAL:  # a redirected one will start again
+                    for number in followers.pop(event.job, ()):
+                        submit(number, event.at + feedback.think_s[number - 1])
+
+    for number, before in enumerate(feedback.after, 1):
+        if before:
+            followers.setdefault(before, []).append(number)
+        else:
+            submit(number, submit_times[number - 1])
+    return watch
 
 
 def check_conservation(schedule: Schedule) -> None:

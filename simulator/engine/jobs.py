@@ -1,9 +1,8 @@
-"""Jobs that the simulator runs: single jobs, and the interface of all submissions."""
+"""Single jobs, rigid or resizable, and their columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -88,84 +87,37 @@ class SimJob(msgspec.Struct, frozen=True):
         return self.run_s / self.speedup.factor(self.spec.processors, size)
 
 
-class Submissions(Protocol):
-    """Jobs of an engine, numbered from 1 in the order of their submission."""
-
-    def __len__(self) -> int:
-        """Count the jobs."""
-
-    def submit_times(self) -> list[float]:
-        """Times of submission in order, seconds."""
-
-    def specs(self) -> list[JobSpec]:
-        """Request of each job, in order."""
-
-    def run_times(self) -> list[float]:
-        """Run times in order, seconds, without the times of starts and ends."""
-
-    def columns(self) -> TraceJobs:
-        """The jobs as columns, for the results; run times are those on the starting sizes."""
-
-
-class JobList:
-    """Submissions of single jobs, rigid or resizable.
+def columns_of(jobs: Sequence[SimJob]) -> TraceJobs:
+    """Columns of single jobs, for the results; run times are those on the starting sizes.
 
     Parameters
     ----------
-    trace_jobs : the jobs of a trace of which these were made, in the order of submission.
+    jobs : in the order of submission.
     """
-
-    def __init__(self, jobs: Iterable[SimJob], trace_jobs: TraceJobs | None = None) -> None:
-        self.jobs = sorted(jobs, key=lambda job: job.at)
-        self._columns = trace_jobs
-
-    def __len__(self) -> int:
-        """Count the jobs."""
-        return len(self.jobs)
-
-    def submit_times(self) -> list[float]:
-        """Times of submission in order, seconds."""
-        return [job.at for job in self.jobs]
-
-    def specs(self) -> list[JobSpec]:
-        """Request of each job, in order."""
-        return [job.spec for job in self.jobs]
-
-    def run_times(self) -> list[float]:
-        """Run times in order, seconds."""
-        return [job.run_s for job in self.jobs]
-
-    def columns(self) -> TraceJobs:
-        """The jobs as columns; see `Submissions`."""
-        if self._columns is None:
-            self._columns = self._as_columns()
-        return self._columns
-
-    def _as_columns(self) -> TraceJobs:
-        jobs, count = self.jobs, len(self.jobs)
-        names = sorted({job.spec.user for job in jobs})
-        users = {name: number for number, name in enumerate(names)}
-        resources = [job.spec.resources for job in jobs]
-        kinds = tuple(dict.fromkeys(kind for amounts in resources for kind in amounts))
-        partitions = list(dict.fromkeys(job.spec.partition for job in jobs))
-        if not any(partitions):
-            partitions = []
-        return TraceJobs(
-            lines=np.arange(count),
-            numbers=np.arange(1, count + 1),
-            submitted=np.array([job.at for job in jobs], float),
-            run=np.array([job.run_s for job in jobs], float),
-            estimate=np.array([job.spec.walltime_s for job in jobs], float),
-            processors=np.array([job.spec.processors for job in jobs], np.int64),
-            users=np.array([users[job.spec.user] for job in jobs], np.int64),
-            priorities=np.array([job.spec.priority for job in jobs], float),
-            cut=np.zeros(count, bool),
-            resources=np.array(
-                [[amounts.get(kind, 0) for kind in kinds] for amounts in resources], np.int64
-            ).reshape(count, len(kinds)),
-            names=kinds,
-            partition=np.array(
-                [partitions.index(job.spec.partition) for job in jobs if partitions], np.int64
-            ),
-            partitions=tuple(partitions),
-        )
+    count = len(jobs)
+    names = sorted({job.spec.user for job in jobs})
+    users = {name: number for number, name in enumerate(names)}
+    resources = [job.spec.resources for job in jobs]
+    kinds = tuple(dict.fromkeys(kind for amounts in resources for kind in amounts))
+    partitions = list(dict.fromkeys(job.spec.partition for job in jobs))
+    if not any(partitions):
+        partitions = []
+    return TraceJobs(
+        lines=np.arange(count),
+        numbers=np.arange(1, count + 1),
+        submitted=np.array([job.at for job in jobs], float),
+        run=np.array([job.run_s for job in jobs], float),
+        estimate=np.array([job.spec.walltime_s for job in jobs], float),
+        processors=np.array([job.spec.processors for job in jobs], np.int64),
+        users=np.array([users[job.spec.user] for job in jobs], np.int64),
+        priorities=np.array([job.spec.priority for job in jobs], float),
+        cut=np.zeros(count, bool),
+        resources=np.array(
+            [[amounts.get(kind, 0) for kind in kinds] for amounts in resources], np.int64
+        ).reshape(count, len(kinds)),
+        names=kinds,
+        partition=np.array(
+            [partitions.index(job.spec.partition) for job in jobs if partitions], np.int64
+        ),
+        partitions=tuple(partitions),
+    )

@@ -26,24 +26,21 @@ class SharingJobs(Physics):
 
     Parameters
     ----------
-    agenda : takes the ends.
     run_s : run time of each job without neighbours, seconds, in the order of their numbers from 1.
+    agenda : takes the ends.
     demands : what each process of each job really uses, in the same order.
     nodes : computes the ends; no job may be running yet.
-    around_s : time that every job holds its processors besides its run time, seconds; its processes
-        count as neighbours then, too.
     """
 
     def __init__(
         self,
-        agenda: Agenda,
         run_s: list[float],
+        agenda: Agenda,
         demands: Sequence[Demand],
         nodes: SharedNodes,
-        around_s: float = 0.0,
     ) -> None:
-        self._agenda, self._run_s, self._demands = agenda, run_s, demands
-        self._nodes, self._around_s = nodes, around_s
+        self._agenda, self._run_s = agenda, run_s
+        self._demands, self._nodes = demands, nodes
 
     def begin_instant(self, before: float, events: list[Event]) -> None:
         """End jobs, and move the ends of their neighbours."""
@@ -57,8 +54,7 @@ class SharingJobs(Physics):
     def start(self, order: Start) -> None:
         """Start a job, enter its end and move the ends of its neighbours."""
         number, now = order.job, self._agenda.now
-        run_s = self._run_s[number - 1] + self._around_s
-        demand = self._demands[number - 1]
+        run_s, demand = self._run_s[number - 1], self._demands[number - 1]
         self._move(self._nodes.start(number, order.processors, demand, run_s, now))
 
     def _move(self, jobs: list[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -12,12 +12,11 @@ from reshape.collection import no_collection
 from reshape.errors import ConfigError
 from scheduler.clock.loop import Watch
 from scheduler.core.core import Core
-from scheduler.model.events import REDIRECTION, Event
+from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine
 from scheduler.model.network import Mesh
-from scheduler.model.orders import Order
 from scheduler.policies.scenarios import predicts
-from simulator.engine.engine import Engine, check_conservation, simulated_core
+from simulator.engine.engine import Engine, check_conservation, simulated_core, together
 from simulator.engine.physics import Contiguity
 from simulator.experiment.jobs import Jobs
 from simulator.experiment.run import SAMPLE_S, Simulation
@@ -102,9 +101,9 @@ def _on_machine(
     if isinstance(loaded, Trace):
         loaded = trace = with_load(settings, loaded, machine.processors)
     source = source_of(settings, loaded, machine)
-    jobs, follows = source.submissions.columns(), None
+    jobs, feedback = source.columns, None
     if settings.feedback and trace is not None:
-        follows = Feedback.of(trace, jobs)
+        feedback = Feedback.of(trace, jobs)
     core = _core(settings, source)
     loss = _external_loss(core) if source.keeps_places else None
     quotes = _quotes(settings, core, source)
@@ -112,18 +111,17 @@ def _on_machine(
     progress = _progress(settings, loaded, shows=shows_progress)
     engine = Engine(
         core,
-        source.submissions,
+        jobs if source.single is None else source.single,
+        columns=jobs,
         requests=[planned.request(float(jobs.submitted[0])) for planned in settings.reservations],
-        cost=source.cost,
-        start_s=source.start_s,
-        end_s=source.end_s,
-        watch=_all([watch and watch(core, jobs), loss, quotes]),
+        costs=source.costs,
+        watch=together([watch and watch(core, jobs), loss, quotes]),
         allocations=source.keeps_places,
         estimates=predicts(settings.chosen),
         contiguity=None if gain is None else Contiguity(gain.speedup, gain.exponent, network),
         sharing=source.sharing,
         tick=progress.tick,
-        feedback=None if follows is None else (follows.after, follows.think_s),
+        feedback=feedback,
     )
     with no_collection(), progress:
         schedule = engine.run()
@@ -140,7 +138,7 @@ def _on_machine(
         machine.processors,
         settings.tau_s,
         source.rigid,
-        not source.single,
+        source.single is None,
         trace,
         sample_s=settings.sample_s or SAMPLE_S,
         price=settings.price,
@@ -173,7 +171,7 @@ def _core(settings: Settings, source: Source) -> Core:
         machines,
         kill_at_walltime=source.kill,
         order=settings.event_order,
-        keep_ended=source.single,
+        keep_ended=source.single is not None,
     )
 
 
@@ -190,23 +188,10 @@ def _quotes(settings: Settings, core: Core, source: Source) -> StartQuotes | Non
         return None
     from simulator.experiment.quotes import StartQuotes  # late, as all that few runs need
 
-    jobs, exact = source.submissions, rules.run_times == "exact"
+    jobs, exact = source.columns, rules.run_times == "exact"
     run_s = dict(enumerate(jobs.run_times(), 1)) if exact else {}
-    specs, seed = jobs.specs(), settings.seed or 0
+    specs, seed = source.specs(), settings.seed or 0
     return StartQuotes(core, specs, jobs.submit_times(), rules, run_s=run_s, seed=seed)
-
-
-def _all(watches: Sequence[Watch | None]) -> Watch | None:
-    """Watch that calls others, of which some may be missing."""
-    called = [watch for watch in watches if watch is not None]
-    if len(called) < 2:
-        return called[0] if called else None
-
-    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
-        for each in called:
-            each(now, events, orders)
-
-    return watch
 
 
 def _measured(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
+from scheduler.model.events import JobSpec
 from scheduler.model.selection import Selection
 from scheduler.model.sharing import DIRECTIONS
 from scheduler.policies.scenarios import predicts
-from simulator.engine.costs import ResizeCost
-from simulator.engine.jobs import JobList, Submissions
+from simulator.engine.costs import NO_COSTS, Costs
+from simulator.engine.jobs import SimJob
 from simulator.engine.physics import Sharing
 from simulator.experiment.jobs import processors_of
 from simulator.experiment.settings import Settings
@@ -39,17 +40,18 @@ class Source(NamedTuple):
 
     Parameters
     ----------
-    submissions : the jobs.
+    columns : the jobs, in the order of submission.
     requested : (n,) int64, processors that users requested.
     resources : amounts of further ones, by the header of a trace or the machine.
     counted : count processors instead of numbering them.
     keeps_places : keep the processors of each job.
     kill : kill jobs at their walltimes; False if the rules have decided about their run times.
-    start_s, end_s : see `Workload`.
+    single : the same jobs with programs of their own; None: all are rigid.
+    costs : of single jobs.
     remarks : sentences about what has no effect.
     """
 
-    submissions: Submissions
+    columns: TraceJobs
     machine: Platform
     requested: NDArray[np.int64]
     sharing: Sharing | None
@@ -57,22 +59,19 @@ class Source(NamedTuple):
     counted: bool = False
     keeps_places: bool = False
     kill: bool = False
-    cost: ResizeCost | None = None
-    start_s: float = 0.0
-    end_s: float = 0.0
+    single: Sequence[SimJob] | None = None
+    costs: Costs = NO_COSTS
     report: CleaningReport | None = None
     remarks: tuple[str, ...] = ()
 
     @property
-    def single(self) -> bool:
-        """Whether the jobs have programs of their own."""
-        return isinstance(self.submissions, JobList)
-
-    @property
     def rigid(self) -> bool:
         """Whether no job can be resized."""
-        given = self.submissions
-        return not (isinstance(given, JobList) and any(job.spec.resizable for job in given.jobs))
+        return self.single is None or not any(job.spec.resizable for job in self.single)
+
+    def specs(self) -> list[JobSpec]:
+        """Request of each job."""
+        return self.columns.specs() if self.single is None else [job.spec for job in self.single]
 
 
 def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -> Source:
@@ -111,21 +110,20 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
     planned = settings.reservations
     if not planned:
         return source
-    per_node, given = machine.processors_per_node, source.submissions
-    if isinstance(given, JobList):
-        reserved = JobList(in_list(given.jobs, planned, per_node), given.columns())
-        return source._replace(submissions=reserved)
-    return source._replace(submissions=in_trace(given.columns(), planned, per_node))
+    per_node = machine.processors_per_node
+    if source.single is not None:
+        return source._replace(single=in_list(source.single, planned, per_node))
+    return source._replace(columns=in_trace(source.columns, planned, per_node))
 
 
 def _without_effect(source: Source) -> Iterator[str]:
     """Sentences about amounts of the machine that no job requests, and demands without effect."""
-    machine, sharing, columns = source.machine, source.sharing, source.submissions.columns()
-    for name in machine.resources_per_node:
-        if name not in columns.names:
+    sharing = source.sharing
+    for name in source.machine.resources_per_node:
+        if name not in source.columns.names:
             yield f"{name} in resources_per_node has no effect, because no job requests it"
             break
-    demanded = _demanded(source.submissions)
+    demanded = _demanded(source)
     if sharing is None:
         return
     there = set(sharing.amounts)
@@ -135,11 +133,11 @@ def _without_effect(source: Source) -> Iterator[str]:
         yield f"the demands for {', '.join(missing)} have no effect: nodes have no amount of them"
 
 
-def _demanded(submissions: Submissions) -> set[str]:
+def _demanded(source: Source) -> set[str]:
     """Shared resources that jobs demand."""
-    if isinstance(submissions, JobList):
-        return {name for job in submissions.jobs for name, n in job.spec.shared.items() if n}
-    columns = submissions.columns()
+    if source.single is not None:
+        return {name for job in source.single for name, n in job.spec.shared.items() if n}
+    columns = source.columns
     amounts = zip(columns.shared_names, columns.shared.T, strict=True)
     return {name for name, column in amounts if column.any()}
 
@@ -176,18 +174,17 @@ def _single_jobs(
     resources : amounts of the further resources that the jobs request, by name.
     """
     workload = _in_partitions(workload, machine)
-    submissions = workload.submissions()
+    columns = workload.columns
     return Source(
-        submissions,
+        columns,
         machine,
-        submissions.columns().processors,
+        columns.processors,
         sharing,
         resources,
         keeps_places=settings.individual,
         kill=workload.kills or (sharing is not None and sharing.overtime == "kill"),
-        cost=workload.cost,
-        start_s=workload.start_s,
-        end_s=workload.end_s,
+        single=sorted(workload.jobs, key=lambda job: job.at),
+        costs=workload.costs,
     )
 
 

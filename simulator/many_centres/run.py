@@ -23,7 +23,6 @@ from scheduler.policies.assignment.by_length import Sita
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import Assignment
 from simulator.engine.engine import Engine
-from simulator.engine.jobs import Submissions
 from simulator.many_centres.centres import Centres
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import GRID_BACKFILLING, CentreDescription, CentresRules
@@ -131,12 +130,14 @@ def _run(
     tick: Tick | None,
 ) -> Schedule:
     """Run rigid jobs, as columns, or jobs of which a share is resizable, each with a program."""
-    submissions: Submissions = jobs
-    cost = None
-    if how is not None:
+    factors = site.cpu_factors
+    if how is None:
+        engine = Engine(site, jobs, cpu_factors=factors, tick=tick)
+    else:
         workload = of_trace(jobs, max(centre.processors for centre in centres), how)
-        submissions, cost = workload.submissions(), workload.cost
-    engine = Engine(site, submissions, cost=cost, cpu_factors=site.cpu_factors, tick=tick)
+        engine = Engine(
+            site, workload.jobs, columns=jobs, costs=workload.costs, cpu_factors=factors, tick=tick
+        )
     with no_collection():
         return engine.run()
 

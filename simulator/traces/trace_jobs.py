@@ -36,6 +36,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     labels : field of `JobSpec` -> (n,) int64, -1 unknown: those of `LABELS` if asked for, and
         `BOUNDS` if the jobs have any (`simulator.traces.normalise`).
     partition : (n,) int64, index of each job's partition among `partitions`; empty without any.
+    reservation : (n,) str, name of the advance reservation to which each job is submitted, "" for
+        none; empty without any.
     """
 
     lines: Ints
@@ -54,6 +56,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     labels: dict[str, Ints] = {}
     partition: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
     partitions: tuple[str, ...] = ()
+    reservation: NDArray[np.str_] = msgspec.field(default_factory=lambda: np.zeros(0, np.str_))
 
     @classmethod
     def of(
@@ -126,10 +129,6 @@ class TraceJobs(msgspec.Struct, frozen=True):
                     f" {place} have only processors yet: simulate these jobs on one machine"
                 )
 
-    def columns(self) -> TraceJobs:
-        """These jobs: they are columns already."""
-        return self
-
     def run_times(self) -> list[float]:
         """Run times in order, seconds."""
         return self.run.tolist()  # type: ignore[no-any-return]
@@ -150,10 +149,15 @@ class TraceJobs(msgspec.Struct, frozen=True):
                 msgspec.structs.replace(each, partition=name)
                 for each, name in zip(specs, own, strict=True)
             ]
-        if not self.labels:
-            return specs
-        labels = zip(*(column.tolist() for column in self.labels.values()), strict=True)
-        return [_labelled(each, self.labels, row) for each, row in zip(specs, labels, strict=True)]
+        if self.labels:
+            rows = zip(*(column.tolist() for column in self.labels.values()), strict=True)
+            specs = [
+                _labelled(each, self.labels, row) for each, row in zip(specs, rows, strict=True)
+            ]
+        for index in np.flatnonzero(self.reservation != "").tolist():
+            name = str(self.reservation[index])
+            specs[index] = msgspec.structs.replace(specs[index], reservation=name)
+        return specs
 
 
 #: Labels that are numbers in a request.

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
 from reshape.errors import ConfigError
 from reshape.times import seconds_of
@@ -29,7 +30,7 @@ from scheduler.model.events import JobSpec, ReservationRequested
 from scheduler.model.orders import Refuse, Reserve
 from scheduler.model.procset import ProcSet
 from scheduler.text.located import Located
-from simulator.engine.jobs import SimJob, Submissions
+from simulator.engine.jobs import SimJob
 from simulator.traces.trace_jobs import TraceJobs
 
 #: Jobs of a reservation, at most.
@@ -181,45 +182,9 @@ def described(tree: Located) -> list[PlannedReservation]:
     return reservations
 
 
-class ReservedJobs:
-    """Submissions of which some name an advance reservation.
-
-    Parameters
-    ----------
-    jobs : the submissions.
-    names : index of a job in their order, from 0 -> name of its reservation.
-    """
-
-    def __init__(self, jobs: Submissions, names: Mapping[int, str]) -> None:
-        self._jobs, self._names = jobs, names
-
-    def __len__(self) -> int:
-        """Count the jobs."""
-        return len(self._jobs)
-
-    def submit_times(self) -> list[float]:
-        """Times of submission in order, seconds."""
-        return self._jobs.submit_times()
-
-    def run_times(self) -> list[float]:
-        """Run times in order, seconds."""
-        return self._jobs.run_times()
-
-    def columns(self) -> TraceJobs:
-        """The jobs as columns."""
-        return self._jobs.columns()
-
-    def specs(self) -> list[JobSpec]:
-        """Request of each job, in order."""
-        specs = self._jobs.specs()
-        for index, name in self._names.items():
-            specs[index] = msgspec.structs.replace(specs[index], reservation=name)
-        return specs
-
-
 def in_trace(
     jobs: TraceJobs, planned: Sequence[PlannedReservation], per_node: int = 1
-) -> ReservedJobs:
+) -> TraceJobs:
     """Submit jobs of a trace to the reservations that list their numbers or users.
 
     Parameters
@@ -229,7 +194,8 @@ def in_trace(
     names = _names(jobs.numbers.tolist(), planned)
     if any(reservation.users for reservation in planned):
         names |= _by_user(jobs.submit_times(), jobs.specs(), planned, per_node, names)
-    return ReservedJobs(jobs, names)
+    of_each = np.array([names.get(index, "") for index in range(len(jobs))])
+    return msgspec.structs.replace(jobs, reservation=of_each)
 
 
 def in_list(

@@ -18,8 +18,8 @@ from reshape.topology import Topology
 from scheduler.config.partitions import PartitionLimits
 from scheduler.model.events import JobSpec
 from scheduler.policies.queue_orders.aging import CLASSES
-from simulator.engine.costs import ResizeCost
-from simulator.engine.jobs import JobList, SimJob
+from simulator.engine.costs import Costs, ResizeCost
+from simulator.engine.jobs import SimJob, columns_of
 from simulator.traces.trace_jobs import TraceJobs
 
 
@@ -46,9 +46,17 @@ class Workload(msgspec.Struct, frozen=True):
     trace_jobs: TraceJobs | None = None
     kills: bool = True
 
-    def submissions(self) -> JobList:
-        """The jobs as an engine takes them, in the order of submission."""
-        return JobList(self.jobs, self.trace_jobs)
+    @property
+    def columns(self) -> TraceJobs:
+        """The jobs as columns, in the order of submission."""
+        if self.trace_jobs is not None:
+            return self.trace_jobs
+        return columns_of(sorted(self.jobs, key=lambda job: job.at))
+
+    @property
+    def costs(self) -> Costs:
+        """Costs of the jobs as an engine takes them."""
+        return Costs.constant(self.cost, self.start_s, self.end_s)
 
 
 class Resizability(msgspec.Struct, frozen=True):

@@ -25,7 +25,6 @@ from scheduler.model.job import JobState
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
-from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.schedule import Schedule
@@ -157,7 +156,6 @@ def check_reservation(
     engine = Engine(
         core,
         single,
-        cost=ResizeCost(),
         watch=watch,
         requests=[planned.request(single[0].at)],
     )

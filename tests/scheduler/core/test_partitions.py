@@ -21,7 +21,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import from_data, scenario, to_data
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.schedule import Schedule
@@ -116,7 +116,8 @@ JOBS = st.lists(
 
 
 def simulated(core: Core, jobs: list[SimJob]) -> Schedule:
-    return Engine(core, jobs, cost=ResizeCost(start_s=0.5, join_s=0.1), allocations=True).run()
+    costs = Costs.constant(ResizeCost(start_s=0.5, join_s=0.1))
+    return Engine(core, jobs, costs=costs, allocations=True).run()
 
 
 @given(

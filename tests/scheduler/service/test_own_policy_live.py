@@ -21,7 +21,7 @@ from scheduler.model.machine import Machine
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from simulator.engine.engine import Engine
-from simulator.engine.jobs import JobList, SimJob
+from simulator.engine.jobs import SimJob
 from simulator.workload_models.workload import PrioWorkload
 
 SITE = """
@@ -172,7 +172,7 @@ def test_a_scheduling_pass_live_in_forecasts_and_in_a_replay(served, monkeypatch
 
 def test_a_policy_that_fails_ends_a_simulation(failing):
     core = Core(scenario("failing_policy:Failing"), Machine([("cluster", 2)]))
-    jobs = JobList([SimJob(0.0, JobSpec(1, 60.0, 2), 9.0, 9)])
+    jobs = [SimJob(0.0, JobSpec(1, 60.0, 2), 9.0, 9)]
     with pytest.raises(ZeroDivisionError, match="division by zero"):
         Engine(core, jobs).run()
 

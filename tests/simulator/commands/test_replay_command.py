@@ -29,7 +29,7 @@ from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.live_runs import RecordedRun
@@ -65,7 +65,8 @@ def write_journal(
 
     journal.record(joined, core.handle(joined))
     cost = ResizeCost(start_s=group_s, join_s=0.05, bytes_per_s=1e9)
-    Engine(core, given or jobs(), cost=cost, start_s=0.5, watch=watch).run()
+    costs = Costs.constant(cost, start_s=0.5)
+    Engine(core, given or jobs(), costs=costs, watch=watch).run()
     journal.close()
 
 

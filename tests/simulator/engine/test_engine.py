@@ -73,7 +73,9 @@ def diary(jobs: list[SimJob], **options: object) -> str:
             reason = f"  | {order.reason}" if hasattr(order, "reason") else ""
             lines.append(f"{'':8}    -> {facts['type']} {' '.join(map(str, told))}{reason}")
 
-    found = simulate(scenario("fcfs-pr"), jobs, 8, cost=COST, watch=watch, **options)
+    found = simulate(
+        scenario("fcfs-pr"), jobs, 8, costs=Costs.constant(COST), watch=watch, **options
+    )
     for number, held in found.sizes.items():  # in the order of their ends
         sizes = " ".join(f"{size}@{time:g}" for time, size in held)
         state = "TIMEOUT" if found.killed[number - 1] else "COMPLETED"
@@ -103,16 +105,17 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 
 def test_what_a_resize_costs() -> None:
     """One job alone: its end is the sum of iterations and pauses."""
-    found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8, cost=COST)
+    found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8, costs=Costs.constant(COST))
     # Two iterations on 2 (the group comes up during the second), join and move, two on 4.
     assert found.sizes == {1: ((0.0, 2), (20.75, 4))}
     assert found.ended.tolist() == [20.75 + 2 * 5.0]
-    slow = msgspec.structs.replace(COST, start_s=11.0)
-    found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8, cost=slow)
+    slow = Costs.constant(msgspec.structs.replace(COST, start_s=11.0))
+    found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8, costs=slow)
     assert found.sizes == {1: ((0.0, 2), (30.75, 4))}, "not there at 20, so it joins at 30"
     found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8)
     assert found.sizes == {1: ((0.0, 2), (10.0, 4))}, "without cost: at the resize point itself"
-    found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8, start_s=1.5)
+    slow_start = Costs.constant(ResizeCost(), start_s=1.5)
+    found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8, costs=slow_start)
     assert found.ended.tolist() == [1.5 + 10 + 3 * 5]
 
 
@@ -252,7 +255,7 @@ costs = st.builds(
 @given(st.lists(jobs, max_size=12), scenarios, costs)
 def test_conservation(workload: list[SimJob], name: str, cost: ResizeCost) -> None:
     """Every job ends once, after its work or at its walltime; processor time adds up."""
-    found = simulate(scenario(name), workload, 8, cost=cost)
+    found = simulate(scenario(name), workload, 8, costs=Costs.constant(cost))
     assert sorted(found.sizes) == list(range(1, len(workload) + 1))
     times = zip(found.started.tolist(), found.ended.tolist(), found.run_s.tolist(), strict=True)
     held_s = 0.0

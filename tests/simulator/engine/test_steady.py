@@ -14,13 +14,13 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand, Order, Start
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.schedule import Metrics, Schedule
 from simulator.workload_models.workload import PrioWorkload
 
-COST = ResizeCost(start_s=0.4, join_s=0.05)
+COSTS = Costs.constant(ResizeCost(start_s=0.4, join_s=0.05))
 PAPER = ("fcfs-pr", "pba-pr", "max-b-pr")
 
 
@@ -28,11 +28,11 @@ def simulate(
     chosen: Scenario,
     jobs: list[SimJob],
     processors: int,
-    cost: ResizeCost = COST,
+    costs: Costs = COSTS,
     **options: object,
 ) -> Schedule:
     core = Core(chosen, Machine([("node", processors)]))
-    return Engine(core, jobs, cost=cost, **options).run()  # type: ignore[arg-type]
+    return Engine(core, jobs, costs=costs, **options).run()  # type: ignore[arg-type]
 
 
 def rigid(at: float, processors: int, seconds: float, walltime_s: float = 120.0) -> SimJob:
@@ -87,7 +87,9 @@ def test_fewer_resizes_on_the_papers_workload() -> None:
         runs = []
         for seed in range(2):
             workload = PrioWorkload().generate(np.random.default_rng(seed))
-            runs.append(simulate(scenario(name), workload, 400, ResizeCost(1.0, 1.0)))
+            runs.append(
+                simulate(scenario(name), workload, 400, Costs.constant(ResizeCost(1.0, 1.0)))
+            )
         made[name] = sum(map(resizes, runs))
         waits[name] = np.mean([run.metrics().mean_wait_s for run in runs])
     assert made["steady"] < 0.7 * made["fcfs-pr"]
@@ -128,4 +130,4 @@ def test_a_job_that_contracted_expands_only_after_a_start(
             elif isinstance(order, Expand):
                 assert order.job not in contracted, f"{order.reason} at {now}"
 
-    simulate(scenario("steady", {"order": "fcfs"}), workload, 8, cost, watch=watch)
+    simulate(scenario("steady", {"order": "fcfs"}), workload, 8, Costs.constant(cost), watch=watch)

@@ -134,8 +134,9 @@ def by_engine(
     """Schedule by a core and an engine that are put together here."""
     (own,) = machine.machines({}, counted=False).values()
     core = Core(chosen, own, kill_at_walltime=kills, order=order)
-    submissions = jobs.submissions() if isinstance(jobs, Workload) else jobs
-    return Engine(core, submissions, **physics).run()
+    if isinstance(jobs, Workload):
+        return Engine(core, jobs.jobs, columns=jobs.columns, **physics).run()
+    return Engine(core, jobs, **physics).run()
 
 
 @pytest.mark.parametrize("name", ["fcfs", "easy", "conservative", "easy++"])
