@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 from reshape.collection import no_collection
-from reshape.speedup import parse
 from scheduler.compiled import STATE
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
@@ -24,7 +23,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models.drawn import CAPACITY, NAME, Demands
-from simulator.workload_models.workload import Resizability, of_trace
+from simulator.workload_models.workload import Resizable, of_trace
 
 PER_NODE = 4
 SHARING = {"windows": "changes", "overtime": "allow"}
@@ -45,10 +44,8 @@ def main() -> None:
     for policy, share in (("easy", 0.0), ("fcfs-pr", 0.5)):
         for times in (1, 10, 100):
             nodes = ProcSet.span(0, times * options.processors // PER_NODE)
-            machine = platform.Platform(
-                nodes, processors_per_node=PER_NODE, shared_per_node={NAME: CAPACITY}
-            )
-            how = Resizability(share, parse("downey:A=64,sigma=1"))
+            machine = platform.Platform(nodes, PER_NODE, shared_per_node={NAME: CAPACITY})
+            how = Resizable(share, "downey:A=64,sigma=1")
             for sharing in (None, SHARING):
                 workload = of_trace(jobs, options.processors, how)
                 begin = time.process_time()

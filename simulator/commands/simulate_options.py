@@ -33,11 +33,12 @@ from simulator.commands.options import (
 from simulator.engine.costs import ResizeCost
 from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.jobs import JobFields, Resizable, field_of
+from simulator.experiment.jobs import JobFields, field_of
 from simulator.experiment.settings import QuoteRules, Settings
 from simulator.traces.files import is_file
 from simulator.traces.normalise import Rules
 from simulator.workload_models import workload_file
+from simulator.workload_models.workload import Resizable
 
 #: Field that has fields of its own -> their type.
 _BELOW: dict[str, Any] = {

@@ -10,8 +10,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError
-from reshape.key_values import key_values
-from reshape.speedup import Model, named, parse, written
+from reshape.speedup import Model, written
 from scheduler.text.formats import counted
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
@@ -29,71 +28,10 @@ from simulator.traces.normalise import BOUNDS, Rules, largest_size
 from simulator.traces.swf import Trace
 from simulator.workload_models import workload_file
 from simulator.workload_models.generate import PRIO, Simulated, make, prio, request_of
-from simulator.workload_models.workload import Resizability, Workload
+from simulator.workload_models.workload import Resizable, Workload
 
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: Rules of cleaning of columns, which a program makes for a certain machine: no row is left out.
 OF_COLUMNS = Rules(larger="error", without_run="keep")
-
-
-class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a share of the jobs of a trace is made resizable; see `Resizability`.
-
-    Parameters
-    ----------
-    share : of the jobs, from 0 to 1, drawn by the seed of the experiment.
-    speedup : model of every resizable job, as `reshape.speedup.parse` reads it.
-    iterations : of every resizable job, with a resize point between any two.
-    expand_most : largest size, in multiples of the processors requested.
-    expand_least : smallest size, as a share of the processors requested; 1: a job never has fewer.
-    expand_step : processors that an expansion adds, as a share of those requested.
-    data_mib : data that moves at a resize, MiB for each processor requested.
-    performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
-    cost : cost of a resize: fields of `ResizeCost`, or the same as text, such as
-        ``start_s=0.4,join_s=0.05,bytes_per_s=1e9``.
-    """
-
-    share: Share = 1.0
-    speedup: str = "downey"
-    iterations: Annotated[int, msgspec.Meta(ge=1)] = 10
-    expand_most: Annotated[float, msgspec.Meta(ge=1)] = 4.0
-    expand_least: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
-    expand_step: Annotated[float, msgspec.Meta(ge=0)] = 0.25
-    data_mib: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    cost: dict[str, Any] | str = {}
-    performance: str = ""
-
-    def drawn_by(self, seed: int) -> Resizability:
-        """The same with the models that the texts name, and a seed.
-
-        Raises
-        ------
-        ConfigError : a text names no model, or the cost is wrong.
-        """
-        try:
-            model = parse(self.speedup)
-        except ValueError as error:
-            raise ConfigError(str(error), field="resizable.speedup") from None
-        try:
-            _ = self.performance and named(self.performance)
-        except ValueError as error:
-            raise ConfigError(str(error), field="resizable.performance") from None
-        try:
-            cost = key_values(self.cost.split(",")) if isinstance(self.cost, str) else self.cost
-        except ValueError as error:
-            raise ConfigError(str(error), field="resizable.cost") from None
-        same = {
-            name: getattr(self, name)
-            for name in self.__struct_fields__
-            if name not in ("share", "speedup", "cost")
-        }
-        return Resizability(
-            self.share,
-            model,
-            cost=converted(cost, ResizeCost, "resizable.cost"),
-            seed=seed,
-            **same,
-        )
 
 
 class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -200,7 +138,7 @@ class Jobs:
             if path is not None and not is_file(Path(path)):
                 raise ConfigError("cannot be read: No such file", file=path)
         if fields.resizable is not None:
-            fields.resizable.drawn_by(0)
+            fields.resizable.check()
         if fields.columns and table is None:
             made.table = trace_of(fields.columns)
             made.fields = msgspec.structs.replace(fields, columns={})

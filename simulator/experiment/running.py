@@ -216,15 +216,14 @@ def _on_pool(settings: Settings, loaded: Trace | Workload, *, shows_progress: bo
     assert pool is not None
     size = pool.max_nodes * pool.processors
     workload: TraceJobs | Workload
-    trace, report = None, None
+    trace, report, seed = None, None, settings.seed or 0
     if isinstance(loaded, Workload):
         workload = loaded
     else:
         trace = with_load(settings, loaded, size)
         workload, report = cleaned(settings, trace, size, settings.rules)
-        if settings.resizability is not None:
-            workload = of_trace(workload, size, settings.resizability)
-    seed = settings.seed or 0
+        if settings.resizable is not None:
+            workload = of_trace(workload, size, settings.resizable, seed)
     with _progress(settings, loaded, shows=shows_progress) as progress:
         ran = run_pool(workload, chosen, pool, settings.waits(), seed, progress.tick)
     return Simulation(
@@ -263,7 +262,8 @@ def _at_centres(settings: Settings, *, shows_progress: bool) -> Simulation:
             rules,
             settings.rules,
             first=settings.jobs.fields.first,
-            resizability=settings.resizability,
+            resizable=settings.resizable,
+            seed=settings.seed or 0,
             tick=progress.tick,
         )
     return Simulation(
@@ -273,8 +273,8 @@ def _at_centres(settings: Settings, *, shows_progress: bool) -> Simulation:
         ran.schedule,
         ran.schedule.processors,
         settings.tau_s,
-        settings.resizability is None,
-        settings.resizability is None,
+        settings.resizable is None,
+        settings.resizable is None,
         trace,
         centres=ran,
         sample_s=settings.sample_s or SAMPLE_S,

@@ -21,7 +21,6 @@ from scheduler.policies.scenarios import changed, scenario, uses_first_fit
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted
 from simulator.engine.physics import ContiguityGain, Sharing, SharingRules
-from simulator.experiment.jobs import Resizable
 from simulator.many_centres.rules import (
     CentreDescription,
     CentresRules,
@@ -31,7 +30,7 @@ from simulator.many_centres.rules import (
 from simulator.traces.normalise import PartitionField, Rules
 from simulator.workload_models import advance_reservations
 from simulator.workload_models.advance_reservations import PlannedReservation
-from simulator.workload_models.workload import Resizability
+from simulator.workload_models.workload import Resizable
 
 if TYPE_CHECKING:
     from simulator.pools import BatchWaits
@@ -408,10 +407,10 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             raise ConfigError(str(error), field="pool") from None
 
     @property
-    def resizability(self) -> Resizability | None:
+    def resizable(self) -> Resizable | None:
         """How a share of the jobs is made resizable; None: it is not."""
         how: Resizable | None = self.jobs.fields.resizable
-        return None if how is None else how.drawn_by(self.seed or 0)
+        return how
 
     @property
     def single_jobs(self) -> bool:

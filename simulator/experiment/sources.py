@@ -97,10 +97,11 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
             _check_demands(settings.jobs.fields.workload, loaded, machine)
         resources = _resources_of(loaded, machine)
         source = _single_jobs(settings, loaded, machine, sharing, resources)
-    elif settings.resizability is not None:
+    elif settings.resizable is not None:
         jobs, report = cleaned(settings, loaded, machine.processors, rules)
         size, limits = machine.processors, machine.limits
-        workload = of_trace(jobs, size, settings.resizability, kills=kills, limits=limits)
+        how, seed = settings.resizable, settings.seed or 0
+        workload = of_trace(jobs, size, how, seed, kills=kills, limits=limits)
         resources = loaded.capacities()
         source = _single_jobs(settings, workload, machine, sharing, resources)
         source = source._replace(report=report)

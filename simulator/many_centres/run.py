@@ -32,7 +32,7 @@ from simulator.traces.derived import origins as origins_of
 from simulator.traces.normalise import CleaningReport, Rules, normalise
 from simulator.traces.swf import Trace
 from simulator.traces.trace_jobs import TraceJobs
-from simulator.workload_models.workload import Resizability, of_trace
+from simulator.workload_models.workload import Resizable, Workload, of_trace
 
 
 def run_centres(
@@ -42,7 +42,8 @@ def run_centres(
     cleaning: Rules | None = None,
     *,
     first: int | None = None,
-    resizability: Resizability | None = None,
+    resizable: Resizable | None = None,
+    seed: int = 0,
     tick: Tick | None = None,
 ) -> CentresSchedule:
     """Simulate the jobs of a trace at several centres.
@@ -55,7 +56,7 @@ def run_centres(
     ----------
     cleaning : rules for irregular jobs; the machine is the largest centre.
     first : number of jobs to simulate, by submission; None: all.
-    resizability : how jobs are made resizable; None: all are rigid.
+    resizable, seed : how jobs are made resizable, None: all are rigid; and what draws them.
     tick : called with the time now and then.
 
     Raises
@@ -69,7 +70,7 @@ def run_centres(
     jobs.need_no_resources("centres")
     names = origins_of(workload)
     origins = [names[line] for line in jobs.lines]
-    return simulate_jobs(jobs, origins, centres, rules, report, resizability, tick)
+    return simulate_jobs(jobs, origins, centres, rules, report, resizable, seed, tick)
 
 
 def simulate_jobs(
@@ -78,7 +79,8 @@ def simulate_jobs(
     centres: Sequence[CentreDescription],
     rules: CentresRules,
     report: CleaningReport | None = None,
-    resizability: Resizability | None = None,
+    resizable: Resizable | None = None,
+    seed: int = 0,
     tick: Tick | None = None,
 ) -> CentresSchedule:
     """Simulate jobs at several centres; see `run_centres`.
@@ -91,7 +93,7 @@ def simulate_jobs(
     assignment = rules.assignment
     site: Centres | GridBackfilling
     if assignment is None:
-        if resizability is not None:
+        if resizable is not None:
             raise ConfigError("runs rigid jobs; leave --resizable out", field=GRID_BACKFILLING)
         site = GridBackfilling(centres, rules.grid)
     else:
@@ -104,10 +106,13 @@ def simulate_jobs(
             max_costs=max_costs,
             redispatch=rules.redispatch,
             scale_estimates=rules.scale_estimates,
-            resizable=resizability is not None,
+            resizable=resizable is not None,
             keep_quotes=rules.keep_quotes,
         )
-    schedule = _run(site, jobs, resizability, centres, tick)
+    workload = None
+    if resizable is not None:
+        workload = of_trace(jobs, max(centre.processors for centre in centres), resizable, seed)
+    schedule = _run(site, jobs, workload, tick)
     ran_at = np.full(len(jobs), -1)
     for number, index in site.ran_at.items():
         ran_at[number - 1] = index
@@ -125,16 +130,14 @@ def simulate_jobs(
 def _run(
     site: Centres | GridBackfilling,
     jobs: TraceJobs,
-    how: Resizability | None,
-    centres: Sequence[CentreDescription],
+    workload: Workload | None,
     tick: Tick | None,
 ) -> Schedule:
-    """Run rigid jobs, as columns, or jobs of which a share is resizable, each with a program."""
+    """Run rigid jobs, as columns, or the same of which a share is resizable."""
     factors = site.cpu_factors
-    if how is None:
+    if workload is None:
         engine = Engine(site, jobs, cpu_factors=factors, tick=tick)
     else:
-        workload = of_trace(jobs, max(centre.processors for centre in centres), how)
         engine = Engine(
             site, workload.jobs, columns=jobs, costs=workload.costs, cpu_factors=factors, tick=tick
         )

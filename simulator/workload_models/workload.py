@@ -8,16 +8,20 @@ did. Or they are those of PRIO section 4: resizable jobs of three sizes and thre
 from __future__ import annotations
 
 from math import ceil, inf
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from reshape.speedup import Model, Prio
+from reshape.errors import ConfigError
+from reshape.key_values import key_values
+from reshape.speedup import Model, Prio, named, parse
 from reshape.topology import Topology
 from scheduler.config.partitions import PartitionLimits
 from scheduler.model.events import JobSpec
 from scheduler.policies.queue_orders.aging import CLASSES
+from scheduler.text.located import converted
 from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.jobs import SimJob, columns_of
 from simulator.traces.trace_jobs import TraceJobs
@@ -59,39 +63,79 @@ class Workload(msgspec.Struct, frozen=True):
         return Costs.constant(self.cost, self.start_s, self.end_s)
 
 
-class Resizability(msgspec.Struct, frozen=True):
-    """How jobs of a trace are made resizable.
+class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a share of the jobs of a trace is made resizable.
 
     Parameters
     ----------
-    resizable : share of the jobs, from 0 to 1, drawn by `seed`.
-    speedup : of every resizable job.
+    share : of the jobs, from 0 to 1, drawn by the seed of the experiment.
+    speedup : model of every resizable job, as `reshape.speedup.parse` reads it.
     iterations : of every resizable job, with a resize point between any two.
     expand_most : largest size of jobs that state none, in multiples of the processors requested.
     expand_least : smallest size of jobs that state none, as a share of the processors requested;
         1: no job starts on fewer processors, or contracts below those on which it starts.
-    expand_step : distance of its sizes, as a share of the processors requested.
+    expand_step : processors that an expansion adds, as a share of those requested.
     data_mib : data that moves at a resize, MiB for each processor requested.
-    cost : cost of a resize.
-    performance : performance model that the scheduler uses for resizable jobs; "": none.
+    performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
+    cost : cost of a resize: fields of `ResizeCost`, or the same as text, such as
+        ``start_s=0.4,join_s=0.05,bytes_per_s=1e9``.
     """
 
-    resizable: float
-    speedup: Model
-    iterations: int = 10
-    expand_most: float = 4.0
-    expand_least: float = 1.0
-    expand_step: float = 0.25
-    data_mib: float = 0.0
-    cost: ResizeCost = ResizeCost()
-    seed: int = 0
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    speedup: str = "downey"
+    iterations: Annotated[int, msgspec.Meta(ge=1)] = 10
+    expand_most: Annotated[float, msgspec.Meta(ge=1)] = 4.0
+    expand_least: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    expand_step: Annotated[float, msgspec.Meta(ge=0)] = 0.25
+    data_mib: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    cost: dict[str, Any] | str = {}
     performance: str = ""
+
+    def model(self) -> Model:
+        """Speedup model.
+
+        Raises
+        ------
+        ConfigError : the text names none.
+        """
+        try:
+            return parse(self.speedup)
+        except ValueError as error:
+            raise ConfigError(str(error), field="resizable.speedup") from None
+
+    def resize_cost(self) -> ResizeCost:
+        """Cost of a resize.
+
+        Raises
+        ------
+        ConfigError : a field is unknown, or a value is wrong.
+        """
+        try:
+            cost = key_values(self.cost.split(",")) if isinstance(self.cost, str) else self.cost
+        except ValueError as error:
+            raise ConfigError(str(error), field="resizable.cost") from None
+        return converted(cost, ResizeCost, "resizable.cost")
+
+    def check(self) -> None:
+        """Check the texts.
+
+        Raises
+        ------
+        ConfigError : one names no model, or the cost is wrong.
+        """
+        self.model()
+        try:
+            _ = self.performance and named(self.performance)
+        except ValueError as error:
+            raise ConfigError(str(error), field="resizable.performance") from None
+        self.resize_cost()
 
 
 def of_trace(
     jobs: TraceJobs,
     processors: int,
-    how: Resizability,
+    how: Resizable,
+    seed: int = 0,
     *,
     kills: bool = False,
     limits: PartitionLimits | None = None,
@@ -100,12 +144,12 @@ def of_trace(
 
     Parameters
     ----------
+    seed : draws the jobs.
     limits : of the partitions of the machine; None: there are none.
     kills : see `Workload`.
     """
-    rng = np.random.default_rng(how.seed)
-    chosen = rng.permutation(len(jobs)) < round(how.resizable * len(jobs))
-    made = []
+    chosen = np.random.default_rng(seed).permutation(len(jobs)) < round(how.share * len(jobs))
+    model, made = how.model(), []
     for at, spec, run_s, is_chosen in zip(
         jobs.submit_times(), jobs.specs(), jobs.run_times(), chosen.tolist(), strict=True
     ):
@@ -127,8 +171,8 @@ def of_trace(
             performance=how.performance,
         )
         data_bytes = round(how.data_mib * start * 2**20)
-        made.append(SimJob(at, spec, run_s, how.iterations, how.speedup, data_bytes))
-    return Workload(processors, made, how.cost, trace_jobs=jobs, kills=kills)
+        made.append(SimJob(at, spec, run_s, how.iterations, model, data_bytes))
+    return Workload(processors, made, how.resize_cost(), trace_jobs=jobs, kills=kills)
 
 
 #: Smallest values of the generator's parameters; its large jobs take 136 processors.

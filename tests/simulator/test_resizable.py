@@ -18,7 +18,6 @@ from small_experiments import CENTRES
 
 from reshape.__main__ import main
 from reshape.errors import ConfigError, ReshapeError
-from reshape.speedup import Amdahl, parse
 from scheduler.model.events import JobSpec
 from scheduler.model.procset import ProcSet
 from scheduler.policies import registry
@@ -30,7 +29,7 @@ from simulator.results.schedule import Window
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
-from simulator.workload_models.workload import Resizability, Workload, of_trace
+from simulator.workload_models.workload import Resizable, Workload, of_trace
 
 SMALL = SMALL_TRACE
 FILE = """\
@@ -227,7 +226,7 @@ def test_a_topology_without_a_size_from_the_minimum_to_the_request(tmp_path: Pat
 def test_jobs_of_a_trace_with_a_smallest_size() -> None:
     """Also those that request the whole machine, which cannot expand."""
     jobs, _ = normalise(swf.read(SMALL), 16, Rules(larger="cap"))
-    how = Resizability(1.0, Amdahl(0.02), expand_least=0.3)
+    how = Resizable(1.0, "amdahl:serial=0.02", expand_least=0.3)
     for made, spec in zip(of_trace(jobs, 16, how).jobs, jobs.specs(), strict=True):
         n, least = spec.processors, ceil(0.3 * spec.processors)
         assert made.spec.min_processors == (least if least < n else None)
@@ -414,7 +413,7 @@ def test_resizable_jobs_that_keep_their_sizes_change_nothing(name: str, order: s
     trace, rules = swf.read(SMALL), Rules(larger="cap")
     rigid = run(trace, 64, scenario(name), rules, event_order=order, counted=False)
     jobs = normalise(trace, 64, rules, labels=True)[0]
-    half = of_trace(jobs, 64, Resizability(0.5, parse("downey"), iterations=49))
+    half = of_trace(jobs, 64, Resizable(0.5, iterations=49))
     schedule = run(half, 64, scenario(name), event_order=order)
     assert (schedule.ended == schedule.started + jobs.run).all()
     if not scenario(name).queue_order.ages:

@@ -13,6 +13,7 @@ from small_experiments import COLUMNS, trace_text
 from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import parse
 from simulator import Experiment, Jobs, simulate
+from simulator.engine.costs import ResizeCost
 from simulator.experiment.jobs import JobFields
 from simulator.workload_models.workload import Workload
 
@@ -73,10 +74,8 @@ def test_a_speedup_as_object_and_a_cost_as_text_or_mapping() -> None:
     assert jobs.with_resizable(1, text) == jobs.with_resizable(1.0, parse(text))
     costs: list[Any] = ["start_s=2,join_s=1", {"start_s": 2, "join_s": 1}]
     made = [jobs.with_resizable(cost=cost) for cost in costs]
-    drawn = [Experiment(one).resizability for one in made]
-    assert drawn[0] == drawn[1]
-    assert drawn[0] is not None
-    assert drawn[0].cost.start_s == 2
+    hows = [Experiment(one).resizable for one in made]
+    assert [how and how.resize_cost() for how in hows] == [ResizeCost(start_s=2, join_s=1)] * 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 
 import simulator
 from simulator import Experiment, Jobs, Simulation, SweepTable
-from simulator.experiment.jobs import JobFields, Resizable
+from simulator.experiment.jobs import JobFields
+from simulator.workload_models.workload import Resizable
 
 NAMES = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep", "workloads"]
 FIELDS = (

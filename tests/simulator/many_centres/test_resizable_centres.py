@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from test_run_centres import trace_jobs
 
 from reshape.errors import ConfigError
-from reshape.speedup import parse
 from scheduler.policies.scenarios import scenario
 from simulator.many_centres.rules import CentreDescription, rules_named
 from simulator.many_centres.run import simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
-from simulator.workload_models.workload import Resizability
+from simulator.workload_models.workload import Resizable
 
 PERFECT = "amdahl:serial=0"
-GROWS = Resizability(1.0, parse(PERFECT), expand_most=4.0, expand_step=1.0, performance=PERFECT)
+GROWS = Resizable(1.0, PERFECT, expand_most=4.0, expand_step=1.0, performance=PERFECT)
 ELASTIC, EASY = scenario("fcfs-pr"), scenario("easy")
 CENTRES = [
     CentreDescription("rigid", 8, EASY, 1.0, 3600.0, 1.0),
@@ -27,9 +26,9 @@ CENTRES = [
 Rows = list[tuple[float, float, float, int]]
 
 
-def simulate(rows: Rows, policy: str, how: Resizability = GROWS) -> CentresSchedule:
+def simulate(rows: Rows, policy: str, how: Resizable = GROWS) -> CentresSchedule:
     jobs = trace_jobs(rows)
-    return simulate_jobs(jobs, [""] * len(jobs), CENTRES, rules_named(policy), resizability=how)
+    return simulate_jobs(jobs, [""] * len(jobs), CENTRES, rules_named(policy), resizable=how)
 
 
 def test_a_job_grows_at_the_centre_that_resizes_and_so_ends_there_first() -> None:
@@ -45,7 +44,7 @@ def test_a_job_grows_at_the_centre_that_resizes_and_so_ends_there_first() -> Non
 
 
 def test_a_rigid_job_goes_by_the_cpu_factor() -> None:
-    how = Resizability(0.0, parse(PERFECT))
+    how = Resizable(0.0, PERFECT)
     found = simulate([(0, 1000, 1000, 2)], "less-turnaround", how)
     assert found.ran_at.tolist() == [2]
     assert found.schedule.run_s.tolist() == [500.0]
