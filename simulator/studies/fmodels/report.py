@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.text.tables import Table, render
-from simulator.predictions.fake import QUALITATIVE
 from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.claims import (
     NOT_RUN,
@@ -37,6 +36,7 @@ from simulator.studies.fmodels.runs import (
 )
 from simulator.studies.results import reported
 from simulator.study.study import Report, Row
+from simulator.workload_models.fake_predictions import QUALITATIVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,13 +18,19 @@ import numpy as np
 import simulator as sim
 from reshape.errors import ConfigError
 from scheduler.predictions.predictor import DeadlineManager, DeadlineManagers
-from simulator.predictions.fake import QUALITATIVE, Bounds, FakePredictor, GivenEstimates, JobBounds
 from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.results import Key, StudyResults, paper, plain
 from simulator.study.study import Parameters, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
+from simulator.workload_models.fake_predictions import (
+    QUALITATIVE,
+    Bounds,
+    FakePredictor,
+    GivenEstimates,
+    job_bounds,
+)
 
 #: EASY in the order of arrival; with backfilling of the shortest prediction first (SJBF); and with
 #: the queue in the order of expansion factor and wait (LXWF, Chiang et al. 2002).
@@ -82,10 +88,10 @@ def workload(trace: str) -> str:
     return next((name for start, name in PAPER.workloads.items() if trace.startswith(start)), trace)
 
 
-def printed_bounds(workload: str) -> JobBounds | None:
+def printed_bounds(workload: str) -> dict[str, Bounds] | None:
     """Bounds of tables 5.1 to 5.3; None of a workload that is not there."""
     bounds = PAPER.bounds.get(workload)
-    return bounds and JobBounds(**{name: Bounds(*limits) for name, limits in bounds.items()})
+    return bounds and {name: Bounds(*limits) for name, limits in bounds.items()}
 
 
 def deviation_of(error: float, group: str) -> float:
@@ -110,7 +116,7 @@ def _of_next_smaller(at: float, printed: Sequence[float], values: Sequence[float
 def _predictions(parameters: Mapping[str, Any], jobs: TraceJobs) -> np.ndarray[Any, Any]:
     """Predictions of the jobs, (n,) float64, s."""
     sizes = jobs.processors.astype(np.float64)
-    computed = JobBounds.of(jobs.run, sizes)
+    computed = job_bounds(jobs.run, sizes)
     printed = printed_bounds(workload(parameters["trace"])) or computed
     bounds = _choice(parameters, "bounds", {"printed": printed, "computed": computed})
     executables = jobs.labels.get("executable", np.full(len(jobs), -1))

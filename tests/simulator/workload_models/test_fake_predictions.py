@@ -9,13 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import SHARED
 
-from simulator.predictions.fake import (
-    QUALITATIVE,
-    QUANTITATIVE,
-    Bounds,
-    FakePredictor,
-    JobBounds,
-)
 from simulator.studies.fmodels.runs import (
     deviation_of,
     deviation_of_percentage,
@@ -23,8 +16,14 @@ from simulator.studies.fmodels.runs import (
 )
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
+from simulator.workload_models.fake_predictions import (
+    QUALITATIVE,
+    QUANTITATIVE,
+    Bounds,
+    FakePredictor,
+)
 
-BOUNDED = JobBounds(Bounds(100, 1000), Bounds(4, 16), Bounds(500, 8000))
+BOUNDED = {"run": Bounds(100, 1000), "processors": Bounds(4, 16), "area": Bounds(500, 8000)}
 TRACES = SHARED / "traces"
 SETTINGS = examples(50)
 
@@ -102,15 +101,15 @@ def test_converted_jobs_change_their_nature() -> None:
     jobs = fake()
     short, large = jobs.members("short"), jobs.members("large")
     predicted = jobs.qualitative("both", 100, 0)
-    assert (predicted[short] > BOUNDED.run.upper).all()
-    assert (predicted[large] < BOUNDED.run.lower).all()
+    assert (predicted[short] > BOUNDED["run"].upper).all()
+    assert (predicted[large] < BOUNDED["run"].lower).all()
     assert (predicted >= 1).all()
     rest = ~(short | large)
     assert (predicted[rest] <= 1.05 * jobs.run_s[rest]).all()
     assert (jobs.qualitative("short2large", 100, 0)[large] >= jobs.run_s[large]).all()
     assert (jobs.qualitative("large2short", 100, 0)[short] >= jobs.run_s[short]).all()
     some = jobs.qualitative("short2large", 30, 0)
-    share = (some[short] > BOUNDED.run.upper).mean()
+    share = (some[short] > BOUNDED["run"].upper).mean()
     assert 0.15 < share < 0.45
     assert len(QUALITATIVE) == 3
 
@@ -144,6 +143,6 @@ def test_the_bounds_of_run_times_are_those_of_table_5_1(file: str, name: str) ->
     jobs, _ = normalise(trace, machine_size(trace), Rules(overrun="keep"))
     bounds = printed_bounds(name)
     assert bounds is not None
-    found, printed = Bounds.of(jobs.run), bounds.run
+    found, printed = Bounds.of(jobs.run), bounds["run"]
     assert found.upper == pytest.approx(printed.upper, rel=0.01)
     assert found.lower == pytest.approx(printed.lower, rel=0.01)

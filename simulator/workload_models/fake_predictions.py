@@ -8,6 +8,8 @@ and so on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -61,17 +63,10 @@ class Bounds(msgspec.Struct, frozen=True):
         return cls(LOWER_SHARE * upper, upper)
 
 
-class JobBounds(msgspec.Struct, frozen=True):
-    """Bounds of the run time (s), of the processors and of their product (processor-seconds)."""
-
-    run: Bounds
-    processors: Bounds
-    area: Bounds
-
-    @classmethod
-    def of(cls, run_s: Floats, processors: Floats) -> JobBounds:
-        """Bounds computed from jobs; (n,) float64 each."""
-        return cls(Bounds.of(run_s), Bounds.of(processors), Bounds.of(run_s * processors))
+def job_bounds(run_s: Floats, processors: Floats) -> dict[str, Bounds]:
+    """Bounds of "run" (s), "processors" and "area", their product, from jobs; (n,) float64 each."""
+    variables = {"run": run_s, "processors": processors, "area": run_s * processors}
+    return {name: Bounds.of(values) for name, values in variables.items()}
 
 
 class FakePredictor(msgspec.Struct, frozen=True):
@@ -85,14 +80,14 @@ class FakePredictor(msgspec.Struct, frozen=True):
     run_s : (n,) float64, run times, > 0.
     processors : (n,) float64.
     executables : (n,) int64, negative where the application is not known.
-    bounds : of the categories.
+    bounds : of the categories, by "run", "processors" and "area".
     seed : of the draws.
     """
 
     run_s: Floats
     processors: Floats
     executables: NDArray[np.int64]
-    bounds: JobBounds
+    bounds: Mapping[str, Bounds]
     seed: int
 
     def quantitative(self, category: Quantitative, error_pct: float, deviation: float) -> Floats:
@@ -141,7 +136,7 @@ class FakePredictor(msgspec.Struct, frozen=True):
         rng = np.random.default_rng(self.seed)
         almost, n = self._almost_exact(rng), len(self.run_s)
         converted = 100 * rng.random(n) <= rng.normal(percentage, deviation, n)
-        lower, upper = self.bounds.run.lower, self.bounds.run.upper
+        lower, upper = self.bounds["run"].lower, self.bounds["run"].upper
         shortened = self.run_s - upper
         shortened = np.where(shortened > lower, lower - 1, shortened)
         predicted = almost
@@ -160,16 +155,16 @@ class FakePredictor(msgspec.Struct, frozen=True):
         ValueError : the category is unknown or has drawn members.
         """
         run, sizes, area = self.run_s, self.processors, self.run_s * self.processors
-        bounds = self.bounds
+        of_run, of_sizes, of_area = (self.bounds[name] for name in ("run", "processors", "area"))
         members: dict[str, Bools] = {
-            "high-processors": sizes > bounds.processors.upper,
-            "low-processors": sizes < bounds.processors.lower,
-            "large": run > bounds.run.upper,
-            "short": run < bounds.run.lower,
-            "high-area": area > bounds.area.upper,
-            "low-area": area < bounds.area.lower,
+            "high-processors": sizes > of_sizes.upper,
+            "low-processors": sizes < of_sizes.lower,
+            "large": run > of_run.upper,
+            "short": run < of_run.lower,
+            "high-area": area > of_area.upper,
+            "low-area": area < of_area.lower,
             "more-executed": self._often_executed(),
-            "not-small": (run > bounds.run.lower) | (sizes > bounds.processors.lower),
+            "not-small": (run > of_run.lower) | (sizes > of_sizes.lower),
             "pure-equal": np.zeros(len(run), np.bool_),
         }
         members["low-processors-and-short"] = members["short"] & members["low-processors"]
@@ -186,8 +181,9 @@ class FakePredictor(msgspec.Struct, frozen=True):
         return self.run_s * (1 + ALMOST * rng.random(len(self.run_s)))
 
 
-class GivenEstimates(msgspec.Struct, frozen=True):
-    """Estimates by job number.
+@dataclass
+class GivenEstimates(Predictor):
+    """Estimates by job number; a predictor that learns nothing, so that all cores share it.
 
     Parameters
     ----------
@@ -196,19 +192,12 @@ class GivenEstimates(msgspec.Struct, frozen=True):
     """
 
     predicted_s: list[float]
-    deadlines: DeadlineManagers = DeadlineManagers()
+    deadlines: DeadlineManagers = Predictor.deadlines
 
     def predictor(self) -> Predictor:
-        """Create the predictor."""
-        return _GivenPredictor(self)
-
-
-class _GivenPredictor(Predictor):
-    """Predictor that looks up the number of a job."""
-
-    def __init__(self, source: GivenEstimates) -> None:
-        self._predicted_s, self.deadlines = source.predicted_s, source.deadlines
+        """Return the predictor."""
+        return self
 
     def predict(self, job: Job) -> float:
         """Return what is given for the job, s."""
-        return self._predicted_s[job.id - 1]
+        return self.predicted_s[job.id - 1]

@@ -9,9 +9,9 @@ from scheduler.model.job import Job
 from scheduler.predictions.estimates import Tsafrir, UserPredictor
 from scheduler.predictions.history import Statistical
 from scheduler.predictions.predictor import Predictor
-from simulator.predictions.accuracy import PlayedTrace, play
-from simulator.predictions.fake import GivenEstimates
+from simulator.commands.predict import PlayedTrace, play
 from simulator.traces.trace_jobs import TraceJobs
+from simulator.workload_models.fake_predictions import GivenEstimates
 
 
 def jobs_of(submitted: list[float], run: list[float]) -> TraceJobs:

@@ -1,1 +1,0 @@
-"""Predictions of run times over traces: accuracy, and predictors that the trace itself gives."""
