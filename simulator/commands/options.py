@@ -19,6 +19,7 @@ from simulator.traces.normalise import Rules
 
 #: The journal in the directory of a service, and the metrics beside the results of a simulation.
 JOURNAL, METRICS = "journal.db", "metrics.json"
+_LINE = b'{"run":'  #: The file of a sweep starts with this.
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
@@ -126,3 +127,11 @@ def metrics_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ReshapeError(f"{path}: cannot be read: {error}") from None
     return metrics if isinstance(metrics, dict) else {}
+
+
+def is_sweep(source: Path) -> bool:
+    """Whether a file has the results of a sweep, a line of JSON each."""
+    if not source.is_file():
+        return False
+    with source.open("rb") as file:
+        return file.read(len(_LINE)) == _LINE

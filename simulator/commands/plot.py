@@ -14,7 +14,7 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
-from simulator.commands.options import JOURNAL, METRICS, json_option, metrics_file
+from simulator.commands.options import JOURNAL, METRICS, is_sweep, json_option, metrics_file
 from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
 from simulator.traces.files import check_place, replace_all
@@ -127,8 +127,6 @@ def _refuse_sweep(file: Path) -> None:
     ------
     ReshapeError : it is one.
     """
-    from simulator.commands.report import is_sweep  # late: it loads the page of a report
-
     if is_sweep(file):
         fix = f"reshape report {file} shows its table, and docs/python.md how to plot it"
         raise ReshapeError(f"{file} is the file of a sweep, which has no schedule: {fix}")

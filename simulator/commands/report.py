@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
@@ -16,16 +18,18 @@ from scheduler.client.options import Walltime
 from scheduler.client.web.document import FORMATS, report
 from scheduler.client.web.journal_run import recorded_run
 from scheduler.client.web.run_data import RunData
-from scheduler.journal.journal_reader import reading
-from simulator.commands.options import JOURNAL, METRICS, metrics_file
+from scheduler.core.core import Core
+from scheduler.journal.journal_reader import JournalReader, reading
+from scheduler.policies.scenarios import scenario
+from scheduler.text.formats import format_time
+from simulator.commands.options import JOURNAL, METRICS, is_sweep, metrics_file
+from simulator.engine.engine import Engine
+from simulator.live_runs import RecordedRun, costs, measured, shares_in
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
 from simulator.traces.files import check_place, replace_all
-from simulator.what_if import what_if
 
 _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
-#: The file of a sweep starts with this.
-_LINE = b'{"run":'
 
 
 @click.command("report")
@@ -141,14 +145,6 @@ def _run(source: Path, stories: int) -> RunData:
     return run
 
 
-def is_sweep(source: Path) -> bool:
-    """Whether a file has the results of a sweep, a line of JSON each."""
-    if not source.is_file():
-        return False
-    with source.open("rb") as file:
-        return file.read(len(_LINE)) == _LINE
-
-
 def _sweep(source: Path) -> dict[str, Any]:
     """Read the results of a sweep as a table: a row for each point, with its axes and metrics."""
     try:
@@ -170,3 +166,103 @@ def _sweep(source: Path) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def what_if(
+    journal: JournalReader, name: str, policy: str, last_s: float = inf
+) -> tuple[list[RunData], dict[str, Any]]:
+    """Simulate the jobs of a journal that have ended, by the times that were measured of them.
+
+    Parameters
+    ----------
+    name : of the live run, for people.
+    policy : name of the other scenario.
+    last_s : leave out jobs that were submitted longer ago, s.
+
+    Returns
+    -------
+    runs : live and simulated; the same job has the same number in both. Times count from the
+        earliest submission on.
+    table : of the means of both, as `scheduler.client.web.document.report` takes them.
+
+    Raises
+    ------
+    ReshapeError : there is no such scenario, the journal is not complete, or no such job has ended.
+    """
+    chosen = scenario(policy)
+    batches, damage = journal.readable_batches()
+    if damage and not batches:
+        raise ReshapeError(damage)
+    recorded = RecordedRun.of(batches)
+    since = (batches[-1].events[0].at if batches else 0.0) - last_s
+    jobs = [job for job in recorded.jobs if job.submitted_at >= since]
+    if not jobs:
+        raise ReshapeError(f"{name}: no job has started and ended in this time")
+    numbers = [job.id for job in sorted(jobs, key=lambda job: job.submitted_at)]
+    kept = {job.id for job in jobs}
+    cost = costs(recorded)
+    simulated = [
+        each for job, each in zip(recorded.jobs, measured(recorded), strict=True) if job.id in kept
+    ]
+    nodes, like = recorded.core.machine.nodes.values(), recorded.core.partitions[0].machine
+    core = Core.on(
+        chosen,
+        nodes,
+        like,
+        shares_in(recorded.core, chosen),
+        kill_at_walltime=recorded.core.kill_at_walltime,
+    )
+    schedule = Engine(core, simulated, costs=cost, allocations=True).run()
+    live = recorded_run(journal, f"{name}, as it was").part(numbers)
+    other = run_of_schedule(schedule, f"simulated under {policy}", live.processors, live.hosts)
+    other.numbers = numbers
+    known = dict(zip(live.numbers, live.jobs, strict=True))
+    other.jobs = [
+        replace(row, label=known[number].label, name=known[number].name, user=known[number].user)
+        for number, row in zip(numbers, other.jobs, strict=True)
+    ]
+    runs = [live, other]
+    return runs, {
+        "title": f"The same {len(jobs)} jobs under {policy}",
+        "heads": ["", *(run.name for run in runs), "change"],
+        "rows": [*_what_if_rows(runs)],
+    }
+
+
+def _what_if_rows(runs: list[RunData]) -> list[list[str]]:
+    rows = []
+    for title, name in (
+        ("mean wait", "wait_s"),
+        ("mean turnaround", "turnaround_s"),
+        ("longest wait", "longest_wait_s"),
+        ("from the first submission to the last end", "makespan_s"),
+    ):
+        values = [_means(run)[name] for run in runs]
+        rows.append([title, *map(format_time, values), _change(*values)])
+    used = [_means(run)["utilization"] for run in runs]
+    texts = [f"{100 * part:.1f} %" for part in used]
+    return [*rows, ["utilisation", *texts, f"{100 * (used[1] - used[0]):+.1f} points"]]
+
+
+def _means(run: RunData) -> dict[str, float]:
+    rows = [
+        (row.submitted, row.started, row.ended)
+        for row in run.jobs
+        if row.started is not None and row.ended is not None
+    ]
+    table = np.array(rows, np.float64).reshape(-1, 3)
+    submitted, started, ended = table.T
+    makespan = float(ended.max() - submitted.min()) if len(table) else 0.0
+    held = run.segments
+    area = float((held["count"] * (held["end"] - held["begin"])).sum())
+    return {
+        "wait_s": float((started - submitted).mean()) if len(table) else 0.0,
+        "turnaround_s": float((ended - submitted).mean()) if len(table) else 0.0,
+        "longest_wait_s": float((started - submitted).max()) if len(table) else 0.0,
+        "makespan_s": makespan,
+        "utilization": area / (run.processors * makespan) if makespan else 0.0,
+    }
+
+
+def _change(before: float, after: float) -> str:
+    return f"{100 * (after / before - 1):+.0f} %" if before else "-"

@@ -7,7 +7,7 @@ from paths import ROOT
 
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.journal.journal_reader import reading
-from simulator.what_if import what_if
+from simulator.commands.report import what_if
 
 JOURNAL = ROOT / "tests" / "scheduler" / "journal" / "recorded_run.sqlite"
 
