@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from scheduler.text.formats import counted, format_time
-from simulator.study import is_computing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SHOWN_AFTER_S = 3.0
 #: Time between two lines where there is no bar, s.
 LINE_EVERY_S = 30.0
+#: Whether a run of a study is computed; the study shows the progress of all.
+is_computing: ContextVar[bool] = ContextVar("is_computing", default=False)
 
 
 class StudyProgress:

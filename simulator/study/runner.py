@@ -29,7 +29,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
-from simulator.study import is_computing
+from simulator.study.progress import is_computing
 from simulator.study.study import Parameters, function
 
 T = TypeVar("T")
