@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 # The signature of a structure evaluates annotations, also of names imported for type checking only.
 from simulator.experiment import run
-from simulator.experiment.quotes import QuotedStart
+from simulator.experiment.watches import QuotedStart
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.pools import PoolRun
 

@@ -20,12 +20,11 @@ from scheduler.text.located import Located, converted
 from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment import rules
 from simulator.experiment.columns import NAMES, Frame
-from simulator.experiment.decisions import JobDecisions
 from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
 from simulator.experiment.settings import OF_SCENARIO, QuoteRules, Settings
-from simulator.experiment.tables import Columns
+from simulator.experiment.tables import Columns, decision_columns
 from simulator.traces.files import is_file, replace_all
 from simulator.traces.swf import Trace
 from simulator.traces.trace_jobs import TraceJobs
@@ -126,6 +125,8 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         """
         if self.centres is not None or self.pool is not None:
             raise ConfigError("of several centres or a pool no job can be explained", field="job")
+        from simulator.experiment.watches import JobDecisions  # late, as all that few runs need
+
         told: list[JobDecisions] = []
 
         def watch(core: Core, jobs: TraceJobs) -> Watch:
@@ -133,7 +134,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             return told[0]
 
         simulated(self, watch=watch)
-        return told[0].table()
+        return decision_columns(told[0].rows)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Experiment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -15,11 +15,11 @@ from reshape.errors import ReshapeError, nearest
 from scheduler.model.selection import Selection
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
-from scheduler.text.formats import json_text
+from scheduler.text.formats import counted, json_text
 from simulator.experiment import tables
 from simulator.experiment.columns import PARQUET, as_parquet
 from simulator.experiment.tables import Columns, Named
-from simulator.results import jobs_csv, notes, paraver
+from simulator.results import jobs_csv, paraver
 from simulator.results.schedule import OF_RESIZABLE, Schedule, Window
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from scheduler.client.web.document import ReportPage
-    from simulator.experiment.quotes import QuotedStart
+    from simulator.experiment.watches import QuotedStart
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools import PoolRun
     from simulator.results.pictures import Scene
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SAMPLE_S = 3600.0  #: Time between two samples of statistics, s.
 METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
 QUOTES = "quotes.csv"
+NAMED = 5  #: Jobs that could not start and are named.
 
 
 class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -181,7 +182,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         A guessed size of the machine, jobs that cleaning changed or left out, settings without
         effect, jobs that could not start.
         """
-        return [*self.remarks, *notes.notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
+        return [*self.remarks, *_notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
 
     @property
     def values(self) -> JobValues:
@@ -337,3 +338,46 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         numbers = {name: self.metrics[name] for name in shown if name in self.metrics}
         texts = (f"{name}={value:.6g}" for name, value in numbers.items())
         return f"Simulation({self.name!r}, {', '.join(texts)})"
+
+
+def _notes(schedule: Schedule, chosen: Scenario | None, *, is_rigid: bool) -> Iterator[str]:
+    """Say what cleaning changed, which settings had no effect, and which jobs the means leave out.
+
+    Parameters
+    ----------
+    chosen : scenario of the machine; None: there are several centres.
+    is_rigid : whether the workload has no resizable job.
+    """
+    if schedule.report is not None and not schedule.report.is_regular:
+        yield schedule.report.sentence
+    if chosen is not None and chosen.resizing is not None and is_rigid:
+        yield (
+            f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE for a"
+            " trace, max_processors or min_processors for jobs of a workload file"
+        )
+    by_pass = chosen is not None and chosen.scheduling is not None
+    yield from _unstarted(schedule, by_pass=by_pass)
+
+
+def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:
+    (indices,) = np.nonzero(~schedule.ran)
+    if not len(indices):
+        return
+    reasons, jobs = [], schedule.jobs
+    for index in indices[:NAMED]:
+        number, requested = jobs.numbers[index], int(jobs.processors[index])
+        text = f"job {number} requests {counted(requested, 'processor')}"
+        if jobs.names:
+            amounts = zip(jobs.names, jobs.resources[index].tolist(), strict=True)
+            text += "".join(f" and {name}={amount}" for name, amount in amounts if amount)
+        if requested > schedule.processors:
+            text += f", the machine has {schedule.processors}"
+        elif by_pass:
+            text += ", and the scheduling pass never started it"
+        else:
+            text += ", which never became available to it"
+        reasons.append(text)
+    if len(indices) > NAMED:
+        reasons.append(f"and {len(indices) - NAMED} more")
+    count = counted(len(indices), "job")
+    yield f"{count} could not start and count in no mean: {'; '.join(reasons)}"

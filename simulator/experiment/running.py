@@ -35,7 +35,7 @@ from simulator.workload_models.advance_reservations import granted
 from simulator.workload_models.workload import Workload, of_trace
 
 if TYPE_CHECKING:
-    from simulator.experiment.quotes import StartQuotes
+    from simulator.experiment.watches import StartQuotes
 
 #: Makes a watch of the core and the jobs of a simulation.
 WatchMaker: TypeAlias = Callable[[Core, TraceJobs], Watch]
@@ -186,7 +186,7 @@ def _quotes(settings: Settings, core: Core, source: Source) -> StartQuotes | Non
     rules = settings.quote_rules
     if rules is None:
         return None
-    from simulator.experiment.quotes import StartQuotes  # late, as all that few runs need
+    from simulator.experiment.watches import StartQuotes  # late, as all that few runs need
 
     jobs, exact = source.columns, rules.run_times == "exact"
     run_s = dict(enumerate(jobs.run_times(), 1)) if exact else {}

@@ -20,7 +20,7 @@ from simulator.results.schedule import (
 from simulator.traces.files import as_csv
 
 if TYPE_CHECKING:
-    from simulator.experiment.quotes import QuotedStart
+    from simulator.experiment.watches import QuotedStart
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools import PoolRun
 
@@ -188,6 +188,17 @@ def pool_columns(run: PoolRun) -> Columns:
     ]
     names = ("submitted_s", "granted_s", "ended_s", "nodes", "ending")
     return of_rows(names, [[np.nan if v is None else v for v in row] for row in rows])
+
+
+def decision_columns(rows: Sequence[tuple[float, str, str, str]]) -> Columns:
+    """One row for each decision about a job, in their order."""
+    at, decisions, rules, sentences = zip(*rows, strict=True) if rows else ((),) * 4
+    return Columns(
+        at_s=np.array(at, np.float64),
+        decision=np.array(decisions, np.str_),
+        rule=np.array(rules, np.str_),
+        reason=np.array(sentences, np.str_),
+    )
 
 
 def quote_columns(schedule: Schedule, quoted: Sequence[QuotedStart]) -> Columns:

@@ -1,4 +1,4 @@
-"""Forecasts of the starts of jobs at their submission, to be compared with what happens."""
+"""Watches of a simulation: decisions about one job, and forecasts of jobs at their submission."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from reshape.errors import ConfigError
 from scheduler.core.core import Core
 from scheduler.forecasts.answers import Spread
 from scheduler.forecasts.calibration import Calibration, ForecastOutcome
@@ -15,8 +16,66 @@ from scheduler.forecasts.futures import Futures, last_arrival
 from scheduler.forecasts.recorded_state import KEPT_JOBS, RecordedState
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted
 from scheduler.model.job import Job, JobState
-from scheduler.model.orders import Order, Start
+from scheduler.model.orders import (
+    AnswerRequest,
+    Continue,
+    Contract,
+    Expand,
+    Kill,
+    Order,
+    Reason,
+    Requeue,
+    Start,
+)
 from simulator.experiment.settings import QuoteRules
+from simulator.results.jobs_csv import names_of
+from simulator.traces.trace_jobs import TraceJobs
+
+#: Orders about a job that a simulation gives.
+_TOLD = (AnswerRequest, Continue, Contract, Expand, Kill, Requeue, Start)
+
+
+class JobDecisions:
+    """Collects the decisions about a job; a watch of the event loop.
+
+    Parameters
+    ----------
+    core : of the simulation.
+    jobs : of the simulation.
+    name : of the job, as the column `job` of the results has it.
+
+    Attributes
+    ----------
+    rows : time (s), decision, rule and reason of each, in order.
+
+    Raises
+    ------
+    ConfigError : no job has the name.
+    """
+
+    def __init__(self, core: Core, jobs: TraceJobs, name: str) -> None:
+        names = names_of(jobs.numbers)
+        if name not in names:
+            fix = "give a value of the column job of the results"
+            raise ConfigError(f"no simulated job has the number {name!r}; {fix}", field="job")
+        self._core, self._job = core, names.index(name) + 1
+        self.rows: list[tuple[float, str, str, str]] = []
+        self._latest: tuple[object, ...] = ()
+
+    def __call__(self, time: float, events: Sequence[Event], orders: Sequence[Order]) -> None:
+        """Note the orders of an instant for the job, and why it still waits after them."""
+        for order in orders:
+            if isinstance(order, _TOLD) and order.job == self._job:
+                self._note(time, type(order).__name__.lower(), order.reason)
+        if any(self._job in partition.queue for partition in self._core.partitions):
+            self._note(time, "wait", self._core.reason_pending(self._job))
+
+    def _note(self, time: float, decision: str, reason: Reason) -> None:
+        """Add a row, if rule, decision or the job that is waited for differ from the row before."""
+        same = (decision, reason.rule, reason.facts.get("head"))
+        if same != self._latest:
+            self.rows.append((time, decision, reason.rule, reason.sentence))
+            self._latest = same
 
 
 class QuotedStart(NamedTuple):
