@@ -57,23 +57,15 @@ _STEPS = {
 }
 
 
-class FormulaText(click.ParamType[Formula]):
-    """A speedup model that holds for every size."""
-
-    name = "MODEL"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Formula:
-        """Read the text of an option."""
-        try:
-            model = parse(value) if isinstance(value, str) else value
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if isinstance(model, Tabulated):
-            self.fail("sizes never run need a formula, not a table", param, ctx)
-        formula: Formula = model
-        return formula
+def _formula(text: str) -> Formula:
+    """Read a speedup model that holds for every size."""
+    try:
+        model = parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if isinstance(model, Tabulated):
+        raise click.BadParameter("sizes never run need a formula, not a table")
+    return model
 
 
 @click.command()
@@ -108,7 +100,8 @@ class FormulaText(click.ParamType[Formula]):
 )
 @click.option(
     "--speedup",
-    type=FormulaText(),
+    type=_formula,
+    metavar="MODEL",
     default="prio",
     show_default=True,
     help=f"Speedup model for sizes on which a job never ran: {FORMS.partition(' or ')[0]}.",

@@ -138,7 +138,7 @@ def simulate(trace: Path, **options: Any) -> None:
     options change fields of the latter. Everything that has no option of its own is a field that
     --set changes: docs/simulator.md lists all fields.
     """
-    usage = Usage()
+    begin = time.monotonic() - _age_s()
     pools: Sequence[str | None] = options["pools"] or (None,)
     _check_results(options, pools)
     described = [Described(trace, options, pool) for pool in pools]
@@ -153,7 +153,7 @@ def simulate(trace: Path, **options: Any) -> None:
         jobs += len(run.schedule.jobs)
         results.append(_written(one.experiment, run, options))
     if len(results) == 1:
-        result = results[0] | usage.so_far(jobs)
+        result = results[0] | _usage(begin, jobs)
         click.echo(json_text(result) if options["as_json"] else _as_text(result, run))
         report = run.schedule.report
         for note in run.notes:
@@ -161,7 +161,7 @@ def simulate(trace: Path, **options: Any) -> None:
                 click.echo(f"reshape: {note}", err=True)
         return
     if options["as_json"]:
-        whole = {**run.head, "pools": results, **usage.so_far(jobs)}
+        whole = {**run.head, "pools": results, **_usage(begin, jobs)}
         click.echo(json_text(whole))
         return
     rows = [
@@ -225,23 +225,22 @@ def _as_text(result: Mapping[str, Any], run: Simulation) -> str:
     return "\n".join(lines)
 
 
-class Usage:
-    """Clock of a process, from its start by the operating system where that is known (Linux)."""
+def _usage(begin: float, jobs: int) -> dict[str, Any]:
+    """Seconds, jobs a second, memory, and whether the core ran compiled, by name.
 
-    def __init__(self) -> None:
-        self._begin = time.monotonic() - _age_s()
-
-    def so_far(self, jobs: int) -> dict[str, Any]:
-        """Seconds, jobs a second, memory, and whether the core ran compiled, by name."""
-        wall_s = time.monotonic() - self._begin
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return {
-            "wall_s": round(wall_s, 3),
-            "cpu_s": round(time.process_time(), 3),
-            "jobs_per_s": round(jobs / wall_s, 1),
-            "peak_rss_mib": round(peak / (1 << 20 if sys.platform == "darwin" else 1024), 1),
-            "core": compiled.STATE,
-        }
+    Parameters
+    ----------
+    begin : of the process on the monotonic clock, seconds.
+    """
+    wall_s = time.monotonic() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "wall_s": round(wall_s, 3),
+        "cpu_s": round(time.process_time(), 3),
+        "jobs_per_s": round(jobs / wall_s, 1),
+        "peak_rss_mib": round(peak / (1 << 20 if sys.platform == "darwin" else 1024), 1),
+        "core": compiled.STATE,
+    }
 
 
 def _age_s() -> float:

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from reshape.cli.options import FiniteRange, WholeRange, completed
 from reshape.errors import ConfigError, nearest
@@ -114,22 +113,6 @@ def _value(text: str) -> Any:
         return text
 
 
-class FieldText(click.ParamType[str]):
-    """The text PATH=VALUE, of which a shell completes the path."""
-
-    name = "PATH=VALUE"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text; `assignments` reads it together with the others."""
-        return value
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Paths that begin with what was typed."""
-        return [CompletionItem(f"{path}=") for path in paths() if path.startswith(incomplete)]
-
-
 #: Heading of the help -> parameters of the command.
 HEADINGS = {
     "Scenario": (
@@ -219,7 +202,8 @@ _OPTIONS = (
     click.option(
         "--set",
         "fields",
-        type=FieldText(),
+        metavar="PATH=VALUE",
+        shell_complete=completed(lambda: [f"{path}=" for path in paths()]),
         multiple=True,
         help="Set a field of the scenario, such as backfill.max_jobs=100, or of the experiment,"
         " such as sharing.penalty=ratio; repeatable.",
