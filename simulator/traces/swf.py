@@ -147,10 +147,6 @@ MOST_RESOURCES = 100
 _BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
 
 
-class TraceError(ReshapeError):
-    """A trace that cannot be read."""
-
-
 class Oddities(msgspec.Struct):
     """Irregularities of the lines of a trace.
 
@@ -235,7 +231,7 @@ def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = 
 
     Raises
     ------
-    TraceError : there is no such file, it is empty or holds no job, it ends too early, or a line
+    ReshapeError : there is no such file, it is empty or holds no job, it ends too early, or a line
         is malformed; the message names file, line, field and value.
     """
     wanted = [i for i, field in enumerate(FIELDS) if field in fields or i == 0]
@@ -300,13 +296,13 @@ def _blocks(path: str | Path) -> Iterator[bytes]:
                         rest = b""
                     rest += block[end:]
                     if len(rest) >= BLOCK:
-                        raise TraceError(f"{path}: no line ends in {BLOCK} bytes; is it a trace?")
+                        raise ReshapeError(f"{path}: no line ends in {BLOCK} bytes; is it a trace?")
             if rest:
                 yield rest + b"\n"
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"{path}: the packed data is damaged or cut off ({error})") from None
+        raise ReshapeError(f"{path}: the packed data is damaged or cut off ({error})") from None
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise ReshapeError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 class _Reader:
@@ -341,11 +337,11 @@ class _Reader:
 
         Raises
         ------
-        TraceError : there is no job in it.
+        ReshapeError : there is no job in it.
         """
         if not sum(len(part[0]) for part in self.parts):
             what = "has no jobs, only comments" if self.header else "is empty"
-            raise TraceError(f"{self.path}: the trace {what}{self._skipped()}")
+            raise ReshapeError(f"{self.path}: the trace {what}{self._skipped()}")
         columns = {
             self.names[field]: np.concatenate([part[i] for part in self.parts])
             for i, field in enumerate(self.wanted)
@@ -395,7 +391,7 @@ class _Reader:
         self.comments += len(line)
         if self.comments > MOST_COMMENTS:
             most = f"more than {MOST_COMMENTS >> 20} MiB of comments"
-            raise TraceError(f"{self.path}:{number}: {most}; is it a trace?")
+            raise ReshapeError(f"{self.path}:{number}: {most}; is it a trace?")
         self.header.append(text)
         if inside or self.parts:
             self.oddities.comments_inside += 1
@@ -403,7 +399,7 @@ class _Reader:
         try:
             kind, columns = _extension(text)
         except ValueError as error:
-            raise TraceError(f"{self.path}:{number}: {error}") from None
+            raise ReshapeError(f"{self.path}:{number}: {error}") from None
         if columns and not any(name.startswith(kind) for name in self.names):
             width = len(self.names)
             self.wanted = [*self.wanted, *range(width, width + len(columns))]
@@ -421,7 +417,7 @@ class _Reader:
         except ValueError as error:
             message = f"{self.path}:{number}: {error}"
             if not self.lenient:
-                raise TraceError(f"{message}; --lenient leaves such lines out") from None
+                raise ReshapeError(f"{message}; --lenient leaves such lines out") from None
             self.oddities.skipped_lines += 1
             self.oddities.first_skipped = self.oddities.first_skipped or message
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import SMALL_TRACE
 
+from reshape.errors import ReshapeError
 from simulator.traces import swf
 
 GOOD = "1 0 -1 100 4 -1 -1 4 200 -1 1 7 1 -1 2 -1 -1 -1"
@@ -70,7 +71,7 @@ def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(swf, "BLOCK", size)
         assert read_text(tmp_path, text).columns["job"].tolist() == [1, 2, 3]
     monkeypatch.setattr(swf, "BLOCK", len(GOOD) // 2)
-    with pytest.raises(swf.TraceError, match="no line ends in"):
+    with pytest.raises(ReshapeError, match="no line ends in"):
         read_text(tmp_path, text)
 
 
@@ -93,7 +94,7 @@ def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_a_malformed_line(tmp_path: Path, line: str, says: str) -> None:
     text = f"; x\n{GOOD}\n{line}\n{GOOD}\n"
-    with pytest.raises(swf.TraceError, match=says) as error:
+    with pytest.raises(ReshapeError, match=says) as error:
         read_text(tmp_path, text)
     assert "--lenient" in str(error.value)
     trace = read_text(tmp_path, text, lenient=True)
@@ -104,7 +105,7 @@ def test_a_malformed_line(tmp_path: Path, line: str, says: str) -> None:
 
 def test_a_malformed_line_behind_a_comment_amid_the_jobs(tmp_path: Path) -> None:
     text = f"; x\n{GOOD}\n; y\n2 5 -1\n{GOOD}\n"
-    with pytest.raises(swf.TraceError, match=r"a.swf:4: 3 fields, not 18"):
+    with pytest.raises(ReshapeError, match=r"a.swf:4: 3 fields, not 18"):
         read_text(tmp_path, text)
 
 
@@ -112,29 +113,27 @@ def test_a_number_beyond_the_bound_in_a_field_that_is_not_read(tmp_path: Path) -
     path = tmp_path / "a.swf"
     path.write_text(f"{GOOD}\n{GOOD.replace('-1', str(10**18), 1)}\n")
     assert len(swf.read(path, fields=("run",))) == 2
-    with pytest.raises(swf.TraceError, match=r"a.swf:2: field 3 \(wait time\)"):
+    with pytest.raises(ReshapeError, match=r"a.swf:2: field 3 \(wait time\)"):
         swf.read(path)
 
 
 def test_the_line_of_an_error_far_inside(tmp_path: Path) -> None:
     lines = [GOOD] * 60_000
     lines[59_000] = GOOD.replace("200", "2oo")
-    with pytest.raises(swf.TraceError, match=r"a.swf:59001: field 9 \(requested time\): '2oo'"):
+    with pytest.raises(ReshapeError, match=r"a.swf:59001: field 9 \(requested time\): '2oo'"):
         read_text(tmp_path, "\n".join(lines))
 
 
 def test_files_that_are_no_traces(tmp_path: Path) -> None:
-    with pytest.raises(swf.TraceError, match=r"nowhere\.swf: cannot be read: No such file"):
+    with pytest.raises(ReshapeError, match=r"nowhere\.swf: cannot be read: No such file"):
         swf.read(tmp_path / "nowhere.swf")
-    with pytest.raises(swf.TraceError, match=r"a\.swf: the trace is empty"):
+    with pytest.raises(ReshapeError, match=r"a\.swf: the trace is empty"):
         read_text(tmp_path, "")
-    with pytest.raises(swf.TraceError, match=r"a\.swf: the trace has no jobs, only comments"):
+    with pytest.raises(ReshapeError, match=r"a\.swf: the trace has no jobs, only comments"):
         read_text(tmp_path, "; nothing\n")
     cut = tmp_path / "cut.swf.gz"
     cut.write_bytes(gzip.compress(SMALL.read_bytes())[:-2000])
-    with pytest.raises(
-        swf.TraceError, match=r"cut\.swf\.gz: the packed data is damaged or cut off"
-    ):
+    with pytest.raises(ReshapeError, match=r"cut\.swf\.gz: the packed data is damaged or cut off"):
         swf.read(cut)
 
 
