@@ -105,9 +105,9 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             values = {name: value for name, value in values.items() if name not in OF_RESIZABLE}
         if self.window is not None:
             return Named(values)
-        for part in (schedule.fragmentation, schedule.penalties):
-            if part is not None:
-                values |= msgspec.structs.asdict(part)
+        if schedule.fragmentation is not None:
+            values |= msgspec.structs.asdict(schedule.fragmentation)
+        values |= schedule.penalties
         if schedule.dispersal is not None:
             values |= schedule.dispersal.means()
         if self.pool is not None:

@@ -73,20 +73,6 @@ class Metrics(msgspec.Struct, frozen=True):
     contractions: int = 0
 
 
-class Penalties(msgspec.Struct, frozen=True):
-    """Penalised run time of the jobs that ran to their ends (GUIM 4.2, 6.4); nan without any.
-
-    Parameters
-    ----------
-    mean_penalised_s : what neighbours added to a run time, seconds.
-    mean_penalised_pct, p95_penalised_pct : the same as a percentage of the job's final run time.
-    """
-
-    mean_penalised_s: float
-    mean_penalised_pct: float
-    p95_penalised_pct: float
-
-
 class Window(msgspec.Struct, frozen=True):
     """Submissions that count; warm-up and cool-down are what the metrics leave out.
 
@@ -388,16 +374,25 @@ class Schedule(msgspec.Struct, frozen=True):
         ]
 
     @property
-    def penalties(self) -> Penalties | None:
-        """Means over the jobs that ran to their ends; None if no nodes were shared."""
+    def penalties(self) -> dict[str, float]:
+        """Penalised run time of the jobs that ran to their ends (GUIM 4.2, 6.4); nan without any.
+
+        Returns
+        -------
+        `mean_penalised_s`, what neighbours added to a run time, seconds; `mean_penalised_pct` and
+        `p95_penalised_pct`, the same as a percentage of the job's final run time. Empty if no nodes
+        were shared.
+        """
         if not self.shares_nodes:
-            return None
+            return {}
         added, share = self.penalised_s, self.penalised_pct
         over = ~np.isnan(added)
-        if not over.any():
-            return Penalties(nan, nan, nan)
-        p95 = float(np.percentile(share[over], 95))
-        return Penalties(float(added[over].mean()), float(share[over].mean()), p95)
+        some = over.any()
+        return {
+            "mean_penalised_s": float(added[over].mean()) if some else nan,
+            "mean_penalised_pct": float(share[over].mean()) if some else nan,
+            "p95_penalised_pct": float(np.percentile(share[over], 95)) if some else nan,
+        }
 
     def fragmentation_of(self, lost_s: float, requested: NDArray[np.int64]) -> Fragmentation:
         """Compute the fragmentation.

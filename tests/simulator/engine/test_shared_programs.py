@@ -232,8 +232,7 @@ def test_iterations_take_as_long_as_a_slow_twin_finds(
     assert added.sum() == pytest.approx(
         sum(each.end - each.begin - each.alone_s for each in times), abs=1e-6
     )
-    assert schedule.penalties is not None
-    assert schedule.penalties.mean_penalised_s == pytest.approx(added.mean())
+    assert schedule.penalties["mean_penalised_s"] == pytest.approx(added.mean())
 
 
 def test_penalised_times_of_resizable_jobs() -> None:
@@ -242,8 +241,7 @@ def test_penalised_times_of_resizable_jobs() -> None:
     workload = Workload(8, [resizable(), rigid(2, 100.0)])
     schedule = run(workload, machine, scenario("max-b-pr"), sharing=SHARING)
     assert schedule.penalised_s.tolist() == pytest.approx([55, 55])
-    assert schedule.penalties is not None
-    assert schedule.penalties.mean_penalised_pct == pytest.approx((50 + 100 * 55 / 155) / 2)
+    assert schedule.penalties["mean_penalised_pct"] == pytest.approx((50 + 100 * 55 / 155) / 2)
     late = SimJob(0.0, JobSpec(4, 150.0, shared={"bandwidth": 50}), 100.0)
     kills = Sharing(processors_per_node=4, amounts={"bandwidth": 100}, windows="changes")
     killed = run(Workload(4, [late]), platform.flat(4), scenario("easy"), sharing=kills)
