@@ -24,7 +24,7 @@ from concurrent.futures import (
 )
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,7 +33,6 @@ from simulator.study.progress import is_computing
 from simulator.study.study import Parameters, function
 
 T = TypeVar("T")
-R = TypeVar("R", contravariant=True)
 RUNS = "runs.jsonl"
 
 
@@ -49,16 +48,9 @@ Outcome: TypeAlias = bytes | RunFailure
 MakePool: TypeAlias = Callable[[int], Executor]
 
 
-class SubmitRun(Protocol[R]):
-    """Submits a run to a pool."""
-
-    def __call__(self, pool: Executor, run: R, whole: bool, /) -> Future[Outcome | None]:
-        """Submit a run; its result is None if the worker lacks what all runs share.
-
-        Parameters
-        ----------
-        whole : send what all runs share, because a worker lacked it.
-        """
+#: Submits a run to a pool. The result is None if the worker lacks what all runs share; the last
+#: argument tells to send that, because a worker lacked it.
+SubmitRun: TypeAlias = Callable[[Executor, T, bool], Future[Outcome | None]]
 
 
 def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
