@@ -38,6 +38,7 @@ from scheduler.config.settings import (
 from scheduler.config.sources import load_config
 from scheduler.policies.queue_orders import basic
 from scheduler.policies.registry import register, temporary_registrations
+from scheduler.text.located import Located
 from simulator.many_centres import rules as centres_file
 from simulator.workload_models import advance_reservations, workload_file
 
@@ -202,7 +203,7 @@ def test_every_field_is_on_a_page_that_says_when_to_set_it(structure: type) -> N
 READERS: tuple[Callable[[Path], object], ...] = (
     lambda file: load_config(file, {}, {}),
     machine_file.read,
-    centres_file.read_centres,
+    lambda file: centres_file.described_centres(Located.read(file)),
     workload_file.read,
     advance_reservations.read,
     sites_file.read_sites,

@@ -37,13 +37,17 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start, WakeAt
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest
+from scheduler.policies.assignment.moves import MoveRules
 from simulator.engine.engine import simulated_core
 from simulator.many_centres.expected_start import expected_start, expected_start_of
-from simulator.many_centres.rules import CentreDescription, Redispatch
+from simulator.many_centres.rules import CentreDescription, Moves
 
 #: Quotes after which the copies of cores are freed: they contain cycles, and the collector of
 #: garbage is off in a simulation (`reshape.collection`).
 FREE_EVERY = 100
+#: Seconds between two examinations of the queues for jobs to which another centre quotes an earlier
+#: start; and the rules of these moves.
+QUOTE_EVERY_S, MOVES = 600.0, MoveRules()
 
 
 class Centre:
@@ -239,7 +243,7 @@ class Centres:
     descriptions : of the centres; their names differ.
     dispatcher : assigns jobs.
     origins, max_costs : home centre and cost limit of each job, by its number from 1; empty: none.
-    redispatch : when waiting jobs are moved; None: never.
+    redispatch : see `CentresRules`.
     scale_estimates, resizable : see `Centre`.
     keep_quotes : whether to remember what was expected of each job at its submission.
 
@@ -260,7 +264,7 @@ class Centres:
         *,
         origins: Sequence[str] = (),
         max_costs: Sequence[float] = (),
-        redispatch: Redispatch | None = None,
+        redispatch: Moves | None = None,
         scale_estimates: bool = True,
         resizable: bool = False,
         keep_quotes: bool = False,
@@ -312,7 +316,7 @@ class Centres:
         if self._held and (given or submitted):
             self._pull(orders)
         if self._redispatch is not None and given:
-            self._examine(self._redispatch, orders)
+            self._examine(orders)
         return orders
 
     def forget(self, job: int) -> None:
@@ -435,28 +439,28 @@ class Centres:
                 if len(waiting) == len(self.centres):
                     return
 
-    def _examine(self, rules: Redispatch, orders: list[Order]) -> None:
+    def _examine(self, orders: list[Order]) -> None:
         """Move jobs that wait to centres that quote an earlier start."""
-        if self.now < self._examined + rules.every_s:
+        if self._redispatch == "quote" and self.now < self._examined + QUOTE_EVERY_S:
             return
         self._examined = self.now
         for centre in self.centres:
-            for job in list(centre.queue)[: rules.rules.depth]:
+            for job in list(centre.queue)[: MOVES.depth]:
                 # A job that moved may have let this one start.
                 if job.id in centre.queue:
-                    better = self._better(self._requests[job.id][1], centre, rules)
+                    better = self._better(self._requests[job.id][1], centre)
                     if better is not None:
                         self._move(job.id, centre, better, orders)
 
-    def _better(self, request: SiteRequest, centre: Centre, rules: Redispatch) -> Centre | None:
+    def _better(self, request: SiteRequest, centre: Centre) -> Centre | None:
         """Centre to which a waiting job is moved; None if it stays."""
         size = request.spec.processors
         others = [c for c in self.centres if c is not centre and c.processors >= size]
-        if rules.at_once:
+        if self._redispatch == "at-once":
             free = (c for c in others if c.free() >= size)
             return next((c for c in free if c.wait_s(request) == 0.0), None)
         waits_s = [other.wait_s(request) for other in others]
-        best = rules.rules.choice(centre.wait_of(request.job), waits_s)
+        best = MOVES.choice(centre.wait_of(request.job), waits_s)
         return None if best is None else others[best]
 
     def _move(self, number: int, centre: Centre, to: Centre, orders: list[Order]) -> None:

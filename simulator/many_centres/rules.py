@@ -18,15 +18,13 @@ A machine file may name several centres:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.policies.assignment.dispatcher import DispatchRules
 from scheduler.policies.assignment.interface import Assignment
-from scheduler.policies.assignment.moves import MoveRules
 from scheduler.policies.registry import find
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
@@ -100,32 +98,12 @@ class CentreDescription(msgspec.Struct, frozen=True):
         return self.units_per_hour * self.cost_per_unit
 
 
-def names_centres(file: Path) -> bool:
-    """Whether a machine file names several centres.
-
-    Raises
-    ------
-    ConfigError : the file cannot be read or is not YAML.
-    """
-    return "centres" in Located.read(file).values
-
-
-def read_centres(file: Path) -> list[CentreDescription]:
-    """Read a machine file of several centres.
-
-    Raises
-    ------
-    ConfigError : the file is invalid; the message names file, line and field.
-    """
-    return described_centres(Located.read(file))
-
-
 def described_centres(tree: Located) -> list[CentreDescription]:
     """Centres that the contents of a machine file describe.
 
     Raises
     ------
-    ConfigError : see `read_centres`.
+    ConfigError : they are invalid; the message names file, line and field.
     """
     given = tree.values.get("centres")
     for i, centre in enumerate(given if isinstance(given, list) else ()):
@@ -168,31 +146,7 @@ def described_centres(tree: Located) -> list[CentreDescription]:
 
 #: Centralised models that are no task assignment policies: names beside those of the registry.
 GRID_BACKFILLING, MIGRATION = "grid-backfilling", "migration"
-
-
-class Redispatch(msgspec.Struct, frozen=True):
-    """When jobs that wait at one centre are moved to another one.
-
-    Parameters
-    ----------
-    every_s : seconds between two examinations of the queues; 0: whenever processors were released.
-    at_once : move a job only where it starts at once, as the global controller of GUIM 8.2, model
-        1, which backfills jobs at other centres. Otherwise its quote must be better by the rules.
-    rules : see `MoveRules`; if `at_once`, only the depth is used.
-
-    Raises
-    ------
-    ValueError : a number is out of range.
-    """
-
-    every_s: float = 0.0
-    at_once: bool = True
-    rules: MoveRules = MoveRules()
-
-    def __post_init__(self) -> None:
-        """Check the number."""
-        if not self.every_s >= 0:
-            raise ValueError(f"every_s must be >= 0, got {self.every_s}")
+Moves: TypeAlias = Literal["at-once", "quote"]
 
 
 class CentresRules(msgspec.Struct, frozen=True):
@@ -202,7 +156,10 @@ class CentresRules(msgspec.Struct, frozen=True):
     ----------
     assignment : task assignment policy; None for Grid-Backfilling.
     dispatch : what a dispatcher does besides choosing.
-    redispatch : when waiting jobs are moved; None: never.
+    redispatch : moves waiting jobs to other centres: "at-once", whenever processors were released,
+        where they start at once, as the global controller of GUIM 8.2, model 1, which backfills
+        jobs at other centres; "quote", every `QUOTE_EVERY_S`, where the quote is better by
+        `MoveRules`; None: never.
     scale_estimates : whether estimates are multiplied by the CPU factor, as run times are.
     grid : scenario of Grid-Backfilling.
     estimates : source of predictions, for policies that use them.
@@ -212,7 +169,7 @@ class CentresRules(msgspec.Struct, frozen=True):
 
     assignment: Assignment | None
     dispatch: DispatchRules = DispatchRules()
-    redispatch: Redispatch | None = None
+    redispatch: Moves | None = None
     scale_estimates: bool = True
     grid: Scenario = scenario("easy", {"backfill_order": "sjf"})
     estimates: Estimates = Classification()
@@ -241,10 +198,6 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
     dispatch = converted(fields, DispatchRules, "dispatch")
     if moves not in (None, "at-once", "quote"):
         raise ConfigError(f"must be at-once or quote, got {moves!r}", field="redispatch")
-    redispatch = None
-    if moves is not None:
-        at_once = moves == "at-once"
-        redispatch = Redispatch(at_once=at_once, every_s=0.0 if at_once else 600.0)
     assignment = None
     if name != GRID_BACKFILLING:
         policy = find("assignment", "origin" if name == MIGRATION else name)
@@ -253,7 +206,7 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
         assignment = converted(given, policy, "assignment")
     elif given:
         raise ConfigError(f"has no parameter {next(iter(given))!r}", field=GRID_BACKFILLING)
-    return CentresRules(assignment, dispatch, redispatch, scale)
+    return CentresRules(assignment, dispatch, moves, scale)
 
 
 def with_estimates(

@@ -8,13 +8,18 @@ import pytest
 from paths import EXAMPLES
 
 from reshape.errors import ConfigError
-from simulator.many_centres.rules import names_centres, read_centres
+from scheduler.text.located import Located
+from simulator.many_centres.rules import CentreDescription, described_centres
 
 
 def file(folder: Path, text: str) -> Path:
     path = folder / "centres.yaml"
     path.write_text(text)
     return path
+
+
+def read_centres(path: Path) -> list[CentreDescription]:
+    return described_centres(Located.read(path))
 
 
 def test_the_example_names_three_centres_with_their_prices() -> None:
@@ -25,17 +30,12 @@ def test_the_example_names_three_centres_with_their_prices() -> None:
         ("SDSC-Blue", 1152),
     ]
     assert [round(centre.price, 2) for centre in found] == [470.4, 50.0, 1800.0]
-    assert names_centres(EXAMPLES / "centres.yaml")
 
 
 def test_a_centre_has_defaults(tmp_path: Path) -> None:
     text = "centres: [{name: a, processors: 12, scenario: fcfs}]"
     (found,) = read_centres(file(tmp_path, text))
     assert (found.processors, found.scenario.name, found.cpu_factor) == (12, "fcfs", 1.0)
-
-
-def test_a_file_of_one_machine_names_no_centres(tmp_path: Path) -> None:
-    assert not names_centres(file(tmp_path, "nodes: 4"))
 
 
 @pytest.mark.parametrize(
