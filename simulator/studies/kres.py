@@ -250,15 +250,8 @@ TICKS = (-500, -200, -100, -50, -25, 0, 25, 50)
 FIGURES = {"response_s": 2, "weighted_response_s": 3}
 
 
-class GainPoint(msgspec.Struct, frozen=True):
-    """A point of a figure: the parameters of its runs, and the gain over First-Fit in per cent."""
-
-    metric: str
-    law: str
-    k: int
-    queue: int
-    algorithm: str
-    gain: Interval
+#: Metric, law, K, queue and algorithm of a point of a figure -> gain over First-Fit, per cent.
+Gains: TypeAlias = Mapping[tuple[str, str, int, int, str], Interval]
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
@@ -266,28 +259,26 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     points = gains(rows)
     tables = [_table(points, metric) for metric in METRICS]
     files = {} if out is None else _pictures(points)
-    return reported(tables, {"points": msgspec.to_builtins(points)}, judged(rows), files)
+    names = ("metric", "law", "k", "queue", "algorithm")
+    data = [
+        dict(zip(names, key, strict=True)) | {"gain": msgspec.to_builtins(gain)}
+        for key, gain in points.items()
+    ]
+    return reported(tables, {"points": data}, judged(rows), files)
 
 
-def gains(rows: Sequence[Row]) -> list[GainPoint]:
+def gains(rows: Sequence[Row]) -> Gains:
     """Gains over First-Fit with their 95 % intervals over the seeds, from paired runs.
 
     The gain is 1 - other / First-Fit, in percent: how much shorter the response is.
     """
     groups = StudyResults(rows, lambda p: (p["law"], p["k"], p["queue"])).rows
-    return [
-        GainPoint(
-            metric,
-            law,
-            k,
-            queue,
-            name,
-            mean_interval([gain_pct(row, name, metric) for row in group]),
-        )
+    return {
+        (metric, *key, name): mean_interval([gain_pct(row, name, metric) for row in group])
         for metric in METRICS
-        for (law, k, queue), group in groups.items()
+        for key, group in groups.items()
         for name in COMPARED
-    ]
+    }
 
 
 def judged(rows: Sequence[Row]) -> list[Claim]:
@@ -297,46 +288,44 @@ def judged(rows: Sequence[Row]) -> list[Claim]:
     return [*judge(KresGains(names, rows)), *judge_balanced(bb0, "BB0")]
 
 
-def _table(points: Sequence[GainPoint], metric: str) -> str:
-    cells = {(p.law, p.k, p.queue, p.algorithm): p.gain for p in points if p.metric == metric}
+def _table(points: Gains, metric: str) -> str:
     lines = [
         f"Gain over FF-EASY in {METRICS[metric]}, % (KRES figure {FIGURES[metric]})",
         "",
         "| requirements | K | queue | " + " | ".join(COMPARED) + " |",
         "|---|---|---|" + "---|" * len(COMPARED),
     ]
-    for law, k, queue in dict.fromkeys(key[:3] for key in cells):
-        gains_text = " | ".join(plus_minus(cells[law, k, queue, name], "+.0f") for name in COMPARED)
+    for law, k, queue in dict.fromkeys(key[1:4] for key in points):
+        own = (points[metric, law, k, queue, name] for name in COMPARED)
+        gains_text = " | ".join(plus_minus(gain, "+.0f") for gain in own)
         lines.append(f"| {law} | {k} | {queue} | {gains_text} |")
     return "\n".join(lines)
 
 
-def _pictures(points: Sequence[GainPoint]) -> dict[str, bytes]:
+def _pictures(points: Gains) -> dict[str, bytes]:
     """Figures 2 and 3, as PNG and SVG."""
     from scheduler.pictures import encode_all  # imported here: matplotlib is slow to load
 
     return encode_all({f"figure{FIGURES[metric]}": _picture(points, metric) for metric in METRICS})
 
 
-def _picture(points: Sequence[GainPoint], metric: str) -> Any:
+def _picture(points: Gains, metric: str) -> Any:
     from scheduler.pictures import INK, new_figure, reduce_frame
 
-    laws, ks = (list(dict.fromkeys(getattr(p, name) for p in points)) for name in ("law", "k"))
-    queues = sorted({p.queue for p in points})
+    laws = list(dict.fromkeys(key[1] for key in points))
+    ks = list(dict.fromkeys(key[2] for key in points))
+    queues = sorted({key[3] for key in points})
     title = f"Gain over FF-EASY: {METRICS[metric]} (KRES figure {FIGURES[metric]})"
     figure = new_figure(1.0 + 2.7 * len(laws), title)
     grid = figure.subplots(len(laws), len(ks), sharex=True, sharey=True, squeeze=False)
     colours = dict(zip(COMPARED, ("#c98a1b", "#2a6fb0", "#7fb2dd", "#a23b3b"), strict=True))
-    lowest = min(p.gain.mean for p in points if p.metric == metric)
+    lowest = min(gain.mean for (of, *_), gain in points.items() if of == metric)
     ticks = [tick for tick in TICKS if tick >= 1.5 * lowest or tick >= -50]
     for axes_row, law in zip(grid, laws, strict=True):
         for axes, k in zip(axes_row, ks, strict=True):
             for i, name in enumerate(COMPARED):
-                line = {
-                    p.queue: p.gain
-                    for p in points
-                    if (p.metric, p.law, p.k, p.algorithm) == (metric, law, k, name)
-                }
+                keys = {queue: (metric, law, k, queue, name) for queue in queues}
+                line = {queue: points[key] for queue, key in keys.items() if key in points}
                 positions = [queues.index(q) + 0.2 * (i - 1.5) for q in line]
                 axes.bar(
                     positions,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -21,7 +21,7 @@ from reshape.errors import ReshapeError
 from scheduler.pictures import INK, encode_all, new_figure, reduce_frame
 from simulator.results.statistics import Interval, mean, mean_interval, paired_ratio, quantiles
 from simulator.studies.claims import Claim, below_one, by_sign, with_limits
-from simulator.studies.results import mean_difference, reported, titled
+from simulator.studies.results import mean_difference, paper, reported, titled
 from simulator.study.study import Report, Row, shown, trace_path
 from simulator.traces import swf
 from simulator.traces.derived import WEEK_S, choose, cut
@@ -99,22 +99,6 @@ MEAN, MAX = "mean_bounded_slowdown", "max_bounded_slowdown"
 GridPoint: TypeAlias = tuple[float, int]
 
 
-class Price(NamedTuple):
-    """The cost of redirection in one week.
-
-    Parameters
-    ----------
-    redirected : share of the jobs that were redirected.
-    lost : processor-seconds of first runs, as a share of those of the principal group in a week.
-    wait_s, easy_wait_s : mean wait with redirection, and under EASY.
-    """
-
-    redirected: float
-    lost: float
-    wait_s: float
-    easy_wait_s: float
-
-
 class TraceRatios(msgspec.Struct):
     """Ratios of one trace: redirection over EASY on as many processors; below 1 is better.
 
@@ -123,13 +107,15 @@ class TraceRatios(msgspec.Struct):
     name : short name of the trace.
     weeks : number of weeks.
     ratios : metric -> point -> ratio of each week.
-    prices : point -> price of each week.
+    prices : point -> cost of redirection in each week: `redirected`, the share of the jobs that
+        were; `lost`, processor-seconds of first runs, as a share of those of the principal group in
+        a week; `wait_s` and `easy_wait_s`, the mean waits with redirection and under EASY.
     """
 
     name: str
     weeks: int
     ratios: dict[str, dict[GridPoint, list[float]]]
-    prices: dict[GridPoint, list[Price]]
+    prices: dict[GridPoint, list[dict[str, float]]]
 
     def interval(self, metric: str, point: GridPoint) -> Interval:
         """Mean ratio over the weeks."""
@@ -190,45 +176,23 @@ def ratios(name: str, rows: Sequence[Row]) -> TraceRatios:
 def price(trace: TraceRatios, point: GridPoint) -> dict[str, float | None]:
     """Means over the weeks: shares redirected and lost, and the ratio of the mean waits."""
     weeks = trace.prices[point]
-    waits, easy = mean([week.wait_s for week in weeks]), mean([week.easy_wait_s for week in weeks])
+    means = {name: mean([week[name] for week in weeks]) for name in weeks[0]}
+    waits, easy = means.pop("wait_s"), means.pop("easy_wait_s")
+    return {**means, "wait_ratio": waits / easy if easy else None}
+
+
+def _price(row: Row, easy: Mapping[str, Any]) -> dict[str, float]:
+    result, machine = row.result, row.parameters["processors"]
     return {
-        "redirected": mean([week.redirected for week in weeks]),
-        "lost": mean([week.lost for week in weeks]),
-        "wait_ratio": waits / easy if easy else None,
+        "redirected": result["redirected"] / result["jobs"],
+        "lost": result["lost_processor_s"] / (machine * WEEK_S),
+        "wait_s": result["mean_wait_s"],
+        "easy_wait_s": easy["mean_wait_s"],
     }
 
 
-def _price(row: Row, easy: Mapping[str, Any]) -> Price:
-    result, machine = row.result, row.parameters["processors"]
-    return Price(
-        result["redirected"] / result["jobs"],
-        result["lost_processor_s"] / (machine * WEEK_S),
-        result["mean_wait_s"],
-        easy["mean_wait_s"],
-    )
-
-
-class PaperValues(NamedTuple):
-    """Values that the paper gives for a trace (section V).
-
-    Parameters
-    ----------
-    best : ratio of the mean bounded slowdown with the best parameters.
-    thetas : range of the best threshold.
-    both : point at which mean and maximum improve, and the ratio of each.
-    """
-
-    best: float
-    thetas: tuple[int, int]
-    both: tuple[GridPoint, float] | None = None
-
-
-#: Values by a part of the name of the trace.
-PAPER = {
-    "Curie": PaperValues(0.9, (10, 50), ((0.15, 10), 0.9)),
-    "Intrepid": PaperValues(0.8, (5, 15)),
-    "RICC": PaperValues(0.6, (5, 25)),
-}
+#: What the paper says of each trace, by a part of its name.
+PAPER: Mapping[str, Mapping[str, Any]] = paper("redir").traces
 
 
 def as_report(rows: Sequence[Row]) -> Report:
@@ -280,20 +244,21 @@ def _price_text(trace: TraceRatios) -> str:
 
 def judged(trace: TraceRatios) -> list[Claim]:
     """Judge the paper's claims about a trace; none if the paper does not use it."""
-    paper = next((values for name, values in PAPER.items() if name in trace.name), None)
-    if paper is None:
+    values = next((values for name, values in PAPER.items() if name in trace.name), None)
+    if values is None:
         return []
     alpha, theta = best = trace.best(MEAN)
     text = f"mean BSLD, best parameters (alpha {alpha:g}, theta {theta})"
     claims = [
-        _ratio_claim(trace, MEAN, best, paper.best, text, "REDIR figure 1"),
-        *_theta_claims(trace, paper.thetas),
+        _ratio_claim(trace, MEAN, best, values["best"], text, "REDIR figure 1"),
+        *_theta_claims(trace, *values["thetas"]),
     ]
-    if paper.both is not None and paper.both[0] in trace.ratios[MEAN]:
-        point, claimed = paper.both
+    both = values.get("both", {})
+    point = both.get("alpha"), both.get("theta")
+    if point in trace.ratios[MEAN]:
         for metric, name in ((MEAN, "mean"), (MAX, "largest")):
             text = f"{name} BSLD at alpha {point[0]:g}, theta {point[1]}"
-            claims.append(_ratio_claim(trace, metric, point, claimed, text, "REDIR figure 2"))
+            claims.append(_ratio_claim(trace, metric, point, both["ratio"], text, "REDIR figure 2"))
     return claims
 
 
@@ -308,12 +273,11 @@ def _ratio_claim(
     )
 
 
-def _theta_claims(trace: TraceRatios, thetas: tuple[int, int]) -> Iterator[Claim]:
+def _theta_claims(trace: TraceRatios, low: int, high: int) -> Iterator[Claim]:
     """Judge the claim that the best threshold lies in a range, for each alpha.
 
     The best one outside, among those that were run, has a larger ratio than the best one inside.
     """
-    low, high = thetas
     inside = [theta for theta in trace.thetas if low <= theta <= high]
     outside = [theta for theta in trace.thetas if theta not in inside]
     for alpha in trace.alphas if inside and outside else ():
