@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf, isfinite, nan
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -43,35 +43,19 @@ from simulator.traces.files import as_csv, is_file
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
-
-class BatchWaits(msgspec.Struct, frozen=True):
-    """Waits from which those of allocations are drawn, each with the same probability.
-
-    Parameters
-    ----------
-    seconds : (n,) float64, n >= 1.
-    """
-
-    seconds: NDArray[np.float64]
-
-    @classmethod
-    def constant(cls, seconds: float) -> BatchWaits:
-        """The same wait for all allocations."""
-        return cls(np.array([float(seconds)]))
-
-    def draw(self, rng: np.random.Generator) -> float:
-        """Draw a wait, seconds; a constant draws nothing from the generator."""
-        if len(self.seconds) == 1:
-            return float(self.seconds[0])
-        return float(self.seconds[rng.integers(len(self.seconds))])
+Floats: TypeAlias = NDArray[np.float64]
 
 
-def read_waits(text: str) -> BatchWaits:
+def read_waits(text: str) -> Floats:
     """Read a time in the notation of Slurm, or the recorded waits of a trace.
 
     Parameters
     ----------
     text : such as ``10:00``, or the path of a trace; a file of that name is preferred.
+
+    Returns
+    -------
+    (n,) float64, n >= 1, seconds
 
     Raises
     ------
@@ -80,14 +64,19 @@ def read_waits(text: str) -> BatchWaits:
     path = Path(text)
     if not is_file(path):
         try:
-            return BatchWaits.constant(seconds_of(text))
+            return np.array([float(seconds_of(text))])
         except ValueError as error:
             raise ReshapeError(f"there is no file {text}, and {error}") from None
     waits = swf.read(path, fields=("wait",)).columns["wait"]
     known = waits[waits >= 0].astype(np.float64)
     if not len(known):
         raise ReshapeError(f"{path}: no job has a recorded wait; name a trace with waits")
-    return BatchWaits(known)
+    return known
+
+
+def drawn_wait(waits: Floats, rng: np.random.Generator) -> float:
+    """Draw one of the waits, seconds; a single one draws nothing from the generator."""
+    return float(waits[rng.integers(len(waits)) if len(waits) > 1 else 0])
 
 
 Ending = Literal["cancelled", "released", "expired"]
@@ -355,7 +344,7 @@ def run_pool(
     workload: TraceJobs | Workload,
     scenario: Scenario,
     options: PoolOptions,
-    waits: BatchWaits,
+    waits: Floats,
     seed: int = 0,
     tick: Tick | None = None,
 ) -> PoolRun:
@@ -366,7 +355,8 @@ def run_pool(
     Parameters
     ----------
     workload : cleaned jobs of a trace, which fit on the nodes of the pool, or single jobs.
-    waits, seed : waits of allocations in the batch system, and how they are drawn.
+    waits : (n,) float64, s; that of an allocation in the batch system is one of them.
+    seed : of the draws.
     tick : called with the time now and then.
 
     Raises
@@ -382,7 +372,7 @@ def run_pool(
     pool = Pool(PoolRecord(NAME, options))
     rng = np.random.default_rng(seed)
     jobs = workload.jobs if isinstance(workload, Workload) else workload
-    site = PooledSite(core, pool, lambda: waits.draw(rng), len(jobs))
+    site = PooledSite(core, pool, lambda: drawn_wait(waits, rng), len(jobs))
     if isinstance(workload, Workload):
         engine = Engine(
             site,

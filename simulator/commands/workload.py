@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -22,9 +22,6 @@ from simulator.commands.options import (
     seed_option,
     set_fields,
 )
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.jobs import Jobs
-from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.derived import choose, cut, offered_load, scaled
 from simulator.traces.derived import merge as merged_trace
@@ -42,9 +39,6 @@ from simulator.workload_models.generate import (
     make,
     prio,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
@@ -139,13 +133,9 @@ def generate(
     check_place(output)
     given = options if longest is None else options | {"longest_s": longest}
     wanted = TraceRequest(model, jobs or 1000, seed, parameters=parameters, **given)  # type: ignore[arg-type]
-    trace = make(wanted, _under_easy)
+    trace = make(wanted)
     swf.write(output, trace)
     click.echo(f"{output}: {counted(len(trace), 'job')} of model {model}")
-
-
-def _under_easy(trace: swf.Trace, processors: int) -> Schedule:
-    return Experiment(Jobs(trace), processors=processors).run().schedule
 
 
 def _check_prio(output: Path) -> None:

@@ -24,7 +24,7 @@ from scheduler.policies.scenario import Scenario
 from simulator.engine.costs import NO_COSTS, Costs
 from simulator.engine.job_programs import Programs
 from simulator.engine.jobs import SimJob, columns_of
-from simulator.engine.physics import Contiguity, Sharing
+from simulator.engine.physics import RunTimeOn, Sharing
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_nodes import SharedIterations, SharingJobs
 from simulator.results.schedule import Schedule, Sizes
@@ -108,7 +108,7 @@ class Engine:
         tick: Tick | None = None,
         allocations: bool = False,
         estimates: bool = False,
-        contiguity: Contiguity | None = None,
+        contiguity: RunTimeOn | None = None,
         sharing: Sharing | None = None,
         requests: Iterable[Event] = (),
         cpu_factors: Mapping[int, float] | None = None,

@@ -33,7 +33,7 @@ from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
 from simulator.engine.costs import Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
-from simulator.engine.physics import Contiguity
+from simulator.engine.physics import RunTimeOn
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_nodes import IterationEnd, SharedIterations
 from simulator.results.schedule import Sizes
@@ -131,7 +131,7 @@ class Programs(Physics):
         rigid: RigidJobs,
         cpu_factors: Mapping[int, float] | None = None,
         shared: SharedIterations | None = None,
-        contiguity: Contiguity | None = None,
+        contiguity: RunTimeOn | None = None,
         keep_places: bool = False,
         core: Core | None = None,
     ) -> None:
@@ -390,7 +390,7 @@ class Programs(Physics):
                     self._agenda.add(SizesRequested(now, number, phase.minimum, phase.maximum))
         run_s = state.run_s
         if self._contiguity is not None:
-            run_s = self._contiguity.run_s(run_s, self._computes_on(number))
+            run_s = self._contiguity(run_s, self._computes_on(number))
         if since != state.ends or run_s != state.steady_s:  # a steady part starts
             state.since, state.before, state.steady_s = since, state.iterations, run_s
             state.points_s = 0.0

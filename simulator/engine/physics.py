@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -14,9 +14,21 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import Demand, PenaltyRule, SharedCapacity, SharedNodes, Windows
 from simulator.results.placement import compact_distance, mean_distance, network_distance
 
+#: Run time of a job on processors, seconds, from that on processors that are as far apart as those
+#: of the network.
+RunTimeOn: TypeAlias = Callable[[float, ProcSet], float]
+
 
 class ContiguityGain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Gain of jobs on contiguous processors.
+    """Gain of jobs on contiguous processors: a run time t becomes t (1 - s (1 - d)**g).
+
+    s and g are speedup and exponent. d is the relative dispersal of the job: 0 if its processors
+    are contiguous, 1 if their mean distance is that of the whole network or more, and linear
+    between the mean distance of the most compact place and that of the network. With an infinite
+    exponent, the default, only contiguous jobs gain, by the constant factor of LOC section 4.
+
+    Processors are contiguous if they lie below one switch of the job's level, in a mesh inside the
+    most compact box for their number or, on a flat machine, if their numbers are consecutive.
 
     Parameters
     ----------
@@ -34,6 +46,30 @@ class ContiguityGain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
             raise ValueError(f"speedup must be >= 0 and < 1, got {self.speedup}")
         if not self.exponent >= 0:
             raise ValueError(f"exponent must be >= 0, got {self.exponent}")
+
+    def run_times_in(self, network: Network | None) -> RunTimeOn:
+        """Run times on the machine of this network; None: a flat one.
+
+        Raises
+        ------
+        ValueError : the exponent is finite on a flat machine.
+        """
+        if network is None and self.exponent < inf:
+            raise ValueError(f"exponent {self.exponent} needs a machine with a network")
+
+        def run_s(run_s: float, processors: ProcSet) -> float:
+            if network is None:
+                contiguous = len(processors.intervals) == 1
+            else:
+                contiguous = network.contiguous(processors)
+            if contiguous:
+                return run_s * (1 - self.speedup)
+            if network is None or self.exponent == inf:
+                return run_s
+            near = 1 - relative_dispersal(network, processors)
+            return float(run_s * (1 - self.speedup * near**self.exponent))
+
+        return run_s
 
 
 class SharingRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -98,53 +134,6 @@ class Sharing(SharingRules, frozen=True, kw_only=True):
             tuple(factor * amount for amount in demand)
             for demand, factor in zip(demands, factors.tolist(), strict=True)
         ]
-
-
-class Contiguity(ContiguityGain, frozen=True):
-    """Gain of jobs on contiguous processors of a machine: t becomes t (1 - s (1 - d)**g).
-
-    s and g are speedup and exponent. d is the relative dispersal of the job: 0 if its processors
-    are contiguous, 1 if their mean distance is that of the whole network or more, and linear
-    between the mean distance of the most compact place and that of the network. With an infinite
-    exponent, the default, only contiguous jobs gain, by the constant factor of LOC section 4.
-
-    Processors are contiguous if they lie below one switch of the job's level, in a mesh inside the
-    most compact box for their number or, on a flat machine, if their numbers are consecutive.
-
-    Parameters
-    ----------
-    network : of the machine; None: flat.
-
-    Raises
-    ------
-    ValueError : the exponent is finite on a flat machine; see also `ContiguityGain`.
-    """
-
-    network: Network | None = None
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        ContiguityGain.__post_init__(self)
-        if self.network is None and self.exponent < inf:
-            raise ValueError(f"exponent {self.exponent} needs a machine with a network")
-
-    def run_s(self, run_s: float, processors: ProcSet) -> float:
-        """Run time on these processors, seconds.
-
-        Parameters
-        ----------
-        run_s : on processors that are as far apart as those of the network, seconds.
-        """
-        if self.network is None:
-            contiguous = len(processors.intervals) == 1
-        else:
-            contiguous = self.network.contiguous(processors)
-        if contiguous:
-            return run_s * (1 - self.speedup)
-        if self.network is None or self.exponent == inf:
-            return run_s
-        near = 1 - relative_dispersal(self.network, processors)
-        return float(run_s * (1 - self.speedup * near**self.exponent))
 
 
 def relative_dispersal(network: Network, processors: ProcSet) -> float:

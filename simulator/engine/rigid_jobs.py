@@ -8,7 +8,7 @@ from scheduler.clock.agenda import Agenda
 from scheduler.clock.loop import Physics
 from scheduler.model.job import JOB_ENDED
 from scheduler.model.orders import Start
-from simulator.engine.physics import Contiguity
+from simulator.engine.physics import RunTimeOn
 
 
 class RigidJobs(Physics):
@@ -27,7 +27,7 @@ class RigidJobs(Physics):
         self,
         agenda: Agenda,
         run_s: list[float],
-        contiguity: Contiguity | None = None,
+        contiguity: RunTimeOn | None = None,
         cpu_factors: Mapping[int, float] | None = None,
     ) -> None:
         self._agenda, self._run_s = agenda, run_s
@@ -50,7 +50,7 @@ class RigidJobs(Physics):
         if self._cpu_factors is not None:
             run_s *= self._cpu_factors.get(number, 1.0)
         if self._contiguity is not None:
-            run_s = self._contiguity.run_s(run_s, order.processors)
+            run_s = self._contiguity(run_s, order.processors)
         agenda, at = self._agenda, since + (around_s + run_s)
         ends = JOB_ENDED(at, number)
         if agenda.next and number in agenda.next:  # replaces the end of a run that was redirected

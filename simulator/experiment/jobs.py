@@ -27,7 +27,7 @@ from simulator.traces.files import is_file
 from simulator.traces.normalise import BOUNDS, Rules, largest_size
 from simulator.traces.swf import Trace
 from simulator.workload_models import workload_file
-from simulator.workload_models.generate import PRIO, Simulated, make, prio, request_of
+from simulator.workload_models.generate import PRIO, make, prio, request_of
 from simulator.workload_models.workload import Resizable, Workload
 
 #: Rules of cleaning of columns, which a program makes for a certain machine: no row is left out.
@@ -230,7 +230,6 @@ class Jobs:
         seed: int | None,
         *,
         columns: Iterable[str] = swf.FIELDS,
-        simulated: Simulated | None = None,
     ) -> Trace | Workload:
         """Read or draw the jobs: the lines of a trace, to be cleaned, or single jobs.
 
@@ -238,13 +237,12 @@ class Jobs:
         ----------
         seed : of a model, or instead of that of a workload file; None: 1, or that of the file.
         columns : of a trace, to read.
-        simulated : simulates EASY, for a model with a wanted mean queue.
 
         Raises
         ------
         ConfigError : jobs that are not resizable have bounds on their sizes.
         """
-        loaded = self._loaded(seed, columns, simulated)
+        loaded = self._loaded(seed, columns)
         if isinstance(loaded, Trace) and self.fields.resizable is None:
             for name in BOUNDS:
                 if name in loaded.columns:
@@ -255,9 +253,7 @@ class Jobs:
                     )
         return loaded
 
-    def _loaded(
-        self, seed: int | None, columns: Iterable[str], simulated: Simulated | None
-    ) -> Trace | Workload:
+    def _loaded(self, seed: int | None, columns: Iterable[str]) -> Trace | Workload:
         """Read or draw the jobs; see `load`."""
         fields = self.fields
         if fields.trace is not None and fields.trace.endswith(PARQUET):
@@ -269,8 +265,7 @@ class Jobs:
         if fields.model == PRIO:
             return prio(fields.options, 1 if seed is None else seed)[1]
         if fields.model is not None:
-            wanted = request_of(fields.model, fields.options, 1 if seed is None else seed)
-            return make(wanted, simulated)
+            return make(request_of(fields.model, fields.options, 1 if seed is None else seed))
         assert self.table is not None
         return self.table
 

@@ -17,8 +17,6 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import Mesh
 from scheduler.policies.scenarios import predicts
 from simulator.engine.engine import Engine, check_conservation, simulated_core, together
-from simulator.engine.physics import Contiguity
-from simulator.experiment.jobs import Jobs
 from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
 from simulator.experiment.sources import Source, cleaned, machine_for, source_of, with_load
@@ -72,7 +70,7 @@ def simulated(
         columns = (*columns, *FEEDBACK)
     if settings.platform is not None and settings.platform.partitions:
         columns = (*columns, settings.partition_field)
-    loaded = settings.jobs.load(settings.seed, columns=columns, simulated=_under_easy)
+    loaded = settings.jobs.load(settings.seed, columns=columns)
     if settings.pool_options is not None:
         return _on_pool(settings, loaded, shows_progress=shows_progress)
     return _on_machine(settings, loaded, watch, shows_progress=shows_progress)
@@ -118,7 +116,7 @@ def _on_machine(
         watch=together([watch and watch(core, jobs), loss, quotes]),
         allocations=source.keeps_places,
         estimates=predicts(settings.chosen),
-        contiguity=None if gain is None else Contiguity(gain.speedup, gain.exponent, network),
+        contiguity=None if gain is None else gain.run_times_in(network),
         sharing=source.sharing,
         tick=progress.tick,
         feedback=feedback,
@@ -253,7 +251,7 @@ def _at_centres(settings: Settings, *, shows_progress: bool) -> Simulation:
     assert centres is not None
     if settings.estimates is not None:
         centres, rules = with_estimates(centres, rules, settings.centre_estimates)
-    trace = settings.jobs.load(settings.seed, simulated=_under_easy)
+    trace = settings.jobs.load(settings.seed)
     assert isinstance(trace, Trace), "a rule refuses workload files at centres"
     with _progress(settings, trace, shows=shows_progress) as progress:
         ran = run_centres(
@@ -286,8 +284,3 @@ def _is_rigid(workload: TraceJobs | Workload) -> bool:
     if not isinstance(workload, Workload):
         return True
     return not any(job.spec.resizable for job in workload.jobs)
-
-
-def _under_easy(trace: Trace, processors: int) -> Schedule:
-    """Schedule under EASY, by which a model finds the rate of arrival for a mean queue."""
-    return _on_machine(Settings(Jobs(trace), processors=processors), trace).schedule

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.key_values import key_values
@@ -31,9 +33,6 @@ from simulator.traces.normalise import PartitionField, Rules
 from simulator.workload_models import advance_reservations
 from simulator.workload_models.advance_reservations import PlannedReservation
 from simulator.workload_models.workload import Resizable
-
-if TYPE_CHECKING:
-    from simulator.pools import BatchWaits
 
 EXACT = "exact"  #: Estimates that are the run times.
 #: Field of an experiment -> field of the scenario that it sets.
@@ -383,7 +382,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         """Whether anything is drawn, so that the seed has an effect."""
         shared = self.shared
         wrong_demands = shared is not None and shared.demand_error > 0
-        waits = self.pool is not None and len(self.waits().seconds) > 1
+        waits = self.pool is not None and len(self.waits()) > 1
         asks = self.centres is not None and (
             self.assignment.dispatch.ask is not None
             or isinstance(self.assignment.assignment, Seeded)
@@ -459,12 +458,12 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         given = DEFAULT_ASSIGN if self.assign is None else self.assign
         return given if isinstance(given, str) else name_of("assignment", given)
 
-    def waits(self) -> BatchWaits:
-        """Waits of the allocations of the pool."""
-        from simulator.pools import BatchWaits, read_waits  # late, as all that few runs need
+    def waits(self) -> NDArray[np.float64]:
+        """Waits of the allocations of the pool, (n,) float64, s."""
+        from simulator.pools import read_waits  # late, as all that few runs need
 
         if isinstance(self.pool_wait, int | float):
-            return BatchWaits.constant(self.pool_wait)
+            return np.array([float(self.pool_wait)])
         try:
             return read_waits(str(self.pool_wait))
         except ReshapeError as error:

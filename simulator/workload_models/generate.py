@@ -5,18 +5,23 @@ PRIO's model makes resizable jobs, which a trace cannot express; its workload is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
+from reshape.collection import no_collection
 from reshape.errors import ConfigError, nearest
 from reshape.speedup import parse
+from scheduler.config import machine_file
+from scheduler.policies.scenarios import scenario
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
+from simulator.engine.engine import Engine, simulated_core
 from simulator.results.schedule import Schedule
+from simulator.traces.normalise import normalise
 from simulator.traces.swf import Trace
 from simulator.workload_models.drawn import (
     DrawnJobs,
@@ -40,8 +45,6 @@ DEFAULT_JOBS = 1000
 MOST_JOBS = 10**8
 MOST_RESOURCES = 100
 NotBelow0: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
-#: Gives the schedule of a trace under EASY on a number of processors.
-Simulated: TypeAlias = Callable[[Trace, int], Schedule]
 
 
 class TraceRequest(msgspec.Struct, frozen=True):
@@ -143,12 +146,8 @@ def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Worklo
     return model, Workload(model.processors, jobs, cost, start_s, end_s)
 
 
-def make(wanted: TraceRequest, simulated: Simulated | None = None) -> Trace:
+def make(wanted: TraceRequest) -> Trace:
     """Make a trace; the same request gives the same bytes.
-
-    Parameters
-    ----------
-    simulated : simulates EASY; needed for a wanted mean queue.
 
     Raises
     ------
@@ -174,7 +173,7 @@ def make(wanted: TraceRequest, simulated: Simulated | None = None) -> Trace:
         drawn = msgspec.structs.replace(drawn, estimate=estimates.astype(np.float64))
     at = drawn.submitted
     at = poisson(wanted.jobs, arrivals_rng) if at is None else at
-    scale = _scale(wanted, drawn, at, capacity, resources, simulated)
+    scale = _scale(wanted, drawn, at, capacity, resources)
     notes = msgspec.to_builtins(wanted) | {"parameters": msgspec.to_builtins(model)}
     header = [
         "; Version: 2.2",
@@ -191,7 +190,6 @@ def _scale(
     at: Floats,
     capacity: int,
     resources: Mapping[str, int],
-    simulated: Simulated | None,
 ) -> float:
     """Factor of the times of submission that gives the load or the queue wanted."""
     load = wanted.load
@@ -200,10 +198,17 @@ def _scale(
     full = drawn.work / (capacity * float(at[-1] - at[0])) if len(at) > 1 else 1.0
     if wanted.queue is None:
         return full / load if load is not None else 1.0
-    assert simulated is not None, "a mean queue is found by simulating"
 
     def queue_at(scale: float) -> float:
         trace = drawn.arriving(at * scale).trace(capacity, resources=resources)
-        return mean_queue(simulated(trace, capacity))
+        return mean_queue(under_easy(trace, capacity))
 
     return arrival_for_queue(wanted.queue, queue_at, full).mean_arrival_s
+
+
+def under_easy(trace: Trace, processors: int) -> Schedule:
+    """Simulate the jobs of a trace under EASY on a number of processors."""
+    (machine,) = machine_file.flat(processors).machines(trace.capacities(), counted=True).values()
+    core = simulated_core(scenario("easy"), machine, kill_at_walltime=False, keep_ended=False)
+    with no_collection():
+        return Engine(core, normalise(trace, processors)[0]).run()

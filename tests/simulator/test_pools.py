@@ -17,7 +17,7 @@ from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.scenarios import scenario
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
-from simulator.pools import BatchWaits, PoolRun, run_pool
+from simulator.pools import PoolRun, run_pool
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
@@ -104,7 +104,7 @@ def test_no_job_is_lost_and_all_run_within_allocations(
     jobs: TraceJobs, options: PoolOptions, wait_s: float, reservations: int
 ) -> None:
     name = "easy" if reservations else "fcfs"
-    run = run_pool(jobs, scenario(name), options, BatchWaits.constant(wait_s), tick=has_no_end)
+    run = run_pool(jobs, scenario(name), options, np.array([wait_s]), tick=has_no_end)
     check_run(run, options)
     assert run.metrics.jobs_lost == 0
 
@@ -115,7 +115,7 @@ def test_a_run_ends_whatever_the_waits_are(
     jobs: TraceJobs, options: PoolOptions, waits_s: list[int]
 ) -> None:
     """Allocations last for less time than the longest waits, so that some never meet."""
-    waits = BatchWaits(np.array(waits_s, float))
+    waits = np.array(waits_s, float)
     check_run(run_pool(jobs, scenario("easy"), options, waits, tick=has_no_end), options)
 
 
@@ -134,7 +134,7 @@ def test_allocations_that_never_last_together_are_not_submitted_without_end() ->
         (2024.0, 44.0, 950.0, 13),
     ]
     options = msgspec.structs.replace(OPTIONS, backlog=2, idle_timeout_s=0.0)
-    waits = BatchWaits.constant(400.0)
+    waits = np.array([400.0])
     run = run_pool(jobs_of(rows), scenario("easy"), options, waits, tick=has_no_end)
     check_run(run, options)
     assert not run.metrics.paused
@@ -150,7 +150,7 @@ def test_allocations_of_which_one_is_always_awaited_are_not_submitted_without_en
         (1842.0, 479.0, 890.0, 3),
     ]
     options = msgspec.structs.replace(OPTIONS, backlog=4)
-    waits = BatchWaits(np.array([300.0, 5000.0, 5000.0, 5000.0, 5000.0]))
+    waits = np.array([300.0, 5000.0, 5000.0, 5000.0, 5000.0])
     jobs = jobs_of(rows)
     run = run_pool(jobs, scenario("conservative"), options, waits, 3341, tick=has_no_end)
     check_run(run, options)
@@ -159,7 +159,7 @@ def test_allocations_of_which_one_is_always_awaited_are_not_submitted_without_en
 @given(some_jobs(), some_pools(), st.integers(0, 3))
 @settings(max_examples=20, deadline=None)
 def test_the_same_seed_gives_the_same_run(jobs: TraceJobs, options: PoolOptions, seed: int) -> None:
-    waits = BatchWaits(np.array([0.0, 30.0, 300.0, 900.0]))
+    waits = np.array([0.0, 30.0, 300.0, 900.0])
     first, again = (run_pool(jobs, scenario("easy"), options, waits, seed) for _ in range(2))
     assert first.allocations == again.allocations
     assert first.schedule.ended.tolist() == again.schedule.ended.tolist()
@@ -184,7 +184,7 @@ def test_resizable_jobs_grow_onto_nodes_that_come_and_leave_those_that_expire(se
     options = msgspec.structs.replace(
         OPTIONS, time_limit_s=1200.0, backlog=4, grow_running=seed % 2 == 1
     )
-    run = run_pool(workload, scenario("fcfs-pr"), options, BatchWaits.constant(60.0))
+    run = run_pool(workload, scenario("fcfs-pr"), options, np.array([60.0]))
     check_run(run, options)
     assert run.schedule.metrics().expansions > 0
     assert run.metrics.jobs_lost == 0
@@ -200,7 +200,7 @@ def test_a_pool_that_grows_for_running_jobs_shortens_them_and_gives_back_what_th
             cost = ResizeCost(start_s=2.0, join_s=0.5, bytes_per_s=1e9)
             workload = Workload(None, [job], cost, start_s=1.0, end_s=1.0)
             options = msgspec.structs.replace(OPTIONS, time_limit_s=6000.0, grow_running=grow)
-            waits = BatchWaits.constant(60.0)
+            waits = np.array([60.0])
             runs[name, grow] = run_pool(workload, scenario("fcfs-pr"), options, waits)
             check_run(runs[name, grow], options)
     alone, grown = runs["fast", False], runs["fast", True]
@@ -214,17 +214,15 @@ def test_a_pool_that_grows_for_running_jobs_shortens_them_and_gives_back_what_th
 
 def test_jobs_longer_than_an_allocation_are_left_out_and_counted() -> None:
     jobs = jobs_of([(0.0, 10.0, 10.0, 4), (0.0, 10.0, 2000.0, 4)])
-    run = run_pool(jobs, scenario("easy"), OPTIONS, BatchWaits.constant(0.0))
+    run = run_pool(jobs, scenario("easy"), OPTIONS, np.array([0.0]))
     assert (run.metrics.too_long, len(run.schedule.jobs)) == (1, 1)
     with pytest.raises(ReshapeError, match=r"all 1 job request.* more than the 00:16:40"):
-        run_pool(jobs.select(slice(1, 2)), scenario("easy"), OPTIONS, BatchWaits.constant(0.0))
+        run_pool(jobs.select(slice(1, 2)), scenario("easy"), OPTIONS, np.array([0.0]))
 
 
 def test_a_job_larger_than_the_pool_is_an_error() -> None:
     with pytest.raises(ReshapeError, match="requests 17 processors, and the pool has at most 16"):
-        run_pool(
-            jobs_of([(0.0, 1.0, 1.0, 17)]), scenario("easy"), OPTIONS, BatchWaits.constant(0.0)
-        )
+        run_pool(jobs_of([(0.0, 1.0, 1.0, 17)]), scenario("easy"), OPTIONS, np.array([0.0]))
 
 
 def test_jobs_that_outlast_their_predictions_are_lost_when_their_nodes_expire() -> None:
@@ -234,7 +232,7 @@ def test_jobs_that_outlast_their_predictions_are_lost_when_their_nodes_expire() 
     jobs = msgspec.structs.replace(jobs, users=np.zeros(3, np.int64))
     chosen = scenario("easy", {"estimates": "tsafrir"})
     options = msgspec.structs.replace(OPTIONS, min_nodes=1, max_nodes=1)
-    run = run_pool(jobs, chosen, options, BatchWaits.constant(0.0))
+    run = run_pool(jobs, chosen, options, np.array([0.0]))
     assert run.metrics.jobs_lost == 1
     assert run.metrics.jobs_lost_processor_s == 4 * (
         run.schedule.ended[2] - run.schedule.started[2]
@@ -246,7 +244,7 @@ def test_a_longer_idle_timeout_holds_more_and_waits_less() -> None:
     jobs = jobs_of([(200.0 * place, 20.0, 30.0, 4) for place in range(20)])
     short, long = (
         run_pool(jobs, scenario("easy"), msgspec.structs.replace(OPTIONS, idle_timeout_s=idle_s),
-                 BatchWaits.constant(100.0))
+                 np.array([100.0]))
         for idle_s in (10.0, 300.0)
     )  # fmt: skip
     assert short.metrics.node_hours < long.metrics.node_hours

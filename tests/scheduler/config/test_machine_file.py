@@ -24,7 +24,7 @@ from scheduler.model.orders import Kill, Order, Start
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from scheduler.state.view import Reservation
-from simulator.engine.physics import Contiguity
+from simulator.engine.physics import ContiguityGain
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 
@@ -182,14 +182,14 @@ def test_selections_that_refuse_delay_jobs(tmp_path: Path) -> None:
 def test_only_contiguous_jobs_run_faster(tmp_path: Path) -> None:
     rows = [(0, 100, 2, 100), (0, 10, 2, 10), (0, 100, 2, 100), (0, 10, 2, 10), (20, 100, 4, 100)]
     relaxed = scenario("easy", {"selection": "tree-relaxed"})
-    machine, gain = platform.tree(8, 4, 2), Contiguity(0.2)
+    machine, run_s = platform.tree(8, 4, 2), ContiguityGain(0.2).run_times_in(None)
     trace = trace_of(tmp_path, rows)
     schedule = run(trace, machine, relaxed, counted=False, contiguity_speedup=0.2)
     assert (schedule.ended - schedule.started).tolist() == [80, 8, 80, 8, 100]
-    assert gain.run_s(10, ProcSet.parse("0-3")) == 8
-    assert gain.run_s(10, ProcSet.parse("0-2 4")) == 10
+    assert run_s(10, ProcSet.parse("0-3")) == 8
+    assert run_s(10, ProcSet.parse("0-2 4")) == 10
     with pytest.raises(ValueError, match="speedup must be >= 0 and < 1, got 1"):
-        Contiguity(1)
+        ContiguityGain(1)
 
 
 def test_a_faster_run_is_cut_when_it_reaches_its_walltime(tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ from scheduler.text.located import Located
 from simulator import Experiment, Jobs, Simulation, simulate
 from simulator.engine.engine import Engine, check_conservation
 from simulator.engine.jobs import SimJob
-from simulator.engine.physics import Contiguity, Sharing
+from simulator.engine.physics import ContiguityGain, Sharing
 from simulator.many_centres.rules import described_centres, rules_named
 from simulator.many_centres.run import run_centres
-from simulator.pools import BatchWaits, run_pool
+from simulator.pools import run_pool
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
@@ -249,7 +249,7 @@ def test_a_pool() -> None:
     words = dict(part.split("=") for part in POOL.split(","))
     jobs, _ = normalise(swf_of(COLUMNS), 16, Rules())
     options = parse_pool_options(words)
-    expected = run_pool(jobs, scenario("easy"), options, BatchWaits.constant(5), 0)
+    expected = run_pool(jobs, scenario("easy"), options, np.array([5.0]), 0)
     assert_same(ran, expected.schedule)
     assert ran.pool is not None
     assert ran.metrics["allocations"] == expected.metrics.allocations
@@ -297,7 +297,7 @@ def test_contiguity(trace: Path) -> None:
     easy = scenario("easy", {"selection": "tree"})
     machine = platform(TREE)
     jobs, _ = normalise(swf.read(trace), machine.processors, Rules(overrun="keep"))
-    gain = Contiguity(0.5, network=machine.network)
+    gain = ContiguityGain(0.5).run_times_in(machine.network)
     expected = by_engine(jobs, machine, easy, kills=True, contiguity=gain, allocations=True)
     assert_same(ran, expected)
     assert ran.schedule.dispersal is not None

@@ -17,7 +17,7 @@ from paths import SMALL_TRACE
 
 from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.procset import ProcSet
-from simulator.engine.physics import Contiguity
+from simulator.engine.physics import ContiguityGain
 from simulator.results.placement import (
     compact_distance,
     extent,
@@ -99,22 +99,22 @@ def test_the_gain_falls_with_the_distance(
 ) -> None:
     """Between the constant factor and none; the constant factor is the special case."""
     network, processors = place
-    constant = Contiguity(speedup, network=network).run_s(100.0, processors)
+    constant = ContiguityGain(speedup).run_times_in(network)(100.0, processors)
     assert constant == (100 * (1 - speedup) if network.contiguous(processors) else 100.0)
-    by_distance = Contiguity(speedup, exponent, network).run_s(100.0, processors)
+    by_distance = ContiguityGain(speedup, exponent).run_times_in(network)(100.0, processors)
     assert 100 * (1 - speedup) - 1e-9 <= by_distance <= constant + 1e-9
-    steeper = Contiguity(speedup, 2 * exponent, network).run_s(100.0, processors)
+    steeper = ContiguityGain(speedup, 2 * exponent).run_times_in(network)(100.0, processors)
     assert steeper >= by_distance - 1e-9
-    everywhere = Contiguity(speedup, 0.0, network).run_s(100.0, processors)
+    everywhere = ContiguityGain(speedup, 0.0).run_times_in(network)(100.0, processors)
     assert everywhere == pytest.approx(100 * (1 - speedup))
 
 
 def test_wrong_exponents() -> None:
     with pytest.raises(ValueError, match="exponent must be >= 0, got -1"):
-        Contiguity(0.2, -1.0, Mesh((4,)))
+        ContiguityGain(0.2, -1.0)
     with pytest.raises(ValueError, match="needs a machine with a network"):
-        Contiguity(0.2, 1.0)
-    assert Contiguity(0.2).exponent == inf
+        ContiguityGain(0.2, 1.0).run_times_in(None)
+    assert ContiguityGain(0.2).exponent == inf
 
 
 TORUS = "nodes: 64\nexclusive: {}\nnetwork: {{topology: torus, dims: [8, 8]}}\n"
