@@ -17,7 +17,7 @@ from reshape.data.particles import Cells, Particles, declare_particles
 from reshape.data.ragged import Items, Ragged
 from reshape.data.sparse import Csr, declare_csr
 from reshape.data.stencils import BlockArray, declare_blocks
-from reshape.data.streams import RankStream, Streams, StreamStates, declare_streams
+from reshape.data.streams import ItemStreams, RankStream, Streams, StreamStates, declare_streams
 from reshape.errors import ReshapeError
 from reshape.resizing.registry import NOT_YET, Registry
 
@@ -281,34 +281,40 @@ class Registrations:
     def rng(self, name: str, *, seed: int = 0) -> RankStream: ...
 
     @overload
+    def rng(self, name: str, like: Items, seed: int = 0) -> ItemStreams: ...
+
+    @overload
     def rng(self, name: str, like: Array | Csr, seed: int = 0) -> Streams: ...
 
     def rng(
-        self, name: str, like: Array | Csr | None = None, seed: int = 0
-    ) -> Streams | RankStream:
-        """Register independent streams of random numbers: for each row of an array, or each rank.
+        self, name: str, like: Array | Csr | Items | None = None, seed: int = 0
+    ) -> Streams | ItemStreams | RankStream:
+        """Register independent streams of random numbers: for each row, each item, or each rank.
 
         Parameters
         ----------
         name : as in `block_cyclic`; each name has other streams.
         like : array that is cut along one axis, with a stream for each index of this axis. The
-            streams move with the array, so that the numbers do not depend on the number of
-            processes. Without it each rank has a stream: processes that join get new ones, and
-            after a resize or a restart all do, so that the numbers depend on the sizes.
+            streams move with the array. Or work items: each number of an item has a stream. In
+            both cases the numbers do not depend on the number of processes. Without it each rank
+            has a stream: processes that join get new ones, and after a resize or a restart all do,
+            so that the numbers depend on the sizes.
         seed : integer in [0, 2**63); each has other streams.
 
         Returns
         -------
-        Streams whose `local` is a list of a numpy.random.Generator for each row of this process,
-        or RankStream whose `local` is one.
+        Streams whose `local` is a list of a numpy.random.Generator for each row of this process;
+        ItemStreams, whose `of` returns the one of an item; or RankStream whose `local` is one.
 
         Raises
         ------
         ReshapeError : as in `block_cyclic`.
         """
         declaration = declare_streams(name, seed, _declaration(name, like))
-        if like is None:
+        if like is None or isinstance(like, Items):
             self._open_registry().enter(declaration, "streams")
+            if like is not None:
+                return ItemStreams(declaration)
             return RankStream(declaration, self._here(), self._here().group)
         states = StreamStates(declaration, self._here(), NOT_YET.format("streams", name))
         return Streams(self._open_registry().array(states))
@@ -318,7 +324,7 @@ class Registrations:
         return self._open_registry().array(array)
 
 
-def _declaration(name: str, like: Array | Csr | None) -> Declaration | None:
+def _declaration(name: str, like: Array | Ragged | None) -> Declaration | None:
     """Declaration of the data that an array is to be laid out like."""
     if like is None or isinstance(like, Array | Ragged):
         return None if like is None else like.declaration

@@ -1,10 +1,11 @@
-"""Streams of random numbers: one for each row of an array, or one for each rank.
+"""Streams of random numbers: one for each row of an array, each work item, or each rank.
 
 The stream of a row is seeded by its index. Its state moves with the row, so that the numbers are
 the same at any size. The states lie in a registered array; between two iterations, when the runtime
-moves or writes it, the generators write their states into it. The stream of a rank belongs to one
-configuration of the job: processes that join, and all processes after a resize or a restart, begin
-streams that no process has had before.
+moves or writes it, the generators write their states into it. The stream of a work item is a
+function of the number of the item, so that nothing has to move with the items. The stream of a rank
+belongs to one configuration of the job: processes that join, and all processes after a resize or a
+restart, begin streams that no process has had before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from redistribution import Layout
 from reshape.data.arrays import Array, Processes
-from reshape.data.declarations import Declaration, declare, divide
+from reshape.data.declarations import ArrayDivision, Declaration, declare, divide
 from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
@@ -25,14 +26,17 @@ if TYPE_CHECKING:
 #: Words of the state of a generator: state and increment of 128 bits, and a kept half of a draw.
 _WORDS = 6
 _WORD = 2**64 - 1
+#: Numbers of items are less: a larger one would have the stream of two smaller ones.
+_ITEMS = 2**32
 
 
 def declare_streams(name: str, seed: int, like: Declaration | None) -> Declaration:
-    """Check the declaration of streams, one for each index of the axis along which `like` is cut.
+    """Check the declaration of streams; parameters as of `Registrations.rng`.
 
     Raises
     ------
-    ReshapeError : the seed is no integer in [0, 2**63), or `like` is not divided along one axis.
+    ReshapeError : the seed is no integer in [0, 2**63), or `like` has neither items nor one axis
+        along which it is divided.
     """
     try:
         number = index(seed)
@@ -40,13 +44,14 @@ def declare_streams(name: str, seed: int, like: Declaration | None) -> Declarati
         number = -1
     if not 0 <= number < 2**63:
         raise ReshapeError(f"app.rng({name!r}, seed={seed!r}): expected an integer in [0, 2**63)")
-    if like is None:
-        return declare(name, "streams", (0, _WORDS), (number,), "<u8", "C")
+    if like is None or like.kind == "items":
+        by = "" if like is None else like.name
+        return declare(name, "streams", (0, _WORDS), (number,), "<u8", "C", ArrayDivision(by=by))
     if like.kind not in ("rows", "csr", "blocks") or len(like.division.cut) > 1:
         raise ReshapeError(
             f"app.rng({name!r}, like={like.name}): {like} is not divided along one axis; use an "
-            "array of app.rows, or leave like out for a stream for each rank; an item of app.items "
-            "may have a generator in it, which moves with it"
+            "array of app.rows, a matrix of app.csr or items of app.items, or leave like out for a "
+            "stream for each rank"
         )
     (axis,) = like.division.cut
     assert axis is not None
@@ -140,6 +145,46 @@ class Streams:
     def __len__(self) -> int:
         """Number of rows of this process."""
         return len(self.local)
+
+
+class ItemStreams:
+    """Streams of random numbers for work items, by the numbers that the program gives its items.
+
+    Parameters
+    ----------
+    declaration : name and seed.
+    """
+
+    def __init__(self, declaration: Declaration) -> None:
+        self._declaration = declaration
+
+    def of(self, number: int, *more: int) -> np.random.Generator:
+        """Return a generator at the beginning of the stream of an item.
+
+        The stream depends on the name, the seed and these numbers only, and not on the process, the
+        size or the time of the call. Two calls with the same numbers return two generators that
+        draw the same.
+
+        Parameters
+        ----------
+        number : number of the item.
+        more : further numbers, each list of which has a stream of its own. For an item that takes
+            several iterations: the iteration.
+
+        Raises
+        ------
+        ReshapeError : a number is no integer in [0, 2**32).
+        """
+        try:
+            key = tuple(map(index, (number, *more)))
+        except TypeError:
+            key = (-1,)
+        if not all(0 <= each < _ITEMS for each in key):
+            given = ", ".join(map(repr, (number, *more)))
+            raise ReshapeError(
+                f"streams {self._declaration.name!r}, of({given}): expected integers in [0, 2**32)"
+            )
+        return _generator(self._declaration, *key)
 
 
 class RankStream:

@@ -218,8 +218,15 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
     (
         lambda a: a.rng("a", a.blocks("b", (3, 3))),
         "app.rng('a', like=b): blocks 'b' (shape=(3, 3), halo=(1, 1), periodic=(0, 0), dtype=<f8, "
-        "order='C') is not divided along one axis; use an array of app.rows, or leave like out",
+        "order='C') is not divided along one axis; use an array of app.rows, a matrix of",
     ),
+    (
+        lambda a: a.rng("a", a.particles("p", "f8")),
+        "app.rng('a', like=p): particles 'p' (shape=(0,), dtype=<f8, order='C') is not divided",
+    ),
+    (lambda a: a.rng("a", a.items("t")).of(3, -1), "streams 'a', of(3, -1): expected integers in"),
+    (lambda a: a.rng("a", a.items("t")).of("x"), "streams 'a', of('x'): expected integers in"),
+    (lambda a: a.rng("a", a.items("t")).of(2**32), "streams 'a', of(4294967296): expected"),
     (
         lambda a: a.rows("a", (3,), like=a.replicated("b", [1])),
         "array 'a', like=b: replicated 'b' (shape=(1,), dtype=<i8, order='C') is not divided along",

@@ -17,7 +17,7 @@ from reshape.data.particles import Particles
 from reshape.data.ragged import Items
 from reshape.data.sparse import Csr
 from reshape.data.stencils import BlockArray
-from reshape.data.streams import RankStream, Streams
+from reshape.data.streams import ItemStreams, RankStream, Streams
 
 #: What programs use. A name that is left out or renamed breaks them: see CONTRIBUTING.md, Commits.
 NAMES: dict[object, str] = {
@@ -35,6 +35,7 @@ NAMES: dict[object, str] = {
     Items: "gather local name",
     Particles: "dtype gather load local migrate name save",
     Streams: "local",
+    ItemStreams: "of",
     RankStream: "local",
 }
 #: Names of registered data that the runtime uses, and programs do not.

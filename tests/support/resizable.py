@@ -194,11 +194,23 @@ def sparse_data_is_right(comm: Any, s: Any, x: Any, done: int) -> bool:
     return bool(right & np.array_equal(x.local, np.arange(first, last) + done))
 
 
+def luck_of(number: int, step: int) -> int:
+    """Return what an item draws in an iteration."""
+    from numpy.random import PCG64DXSM, Generator, SeedSequence
+
+    key = zlib.crc32(b"luck"), number, step
+    return int(Generator(PCG64DXSM(SeedSequence(4, spawn_key=key))).integers(100))
+
+
 def items_are_right(comm: Any, t: Any, done: int) -> bool:
     """Collective over comm. Check the work items."""
     items = comm.allgather(t.local)
     is_even = max(map(len, items)) - min(map(len, items)) <= 1
-    expected = [{"number": k, "text": "x" * k, "done": done} for k in range(23)]
+    lucky = range(0, done, 10)
+    expected = [
+        {"number": k, "text": "x" * k, "done": done, "luck": sum(luck_of(k, s) for s in lucky)}
+        for k in range(23)
+    ]
     return is_even and [item for own in items for item in own] == expected
 
 
@@ -307,7 +319,9 @@ def main() -> None:
         noise = app.rng("noise")
         ions = app.particles("ions", ION, like=b, cell=lambda ions: ions["cell"])
         crumbs = app.particles("crumbs", "i4")
-        t = app.items("t", [{"number": k, "text": "x" * k, "done": 0} for k in range(23)])
+        zeros = {"done": 0, "luck": 0}
+        t = app.items("t", [{"number": k, "text": "x" * k, **zeros} for k in range(23)])
+        luck = app.rng("luck", like=t, seed=4)
         if app.is_fresh_start:
             for array in indexed:
                 array.local[...] = indices(array, app.comm.rank)
@@ -341,6 +355,8 @@ def main() -> None:
                 s.local.data += 1
             for item in t.local:
                 item["done"] += 1
+                if step % 10 == 0:
+                    item["luck"] += int(luck.of(item["number"], step).integers(100))
             r.local["when"] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
             done = step + 1

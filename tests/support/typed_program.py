@@ -23,7 +23,7 @@ from reshape.data.ragged import Items
 from reshape.data.size_request import SizeRequest
 from reshape.data.sparse import Csr
 from reshape.data.stencils import BlockArray
-from reshape.data.streams import RankStream, Streams
+from reshape.data.streams import ItemStreams, RankStream, Streams
 
 
 def cells(ions: NDArray[Any]) -> NDArray[Any]:
@@ -49,7 +49,7 @@ with reshape.application(topology="arbitrary:step=2") as app:
     ions = app.particles("ions", [("x", "f8", (2,))], like=p, cell=cells)
     tasks = app.items("tasks", [1, 2])
     streams = app.rng("streams", like=rows, seed=3)
-    noise = app.rng("noise")
+    luck, noise = app.rng("luck", like=tasks), app.rng("noise")
     for array in (rows, vector, cyclic, more, app.replicated("w", [1.0])):
         assert_type(array, Array)
         assert_type(array.local, NDArray[Any])
@@ -78,6 +78,8 @@ with reshape.application(topology="arbitrary:step=2") as app:
     assert_type(tasks.local, list[Any])
     assert_type(streams, Streams)
     assert_type(streams.local, list[np.random.Generator])
+    assert_type(luck, ItemStreams)
+    assert_type(luck.of(1, 2), np.random.Generator)
     assert_type(noise, RankStream)
     assert_type(noise.local, np.random.Generator)
 

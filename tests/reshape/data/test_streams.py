@@ -62,12 +62,18 @@ def test_all_streams_are_different() -> None:
             app.rng("other", u, seed=1),
         ]
         ranks = [app.rng("x"), app.rng("y"), app.rng("z", seed=1)]
+        tasks = app.items("tasks", range(9))
+        items = [app.rng("i", tasks), app.rng("j", tasks), app.rng("k", tasks, seed=1)]
         for streams in rows:
             assert len(streams.local) == len(u.local)
         draws = [int(g.integers(2**63)) for streams in rows for g in streams.local]
         draws += [int(stream.local.integers(2**63)) for stream in (*ranks, *ranks)]
+        keys = [key for n in tasks.local for key in ((n,), (n, 0), (n, 1), (0, n + 2), (n, 0, 1))]
+        for streams in items:
+            draws += [int(streams.of(*key).integers(2**63)) for key in keys]
+            assert streams.of(3, 1).random() == streams.of(3, 1).random()
         every = [draw for own in app.comm.allgather(draws) for draw in own]
-        assert len(every) == len(set(every)) == 4 * 9 + 4 * 6
+        assert len(every) == len(set(every)) == 4 * 9 + 4 * 6 + 3 * 5 * 9
         assert ranks[0].local is ranks[0].local
     with pytest.raises(ReshapeError, match="array 'r0': the block 'with resh"):
         _ = rows[0].local
