@@ -31,8 +31,8 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Kill, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.pools.pool import Pool, PoolAllocation, PoolRecord
-from scheduler.policies.pools.view import AllocationState
+from scheduler.policies.pools.policy import AllocationState, PoolAllocation
+from scheduler.policies.pools.pool import Pool, PoolRecord
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import predicts
 from scheduler.text.formats import counted, format_time

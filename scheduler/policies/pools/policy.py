@@ -1,7 +1,7 @@
 """The policy of a pool: which allocations to submit, to cancel and to release.
 
-The policy is a function of what it sees (`PoolView`); it keeps no state and reads no clock. Each
-call first assigns the demand of the queue to what the pool has, in queue order:
+A `PoolDecision` follows from what the pool sees (`PoolView`) alone; it keeps no state and reads no
+clock. It first assigns the demand of the queue to what the pool has, in queue order:
 
 1. A job that fits on idle processors, of allocations that last long enough by its estimate, uses
    these; the core starts it there, or has reserved them for another job.
@@ -25,24 +25,15 @@ queued allocations first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from math import inf
 
+import msgspec
+
+from scheduler.model.job import Job
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.pools.view import (
-    AWAITED,
-    WAITING,
-    AllocationState,
-    AllocationView,
-    CancelAllocation,
-    Demand,
-    PoolAction,
-    PoolAnswer,
-    PoolView,
-    ReleaseAllocation,
-    SubmitAllocation,
-)
 
 #: Idle processors that last just long enough for a job are looked at again after this many seconds.
 _AFTER_S = 1.0
@@ -50,296 +41,332 @@ _AFTER_S = 1.0
 ELSEWHERE = 0
 
 
-@dataclass
-class _Supply:
-    """What demand is assigned to, during one call of the policy.
+class AllocationState(Enum):
+    """State of an allocation.
 
-    Attributes
-    ----------
-    idle : (end, allocation, processors), the soonest end first.
-    coming : (allocation, processors) of allocations that are awaited.
-    planned : nodes of each planned allocation.
-    spare : processors of planned allocations to which no demand is assigned.
-    needed : allocations to which demand is assigned, or that jobs hold.
-    planned_to_grow : nodes planned for running jobs.
-    is_waited_for : whether idle processors are not enough for a job.
-    is_blocked : whether a job has waited for too long, and the pool may not ask for all it needs.
-    next_at : when idle processors become too short-lived for a job, seconds.
+    SUBMITTING until the batch system has answered; STARTING while the batch system says that it
+    runs and its agents have not reported yet; LEAVING from its release on, until its agents and
+    its batch job have ended.
     """
 
-    idle: list[tuple[float, int, int]]
-    coming: list[tuple[int, int]]
-    planned: list[int] = field(default_factory=list)
-    spare: int = 0
-    needed: set[int] = field(default_factory=set)
-    planned_to_grow: int = 0
-    is_waited_for: bool = False
-    is_blocked: bool = False
-    next_at: float = inf
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is left to assign demand to."""
-        return not (self.idle or self.coming or self.spare)
-
-    @property
-    def awaited(self) -> int:
-        """Processors of awaited and planned allocations."""
-        return sum(count for _, count in self.coming) + self.spare
-
-    def lasting(self, until: float) -> int:
-        """Idle processors of allocations that last until a time."""
-        return sum(count for end, _, count in self.idle if end >= until)
-
-    def take_idle(self, processors: int, lasts_s: float, now: float) -> int:
-        """Assign idle processors of allocations that last for a time; return how many are missing.
-
-        The allocations that end first are taken first.
-        """
-        rest: list[tuple[float, int, int]] = []
-        for end, number, count in self.idle:
-            taken = min(count, processors) if end >= now + lasts_s else 0
-            if taken:
-                processors -= taken
-                self.needed.add(number)
-                too_short_at = end - lasts_s + _AFTER_S
-                if too_short_at > now:
-                    self.next_at = min(self.next_at, too_short_at)
-            if count > taken:
-                rest.append((end, number, count - taken))
-        self.idle = rest
-        return processors
-
-    def use_idle(self, processors: int) -> int:
-        """Assign idle processors to a running job; return how many are missing.
-
-        Their allocations do not become needed by this.
-        """
-        rest: list[tuple[float, int, int]] = []
-        for end, number, count in self.idle:
-            taken = min(count, processors)
-            processors -= taken
-            if count > taken:
-                rest.append((end, number, count - taken))
-        self.idle = rest
-        return processors
-
-    def take_awaited(self, processors: int) -> int:
-        """Assign processors of awaited and planned allocations; return how many are missing."""
-        rest: list[tuple[int, int]] = []
-        for number, count in self.coming:
-            taken = min(count, processors)
-            if taken:
-                processors -= taken
-                self.needed.add(number)
-            if count > taken:
-                rest.append((number, count - taken))
-        self.coming = rest
-        spare = min(self.spare, processors)
-        self.spare -= spare
-        return processors - spare
+    SUBMITTING = "submitting"
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    LEAVING = "leaving"
+    ENDED = "ended"
 
 
-class PoolPolicy:
-    """Decides for one pool.
+#: Nodes of allocations in these states will join.
+AWAITED = frozenset((AllocationState.SUBMITTING, AllocationState.QUEUED, AllocationState.STARTING))
+#: The batch system has not started allocations in these states.
+WAITING = frozenset((AllocationState.SUBMITTING, AllocationState.QUEUED))
+
+
+class PoolAllocation(msgspec.Struct):
+    """Nodes that a batch system grants together; times in seconds.
+
+    Parameters
+    ----------
+    number : ascending in a pool from 1.
+    nodes : names of its nodes.
+    id : of the batch job; empty until the batch system has answered.
+    granted_at, ends_at : time at which the batch system started it, and of its expiry.
+    unneeded_since : since when it has not been needed; None: it is.
+    demanded : whether demand of the queue is assigned to it.
+    used : whether a job has ever held processors of it.
+    useless : whether it was given back unused although the queue needs nodes.
+    """
+
+    number: int
+    nodes: tuple[str, ...]
+    state: AllocationState
+    submitted_at: float
+    id: str = ""
+    granted_at: float | None = None
+    ends_at: float = inf
+    unneeded_since: float | None = None
+    demanded: bool = False
+    used: bool = False
+    useless: bool = False
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a running job could use.
+
+    Parameters
+    ----------
+    job, size : its number, and its number of processors.
+    processors : number of processors that it needs in addition for its next larger size.
+    remaining_s : time until it ends at the latest, seconds.
+    """
+
+    job: int
+    size: int
+    processors: int
+    remaining_s: float
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """What the policy sees.
+
+    Parameters
+    ----------
+    now : seconds.
+    queue : queued jobs in queue order.
+    allocations : those that have not ended, by number.
+    idle, held : processors of each allocation that a job may get now, and that jobs hold, by
+        number; those of an allocation that is not there are 0.
+    wait_s : wait in the batch system that is expected of a new allocation, seconds.
+    cancelled_at : time of the last cancellation of a queued allocation, seconds.
+    not_before : nothing is submitted before this time, after a failure; inf: the pool is paused.
+    elsewhere, free_elsewhere : processors of nodes that do not belong to the pool, and the free
+        ones among them.
+    growing : what running jobs could use.
+    """
+
+    now: float
+    queue: Iterable[Job]
+    allocations: Sequence[PoolAllocation]
+    idle: Mapping[int, int]
+    held: Mapping[int, int]
+    wait_s: float = 0.0
+    cancelled_at: float = -inf
+    not_before: float = -inf
+    elsewhere: int = 0
+    free_elsewhere: int = 0
+    growing: Sequence[Growth] = ()
+
+
+class PoolDecision:
+    """What a pool asks its batch system for, and what it gives back.
 
     Parameters
     ----------
     options : see `PoolOptions`.
+    view : what the pool sees.
+
+    Attributes
+    ----------
+    submit : nodes of each allocation that is to be submitted.
+    cancel, release : allocations to cancel and to give back, by number, in this order.
+    unneeded : allocations that are not needed now, by number.
+    demanded : allocations to which demand of the queue is assigned, by number.
+    planned : nodes of each allocation that the queue, the least number of nodes or running jobs
+        would need in addition.
+    is_waited_for : whether a queued job waits for nodes that are not there, or that end too soon.
+    next_at : time by which to ask again, even if nothing happens, seconds; inf: not needed.
     """
 
-    def __init__(self, options: PoolOptions) -> None:
-        self.options = options
-
-    def decide(self, view: PoolView) -> PoolAnswer:
-        """Decide which allocations to submit, to cancel and to release."""
-        supply = self._assign(view)
-        demanded = frozenset(supply.needed)
-        supply.needed.update(
-            allocation.number for allocation in view.allocations if allocation.held
-        )
-        self._keep_least(view, supply)
-        unneeded = [
-            allocation
-            for allocation in view.allocations
-            if allocation.number not in supply.needed
-            and allocation.state is not AllocationState.LEAVING
+    def __init__(self, options: PoolOptions, view: PoolView) -> None:
+        self._options, self._view = options, view
+        self.submit: list[int] = []
+        self.cancel: list[int] = []
+        self.release: list[int] = []
+        self.planned: list[int] = []
+        self.is_waited_for = False
+        self.next_at = inf
+        #: Whether a job has waited for too long, and the pool may not ask for all that it needs.
+        self._is_blocked = False
+        #: Allocations to which demand is assigned, or that jobs hold.
+        self._needed: set[int] = set()
+        #: Nodes that the pool may still ask for, those of planned allocations included.
+        self._room = max(0, options.max_nodes - sum(len(each.nodes) for each in view.allocations))
+        #: (end, allocation, processors) to which no demand is assigned yet, the soonest end first.
+        self._idle = sorted(self._idle_processors())
+        #: (allocation, processors) of allocations that are awaited, as far as not assigned.
+        self._coming = [
+            (each.number, len(each.nodes) * options.processors)
+            for each in view.allocations
+            if each.state in AWAITED
         ]
-        actions, next_at = self._shrink(view.now, unneeded)
-        if supply.planned:
-            earliest = max(view.not_before, view.cancelled_at + self.options.hysteresis_s)
+        self._spare = 0  # processors of planned allocations to which no demand is assigned
+        self._assign_queue()
+        self.demanded = frozenset(self._needed)
+        self._needed.update(each.number for each in view.allocations if view.held.get(each.number))
+        self._keep_least()
+        unneeded = [each for each in self._staying() if each.number not in self._needed]
+        self.unneeded = frozenset(each.number for each in unneeded)
+        self._shrink(unneeded)
+        if self.planned:
+            earliest = max(view.not_before, view.cancelled_at + options.hysteresis_s)
             if earliest > view.now:
-                next_at = min(next_at, earliest)
+                self.next_at = min(self.next_at, earliest)
             else:
-                actions += self._submissions(view, supply.planned)
-        return PoolAnswer(
-            tuple(actions),
-            frozenset(allocation.number for allocation in unneeded),
-            demanded,
-            sum(supply.planned),
-            min(next_at, supply.next_at),
-            supply.planned_to_grow,
-            supply.is_waited_for,
-        )
+                self._submit_planned()
 
-    def _assign(self, view: PoolView) -> _Supply:
-        """Assign the demand of the queue to what there is, and plan allocations for the rest."""
-        options, room = self.options, self._room(view)
-        idle = [
-            (allocation.ends_at, allocation.number, allocation.idle)
-            for allocation in view.allocations
-            if allocation.state is AllocationState.RUNNING and allocation.idle
-        ]
+    def _idle_processors(self) -> Iterator[tuple[float, int, int]]:
+        view = self._view
+        for each in view.allocations:
+            idle = view.idle.get(each.number, 0)
+            if each.state is AllocationState.RUNNING and idle:
+                yield each.ends_at, each.number, idle
         if view.free_elsewhere:
-            idle.append((inf, ELSEWHERE, view.free_elsewhere))
-        coming = [
-            (allocation.number, allocation.nodes * options.processors)
-            for allocation in view.allocations
-            if allocation.state in AWAITED
+            yield inf, ELSEWHERE, view.free_elsewhere
+
+    def _staying(self) -> list[PoolAllocation]:
+        """Allocations that have not been released."""
+        return [
+            each for each in self._view.allocations if each.state is not AllocationState.LEAVING
         ]
-        supply = _Supply(sorted(idle), coming)
+
+    # Demand.
+
+    def _assign_queue(self) -> None:
+        """Assign the demand of the queue to what there is, and plan allocations for the rest."""
+        options, view = self._options, self._view
         most = options.max_nodes * options.processors + view.elsewhere
-        for demand in view.queue:
-            if demand.processors > most or demand.estimate_s > options.longest_s:
+        for job in view.queue:
+            if job.processors > most or job.estimate_s > options.longest_s:
                 continue  # it can never run in an allocation
-            has_enough = self._assign_job(demand, view, supply, room)
-            waited_s = view.now - demand.queued_at
-            supply.is_blocked = not has_enough and waited_s > options.time_limit_s
-            if supply.is_blocked or (supply.is_empty and sum(supply.planned) >= room):
+            has_enough = self._assign_job(job.processors, job.estimate_s)
+            waited_s = view.now - job.queued_at
+            self._is_blocked = not has_enough and waited_s > options.time_limit_s
+            is_empty = not (self._idle or self._coming or self._spare)
+            if self._is_blocked or (is_empty and sum(self.planned) >= self._room):
                 break
-        if not supply.is_blocked:
-            self._assign_growth(view, supply, room)
-        return supply
+        if not self._is_blocked:
+            self._assign_growth()
 
-    def _assign_growth(self, view: PoolView, supply: _Supply, room: int) -> None:
-        """Assign processors to running jobs that could expand, and plan allocations for the rest.
-
-        Parameters
-        ----------
-        room : as for `_assign_job`.
-        """
-        for growth in view.growing:
-            if growth.remaining_s <= view.wait_s:
-                continue  # the nodes would come too late
-            left = supply.take_awaited(supply.use_idle(growth.processors))
-            missing = self.options.nodes_for(left)
-            if left and missing <= room - sum(supply.planned):
-                supply.planned.append(missing)
-                supply.planned_to_grow += missing
-                supply.spare += missing * self.options.processors - left
-
-    def _assign_job(self, demand: Demand, view: PoolView, supply: _Supply, room: int) -> bool:
+    def _assign_job(self, processors: int, lasts_s: float) -> bool:
         """Assign processors to a job, and plan an allocation if more are needed.
 
         Parameters
         ----------
-        room : nodes that the pool may still ask for, those of planned allocations included.
+        lasts_s : estimate of its run time, seconds.
 
         Returns
         -------
         whether the job has enough now
         """
-        processors, lasts_s = demand.processors, demand.estimate_s
-        if supply.lasting(view.now + lasts_s) >= processors:
-            supply.take_idle(processors, lasts_s, view.now)
+        view = self._view
+        if self._lasting(view.now + lasts_s) >= processors:
+            self._take_idle(processors, lasts_s)
             return True
-        supply.is_waited_for = True
+        self.is_waited_for = True
         after_wait_s = lasts_s + view.wait_s
-        there = supply.lasting(view.now + after_wait_s) + supply.awaited
-        missing = self.options.nodes_for(max(0, processors - there))
-        if missing > room - sum(supply.planned):
-            supply.take_awaited(supply.take_idle(processors, lasts_s, view.now))
+        awaited = sum(count for _, count in self._coming) + self._spare
+        enough = self._lasting(view.now + after_wait_s) + awaited
+        missing = self._options.nodes_for(max(0, processors - enough))
+        if missing > self._room - sum(self.planned):
+            self._take_awaited(self._take_idle(processors, lasts_s))
             return False
-        left = supply.take_awaited(supply.take_idle(processors, after_wait_s, view.now))
+        left = self._take_awaited(self._take_idle(processors, after_wait_s))
         if left:
-            supply.planned.append(missing)
-            supply.spare += missing * self.options.processors - left
+            self._plan(missing, left)
         return True
 
-    def _keep_least(self, view: PoolView, supply: _Supply) -> None:
-        """Need this many allocations, and plan further ones, that the pool has its least nodes.
+    def _assign_growth(self) -> None:
+        """Assign processors to running jobs that could expand, and plan allocations for the rest.
+
+        The allocations of idle processors that they use do not become needed by this.
+        """
+        for growth in self._view.growing:
+            if growth.remaining_s <= self._view.wait_s:
+                continue  # the nodes would come too late
+            left = self._take_awaited(self._take_idle(growth.processors, None))
+            missing = self._options.nodes_for(left)
+            if left and missing <= self._room - sum(self.planned):
+                self._plan(missing, left)
+
+    def _plan(self, nodes: int, processors: int) -> None:
+        """Plan an allocation, of which a job needs so many processors."""
+        self.planned.append(nodes)
+        self._spare += nodes * self._options.processors - processors
+
+    def _lasting(self, until: float) -> int:
+        """Idle processors of allocations that last until a time."""
+        return sum(count for end, _, count in self._idle if end >= until)
+
+    def _take_idle(self, processors: int, lasts_s: float | None) -> int:
+        """Assign idle processors, those that end first; return how many are missing.
+
+        Parameters
+        ----------
+        lasts_s : time for which their allocations must last, which are needed then, seconds; None:
+            any allocation, which is not needed by this.
+        """
+        now = self._view.now
+        rest: list[tuple[float, int, int]] = []
+        for end, number, count in self._idle:
+            taken = min(count, processors) if lasts_s is None or end >= now + lasts_s else 0
+            processors -= taken
+            if taken and lasts_s is not None:
+                self._needed.add(number)
+                too_short_at = end - lasts_s + _AFTER_S
+                if too_short_at > now:
+                    self.next_at = min(self.next_at, too_short_at)
+            if count > taken:
+                rest.append((end, number, count - taken))
+        self._idle = rest
+        return processors
+
+    def _take_awaited(self, processors: int) -> int:
+        """Assign processors of awaited and planned allocations; return how many are missing."""
+        rest: list[tuple[int, int]] = []
+        for number, count in self._coming:
+            taken = min(count, processors)
+            if taken:
+                processors -= taken
+                self._needed.add(number)
+            if count > taken:
+                rest.append((number, count - taken))
+        self._coming = rest
+        spare = min(self._spare, processors)
+        self._spare -= spare
+        return processors - spare
+
+    def _keep_least(self) -> None:
+        """Need this many allocations, and plan others, that the pool has its least nodes.
 
         The running ones that last longest are kept first, then the oldest of the others.
         """
-        kept = [
-            allocation
-            for allocation in view.allocations
-            if allocation.state is not AllocationState.LEAVING
-        ]
-        nodes = sum(allocation.nodes for allocation in kept if allocation.number in supply.needed)
-        order = sorted(
-            kept,
-            key=lambda allocation: (
-                allocation.state in AWAITED,
-                -allocation.ends_at,
-                allocation.number,
-            ),
-        )
-        for allocation in order:
-            if nodes < self.options.min_nodes and allocation.number not in supply.needed:
-                supply.needed.add(allocation.number)
-                nodes += allocation.nodes
-        if supply.is_blocked:
+        kept = self._staying()
+        nodes = sum(len(each.nodes) for each in kept if each.number in self._needed)
+        for each in sorted(kept, key=lambda e: (e.state in AWAITED, -e.ends_at, e.number)):
+            if nodes < self._options.min_nodes and each.number not in self._needed:
+                self._needed.add(each.number)
+                nodes += len(each.nodes)
+        if not self._is_blocked:
+            missing = min(self._options.min_nodes - nodes, self._room) - sum(self.planned)
+            self.planned += [1] * missing
+
+    # What follows from it.
+
+    def _shrink(self, unneeded: Sequence[PoolAllocation]) -> None:
+        """Cancel and release what has not been needed for long enough, queued allocations first."""
+        waiting = [each for each in unneeded if each.state in WAITING]
+        for each in reversed(waiting):  # the latest first
+            is_due = self._is_due(each, self._options.hysteresis_s)
+            if is_due and each.state is AllocationState.QUEUED:
+                self.cancel.append(each.number)
+        if len(self.cancel) < len(waiting):
             return
-        planned = sum(supply.planned)
-        missing = min(self.options.min_nodes - nodes, self._room(view)) - planned
-        supply.planned += [1] * missing
+        running = [each for each in unneeded if each.state is AllocationState.RUNNING]
+        for each in sorted(running, key=lambda each: (each.ends_at, each.number)):
+            if self._is_due(each, self._options.idle_timeout_s):
+                self.release.append(each.number)
 
-    def _room(self, view: PoolView) -> int:
-        """Nodes that the pool may still ask for."""
-        return max(
-            0, self.options.max_nodes - sum(allocation.nodes for allocation in view.allocations)
-        )
+    def _is_due(self, allocation: PoolAllocation, after_s: float) -> bool:
+        """Whether an allocation has not been needed for so long; if not, ask again when it is."""
+        now, since = self._view.now, allocation.unneeded_since
+        due = (now if since is None else since) + after_s
+        if due > now:
+            self.next_at = min(self.next_at, due)
+        return due <= now
 
-    def _shrink(
-        self, now: float, unneeded: Sequence[AllocationView]
-    ) -> tuple[list[PoolAction], float]:
-        """Cancel and release what has not been needed for long enough, queued allocations first.
-
-        Returns
-        -------
-        the actions, and when the next one is due, seconds
-        """
-        actions: list[PoolAction] = []
-        next_at = inf
-        waiting = [allocation for allocation in unneeded if allocation.state in WAITING]
-        for allocation in reversed(waiting):  # the latest first
-            due = _since(allocation, now) + self.options.hysteresis_s
-            if due > now:
-                next_at = min(next_at, due)
-            elif allocation.state is AllocationState.QUEUED:
-                actions.append(CancelAllocation(allocation.number))
-        if len(actions) < len(waiting):
-            return actions, next_at
-        running = [
-            allocation for allocation in unneeded if allocation.state is AllocationState.RUNNING
-        ]
-        for allocation in sorted(
-            running, key=lambda allocation: (allocation.ends_at, allocation.number)
-        ):
-            due = _since(allocation, now) + self.options.idle_timeout_s
-            if due > now:
-                next_at = min(next_at, due)
-            else:
-                actions.append(ReleaseAllocation(allocation.number))
-        return actions, next_at
-
-    def _submissions(self, view: PoolView, planned: Sequence[int]) -> list[SubmitAllocation]:
-        """Submissions of the planned nodes, as far as the backlog allows.
+    def _submit_planned(self) -> None:
+        """Submit the planned nodes, as far as the backlog allows.
 
         Small allocations are combined up to `PoolOptions.allocation_nodes`.
         """
         sizes: list[int] = []
-        for nodes in planned:
-            if sizes and sizes[-1] + nodes <= self.options.allocation_nodes:
+        for nodes in self.planned:
+            if sizes and sizes[-1] + nodes <= self._options.allocation_nodes:
                 sizes[-1] += nodes
             else:
                 sizes.append(nodes)
-        free = self.options.backlog - sum(
-            allocation.state in WAITING for allocation in view.allocations
-        )
-        return [SubmitAllocation(nodes) for nodes in sizes[: max(0, free)]]
-
-
-def _since(allocation: AllocationView, now: float) -> float:
-    return now if allocation.unneeded_since is None else allocation.unneeded_since
+        waiting = sum(each.state in WAITING for each in self._view.allocations)
+        self.submit = sizes[: max(0, self._options.backlog - waiting)]

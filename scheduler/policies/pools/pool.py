@@ -20,17 +20,13 @@ import msgspec
 from scheduler.model.job import Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.pools.policy import PoolPolicy
-from scheduler.policies.pools.view import (
+from scheduler.policies.pools.policy import (
     WAITING,
     AllocationState,
-    AllocationView,
-    CancelAllocation,
-    Demand,
     Growth,
+    PoolAllocation,
+    PoolDecision,
     PoolView,
-    ReleaseAllocation,
-    SubmitAllocation,
 )
 from scheduler.policies.scenario import Scenario
 from scheduler.state.scheduler_state import SchedulerState
@@ -41,34 +37,6 @@ S = AllocationState
 BACK_OFF_S = (0.0, 60.0, 900.0, 1800.0, 3600.0)
 #: Waits in the batch system that the pool remembers; it expects the longest of them.
 WAITS = 5
-
-
-class PoolAllocation(msgspec.Struct):
-    """Nodes that a batch system grants together; times in seconds.
-
-    Parameters
-    ----------
-    number : ascending in a pool from 1.
-    nodes : names of its nodes.
-    id : of the batch job; empty until the batch system has answered.
-    granted_at, ends_at : time at which the batch system started it, and of its expiry.
-    unneeded_since : since when it has not been needed; None: it is.
-    demanded : whether demand of the queue is assigned to it.
-    used : whether a job has ever held processors of it.
-    useless : whether it was given back unused although the queue needs nodes.
-    """
-
-    number: int
-    nodes: tuple[str, ...]
-    state: AllocationState
-    submitted_at: float
-    id: str = ""
-    granted_at: float | None = None
-    ends_at: float = inf
-    unneeded_since: float | None = None
-    demanded: bool = False
-    used: bool = False
-    useless: bool = False
 
 
 class PoolRecord(msgspec.Struct):
@@ -126,7 +94,6 @@ class Pool:
         self.record = record
         self.wanted = 0
         self._is_waited_for = False  # whether a queued job waits for nodes, as of then
-        self._policy = PoolPolicy(record.options)
 
     @property
     def name(self) -> str:
@@ -172,83 +139,66 @@ class Pool:
         closing : whether the pool is to give everything back, its least nodes included.
         """
         view = self.view(state, scenario, now, awaited_elsewhere)
-        policy = self._policy
+        options = self.options
         if closing:
-            policy = PoolPolicy(msgspec.structs.replace(self.options, min_nodes=0))
+            options = msgspec.structs.replace(options, min_nodes=0)
         idle_unused = self.record.idle_unused
         for job in [job for job in idle_unused if job not in state.live]:
             del idle_unused[job]
-        answer = policy.decide(view)
-        self.wanted = answer.wanted
-        self._is_waited_for = answer.is_waited_for
-        allocations = self.record.allocations
-        for seen in view.allocations:
-            allocation = allocations[seen.number]
-            allocation.used = allocation.used or seen.held > 0
-            allocation.demanded = seen.number in answer.demanded
-            if seen.number not in answer.unneeded:
+        decision = PoolDecision(options, view)
+        self.wanted = sum(decision.planned)
+        self._is_waited_for = decision.is_waited_for
+        for allocation in view.allocations:
+            number = allocation.number
+            allocation.used = allocation.used or view.held[number] > 0
+            allocation.demanded = number in decision.demanded
+            if number not in decision.unneeded:
                 allocation.unneeded_since = None
             elif allocation.unneeded_since is None:
                 allocation.unneeded_since = now
-        submitted: list[PoolAllocation] = []
-        cancelled: list[PoolAllocation] = []
-        released: list[PoolAllocation] = []
-        for action in answer.actions:
-            match action:
-                case SubmitAllocation(nodes):
-                    submitted.append(self._submit(nodes, now))
-                case CancelAllocation(number):
-                    self.record.cancelled_at = now
-                    cancelled.append(self._leave(number))
-                case ReleaseAllocation(number):
-                    allocation = self._leave(number)
-                    allocation.useless = not allocation.used and self._is_waited_for
-                    self.record.idle_unused.update((job.job, job.size) for job in view.growing)
-                    released.append(allocation)
-        return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
+        cancelled = [self._leave(number) for number in decision.cancel]
+        if cancelled:
+            self.record.cancelled_at = now
+        released = [self._leave(number) for number in decision.release]
+        for allocation in released:
+            allocation.useless = not allocation.used and self._is_waited_for
+            idle_unused.update((job.job, job.size) for job in view.growing)
+        submitted = [self._submit(nodes, now) for nodes in decision.submit]
+        return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), decision.next_at)
 
     def view(
         self, state: SchedulerState, scenario: Scenario, now: float, awaited_elsewhere: int = 0
     ) -> PoolView:
         """Describe the queue and the allocations for the policy."""
         machine = state.machine
-        idle = machine.by_node(machine.free)
+        free_of = machine.by_node(machine.free)
         held = _held_by_node(state) if machine.draining else None
-        views: list[AllocationView] = []
-        own = own_idle = 0
+        idle: dict[int, int] = {}
+        busy: dict[int, int] = {}
+        own = 0
         for allocation in self.record.allocations.values():
-            there = [
+            up = [
                 machine.nodes[name]
                 for name in allocation.nodes
                 if name in machine.nodes and machine.nodes[name].up
             ]
-            count = sum(len(node.processors) for node in there)
-            free = sum(len(idle.get(node.name, ())) for node in there)
-            busy = count - free
+            count = sum(len(node.processors) for node in up)
+            free = sum(len(free_of.get(node.name, ())) for node in up)
+            own += count
+            idle[allocation.number], busy[allocation.number] = free, count - free
             if held is not None:
-                busy = sum(len(held.get(node.name, ())) for node in there)
-            own, own_idle = own + count, own_idle + free
-            views.append(
-                AllocationView(
-                    allocation.number,
-                    allocation.state,
-                    len(allocation.nodes),
-                    allocation.submitted_at,
-                    allocation.ends_at,
-                    free,
-                    busy,
-                    allocation.unneeded_since,
-                )
-            )
+                busy[allocation.number] = sum(len(held.get(node.name, ())) for node in up)
         return PoolView(
             now,
-            (Demand(job.processors, job.estimate_s, job.queued_at) for job in state.queue),
-            views,
+            state.queue,
+            self.allocations,
+            idle,
+            busy,
             max(self.record.waits_s, default=0.0),
             self.record.cancelled_at,
             inf if self.record.paused else self.record.not_before,
             machine.processors - own + awaited_elsewhere,
-            machine.free_count - own_idle + awaited_elsewhere,
+            machine.free_count - sum(idle.values()) + awaited_elsewhere,
             self._growing(state, scenario, now),
         )
 

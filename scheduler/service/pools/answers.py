@@ -12,7 +12,7 @@ from reshape.times import utc_moment
 from scheduler.journal.clock import moved_time
 from scheduler.model.job import Job
 from scheduler.policies.pools.options import check_pool_name, parse_pool_options
-from scheduler.policies.pools.view import AllocationState
+from scheduler.policies.pools.policy import AllocationState
 from scheduler.protocol import messages as m
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools

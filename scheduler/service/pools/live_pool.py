@@ -21,8 +21,8 @@ from scheduler.model.events import DrainChanged, Event, NodeLost
 from scheduler.node.batch_system import BatchRequest, BatchState, BatchStatus
 from scheduler.partition.partition import Partition
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.pools.pool import Pool, PoolAllocation, PoolRecord
-from scheduler.policies.pools.view import WAITING, AllocationState
+from scheduler.policies.pools.policy import WAITING, AllocationState, PoolAllocation
+from scheduler.policies.pools.pool import Pool, PoolRecord
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import GIVE_BACK_S, SystemMonitor
 

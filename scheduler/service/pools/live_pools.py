@@ -22,8 +22,8 @@ from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
 from scheduler.node.batch_system import BatchRequest, BatchStatus, BatchSystem
 from scheduler.node.directory import ServiceDirectory
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.pools.pool import PoolAllocation, PoolRecord, PoolSteps
-from scheduler.policies.pools.view import AWAITED, WAITING, AllocationState
+from scheduler.policies.pools.policy import AWAITED, WAITING, AllocationState, PoolAllocation
+from scheduler.policies.pools.pool import PoolRecord, PoolSteps
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
@@ -384,8 +384,7 @@ class LivePools:
     def _empty(self, live: LivePool, now: float) -> list[Event]:
         """Give back what a pool that is being removed still has; forget it after that."""
         events: list[Event] = []
-        seen = live.pool.view(self._partition.state, self._partition.scenario, now)
-        held = {view.number: view.held for view in seen.allocations}
+        held = live.pool.view(self._partition.state, self._partition.scenario, now).held
         for allocation in live.pool.allocations:
             if allocation.state is S.LEAVING:
                 continue

@@ -10,8 +10,8 @@ from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted, NodeJoined, NodeLost
 from scheduler.node.batch_system import BatchState, BatchStatus
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.pools.pool import BACK_OFF_S, PoolAllocation, PoolRecord
-from scheduler.policies.pools.view import AllocationState
+from scheduler.policies.pools.policy import AllocationState, PoolAllocation
+from scheduler.policies.pools.pool import BACK_OFF_S, PoolRecord
 from scheduler.policies.scenarios import scenario
 from scheduler.service.components.system_monitor import GIVE_BACK_S
 from scheduler.service.pools.live_pool import (
