@@ -44,7 +44,9 @@ def main() -> None:
     for policy, share in (("easy", 0.0), ("fcfs-pr", 0.5)):
         for times in (1, 10, 100):
             nodes = ProcSet.span(0, times * options.processors // PER_NODE)
-            machine = platform.Platform(nodes, PER_NODE, shared_per_node={NAME: CAPACITY})
+            machine = platform.Platform(
+                nodes, processors_per_node=PER_NODE, shared_per_node={NAME: CAPACITY}
+            )
             how = Resizable(share, "downey:A=64,sigma=1")
             for sharing in (None, SHARING):
                 workload = of_trace(jobs, options.processors, how)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -11,6 +11,9 @@ from reshape.errors import ConfigError, nearest
 from scheduler.model.job import Job
 from scheduler.predictions.history import HistoryPredictor, memory
 from scheduler.predictions.predictor import DeadlineManagers, run_time_s
+
+if TYPE_CHECKING:
+    from scheduler.predictions.trees import ClassificationTree
 
 #: Features of a job: numbers, and labels, which are numbered in the order of their appearance.
 NUMBERS = ("number", "submitted", "processors", "requested_time", "memory")
@@ -72,7 +75,7 @@ class Classification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ConfigError : scikit-learn is not installed.
         """
         try:
-            from scheduler.predictions.trees import tree_model
+            import scheduler.predictions.trees  # noqa: F401 - loads scikit-learn
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "sklearn":
                 raise
@@ -81,25 +84,9 @@ class Classification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 " install it with pip install 'reshape-mpi[predict]'",
                 field="estimates",
             ) from None
-        return ClassificationPredictor(self, tree_model)
+        return ClassificationPredictor(self)
 
 
-class TreeModel(Protocol):
-    """A tree that predicts intervals of run times."""
-
-    def predict(self, features: list[float]) -> float:
-        """Return the bound of the most probable interval, s."""
-
-    def quantiles(self, features: list[float], probabilities: Sequence[float]) -> list[float]:
-        """Return quantiles, linear within the intervals, s."""
-
-
-#: Builds a model from rows of features and a run time, the kind of tree, the kind of intervals and
-#: their largest number; None if the run times form one interval.
-BuildTree: TypeAlias = Callable[
-    [list[list[float]], Literal["id3", "c45"], Literal["equal-width", "equal-frequency"], int],
-    TreeModel | None,
-]
 #: Larger values do not fit into the float32 of a tree.
 _LARGEST = 1e30
 
@@ -107,15 +94,14 @@ _LARGEST = 1e30
 class ClassificationPredictor(HistoryPredictor):
     """Predictor by a classification tree that is built again after some ended jobs."""
 
-    def __init__(self, parameters: Classification, build_tree: BuildTree) -> None:
+    def __init__(self, parameters: Classification) -> None:
         self._parameters, self.deadlines = parameters, parameters.deadlines
-        self._build_tree = build_tree
         self._rows: list[list[float]] = []  # features and run time (s) of ended jobs
         self._modelled = 0  # rows from which the model was built
         self._codes: dict[str, dict[str, int]] = {
             name: {} for name in parameters.features if name in LABELS
         }
-        self._model: TreeModel | None = None
+        self._model: ClassificationTree | None = None
 
     def forecast(self, job: Job) -> float | None:
         """Return the bound of the interval that the tree predicts, s; None without a model."""
@@ -153,7 +139,9 @@ class ClassificationPredictor(HistoryPredictor):
         self._modelled = count
         chosen = self._parameters
         if count:
-            self._model = self._build_tree(
+            from scheduler.predictions.trees import tree_model  # late: it needs scikit-learn
+
+            self._model = tree_model(
                 self._rows[:count], chosen.tree, chosen.discretiser, chosen.most_bins
             )
 

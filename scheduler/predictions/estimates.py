@@ -26,23 +26,19 @@ class Estimates(Protocol):
         """Create a predictor that has not learned yet; None if walltimes are the estimates."""
 
 
-class UserEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Estimates that are the users' walltimes."""
+class UserEstimates(Predictor, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Estimates that are the users' walltimes; a predictor of them, to compare and to combine."""
 
     def predictor(self) -> None:
-        """Return None: there is no predictor."""
+        """Return None: a core needs no predictor for them."""
         return None
-
-
-class UserPredictor(Predictor):
-    """Predictor that returns the users' estimates, to compare and to combine with others."""
 
     def predict(self, job: Job) -> float:
         """Return the walltime, s."""
         return job.spec.walltime_s
 
 
-class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Constant(Predictor, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Estimates that are the same for all jobs (GUIM 4.4.2).
 
     Parameters
@@ -64,19 +60,12 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"run_s must be >= 1 and finite, got {self.run_s}")
 
     def predictor(self) -> Predictor:
-        """Create the predictor."""
-        return _ConstantPredictor(self)
-
-
-class _ConstantPredictor(Predictor):
-    """Predictor that returns the same run time for all jobs."""
-
-    def __init__(self, parameters: Constant) -> None:
-        self._run_s, self.deadlines = parameters.run_s, parameters.deadlines
+        """Return itself: there is nothing to learn."""
+        return self
 
     def predict(self, job: Job) -> float:
         """Return the constant, s."""
-        return self._run_s
+        return self.run_s
 
 
 class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

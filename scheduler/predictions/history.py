@@ -21,6 +21,8 @@ from scheduler.predictions.predictor import (
 
 #: Jobs whose history is shared: all jobs, those of a user, or those of a group.
 Cluster: TypeAlias = Literal["none", "user", "group"]
+#: (variable, run time in s) of the latest ended jobs of a cluster.
+Runs: TypeAlias = deque[tuple[float, float]]
 
 
 class HistoryPredictor(Predictor):
@@ -36,8 +38,8 @@ class HistoryPredictor(Predictor):
         return job.spec.walltime_s if forecast_s is None else limited_s(forecast_s)
 
 
-class ClusterParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of predictors from clusters.
+class ByCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of estimates from the latest ended jobs of the cluster of a job.
 
     Parameters
     ----------
@@ -64,42 +66,57 @@ class ClusterParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
                 f"least_jobs must be >= 1 and <= window {self.window}, got {self.least_jobs}"
             )
 
+    def predictor(self) -> ClusterPredictor:
+        """Create a predictor that has not learned yet."""
+        return ClusterPredictor(self)
 
-class ClusterPredictor(HistoryPredictor):
-    """Predictor from the latest ended jobs of the cluster of a job.
+    def cluster_of(self, job: Job) -> str:
+        """Return the name of the cluster of a job; unknown users and groups form one cluster."""
+        if self.cluster == "none":
+            return ""
+        return job.spec.user if self.cluster == "user" else job.spec.group
 
-    Parameters
-    ----------
-    parameters : with the fields `cluster`, `window` and `least_jobs`; see `ClusterParameters`.
-    """
-
-    def __init__(self, parameters: ClusterParameters) -> None:
-        self._window, self._least = parameters.window, parameters.least_jobs
-        self._cluster = parameters.cluster
-        self.deadlines = parameters.deadlines
-        self._runs: dict[str, deque[tuple[float, float]]] = {}  # (variable, run time in s)
-
-    def variable(self, job: Job) -> float:
+    def variable_of(self, job: Job) -> float:
         """Return the variable that is kept with the run time of a job."""
         return 0.0
 
-    def cluster(self, job: Job) -> str:
-        """Return the name of the cluster of a job; unknown users and groups form one cluster."""
-        if self._cluster == "none":
-            return ""
-        return job.spec.user if self._cluster == "user" else job.spec.group
+    def forecast(self, job: Job, runs: Runs) -> float:
+        """Return the run time to expect of a job by the runs of its cluster, s."""
+        raise NotImplementedError
 
-    def known_runs(self, job: Job) -> deque[tuple[float, float]] | None:
-        """Return the history of a job's cluster; None if there are too few jobs."""
-        runs = self._runs.get(self.cluster(job))
-        return None if runs is None or len(runs) < self._least else runs
+    def quantiles(self, job: Job, runs: Runs, probabilities: Sequence[float]) -> list[float]:
+        """Return quantiles of the run time to expect, s."""
+        raise NotImplementedError
+
+
+class ClusterPredictor(HistoryPredictor):
+    """Predictor that keeps the latest ended jobs of each cluster."""
+
+    def __init__(self, parameters: ByCluster) -> None:
+        self._parameters, self.deadlines = parameters, parameters.deadlines
+        self._runs: dict[str, Runs] = {}
+
+    def forecast(self, job: Job) -> float | None:
+        """Return the forecast by the job's cluster, s; None without enough history."""
+        runs = self._runs_of(job)
+        return None if runs is None else self._parameters.forecast(job, runs)
+
+    def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
+        """Return quantiles by the job's cluster, s; None without enough history."""
+        runs = self._runs_of(job)
+        return None if runs is None else self._parameters.quantiles(job, runs, probabilities)
+
+    def _runs_of(self, job: Job) -> Runs | None:
+        """History of a job's cluster; None if there are too few jobs."""
+        runs = self._runs.get(self._parameters.cluster_of(job))
+        return None if runs is None or len(runs) < self._parameters.least_jobs else runs
 
     def ended(self, job: Job) -> None:
         """Add the run time of a job to its cluster."""
-        run_s = run_time_s(job)
+        run_s, own = run_time_s(job), self._parameters
         if run_s is not None:
-            runs = self._runs.setdefault(self.cluster(job), deque(maxlen=self._window))
-            runs.append((self.variable(job), run_s))
+            runs = self._runs.setdefault(own.cluster_of(job), deque(maxlen=own.window))
+            runs.append((own.variable_of(job), run_s))
 
     def learned(self) -> dict[str, list[tuple[float, float]]]:
         """Return the variables and run times by cluster."""
@@ -107,8 +124,9 @@ class ClusterPredictor(HistoryPredictor):
 
     def relearn(self, learned: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         """Take over what `learned` returned."""
+        window = self._parameters.window
         for cluster, runs in learned.items():
-            self._runs[cluster] = deque(((x, run_s) for x, run_s in runs), maxlen=self._window)
+            self._runs[cluster] = deque(((x, run_s) for x, run_s in runs), maxlen=window)
 
 
 def limited_s(predicted_s: float) -> float:
@@ -126,7 +144,7 @@ def quantile(ascending: Sequence[float], probability: float) -> float:
     return min(low + (position - below) * (high - low), high)
 
 
-class Statistical(ClusterParameters, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Statistical(ByCluster, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Estimates by the mean or the median of the run times of a cluster (GUIM 4.4.2).
 
     Parameters
@@ -149,43 +167,27 @@ class Statistical(ClusterParameters, frozen=True, forbid_unknown_fields=True, kw
         if not 0 <= self.spreads < float("inf"):
             raise ValueError(f"spreads must be >= 0 and finite, got {self.spreads}")
 
-    def predictor(self) -> Predictor:
-        """Create a predictor that has not learned yet."""
-        return StatisticalPredictor(self)
-
-
-class StatisticalPredictor(ClusterPredictor):
-    """Predictor by an estimator of the run times of a cluster."""
-
-    def __init__(self, parameters: Statistical) -> None:
-        super().__init__(parameters)
-        self._estimator, self._spreads = parameters.estimator, parameters.spreads
-
-    def forecast(self, job: Job) -> float | None:
-        """Return the estimator for the job's cluster, s; None without enough history."""
-        runs = self.known_runs(job)
-        if runs is None:
-            return None
+    def forecast(self, job: Job, runs: Runs) -> float:
+        """Return the estimator for the job's cluster, s."""
         times = [run_s for _, run_s in runs]
-        if self._estimator == "mean":
-            return fmean(times) + (self._spreads * pstdev(times) if self._spreads else 0.0)
+        if self.estimator == "mean":
+            return fmean(times) + (self.spreads * pstdev(times) if self.spreads else 0.0)
         middle = median(times)
-        if not self._spreads:
+        if not self.spreads:
             return middle
         times.sort()
-        return middle + self._spreads * (quantile(times, 0.75) - quantile(times, 0.25))
+        return middle + self.spreads * (quantile(times, 0.75) - quantile(times, 0.25))
 
-    def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
+    def quantiles(self, job: Job, runs: Runs, probabilities: Sequence[float]) -> list[float]:
         """Return quantiles of the run times of the job's cluster, s."""
-        runs = self.known_runs(job)
-        if runs is None:
-            return None
         times = sorted(run_s for _, run_s in runs)
         return [quantile(times, p) for p in probabilities]
 
 
-class Regression(ClusterParameters, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Estimates by a straight line through the run times of a cluster (GUIM 4.4.2).
+class Regression(ByCluster, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Estimates by the least-squares line through the run times of a cluster (GUIM 4.4.2).
+
+    If the variable is constant, it is the mean.
 
     Parameters
     ----------
@@ -194,48 +196,31 @@ class Regression(ClusterParameters, frozen=True, forbid_unknown_fields=True, kw_
 
     variable: Literal["processors", "memory"] = "processors"
 
-    def predictor(self) -> Predictor:
-        """Create a predictor that has not learned yet."""
-        return RegressionPredictor(self)
-
-
-class RegressionPredictor(ClusterPredictor):
-    """Predictor by the least-squares line over one variable; the mean if that is constant."""
-
-    def __init__(self, parameters: Regression) -> None:
-        super().__init__(parameters)
-        self._variable = parameters.variable
-
-    def variable(self, job: Job) -> float:
+    def variable_of(self, job: Job) -> float:
         """Return the processors or the memory of a job."""
-        return float(job.spec.processors) if self._variable == "processors" else memory(job)
+        return float(job.spec.processors) if self.variable == "processors" else memory(job)
 
-    def forecast(self, job: Job) -> float | None:
-        """Return the value of the line for the job, s; None without enough history."""
-        line = self._line(job)
-        return None if line is None else line[0] + line[1] * self.variable(job)
+    def forecast(self, job: Job, runs: Runs) -> float:
+        """Return the value of the line for the job, s."""
+        intercept, slope = _line(runs)
+        return intercept + slope * self.variable_of(job)
 
-    def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
+    def quantiles(self, job: Job, runs: Runs, probabilities: Sequence[float]) -> list[float]:
         """Return the forecast plus quantiles of the residuals, s."""
-        line, runs = self._line(job), self.known_runs(job)
-        if line is None or runs is None:
-            return None
-        intercept, slope = line
-        middle_s = intercept + slope * self.variable(job)
+        intercept, slope = _line(runs)
+        middle_s = intercept + slope * self.variable_of(job)
         residuals = sorted(run_s - (intercept + slope * x) for x, run_s in runs)
         return [max(LEAST_S, limited_s(middle_s + quantile(residuals, p))) for p in probabilities]
 
-    def _line(self, job: Job) -> tuple[float, float] | None:
-        """Return intercept (s) and slope of the line of the job's cluster."""
-        runs = self.known_runs(job)
-        if runs is None:
-            return None
-        xs, times = [x for x, _ in runs], [run_s for _, run_s in runs]
-        try:
-            slope, intercept = linear_regression(xs, times)
-        except StatisticsError:  # one job, or a constant variable
-            return fmean(times), 0.0
-        return intercept, slope
+
+def _line(runs: Runs) -> tuple[float, float]:
+    """Intercept (s) and slope of the line through runs."""
+    xs, times = [x for x, _ in runs], [run_s for _, run_s in runs]
+    try:
+        slope, intercept = linear_regression(xs, times)
+    except StatisticsError:  # one job, or a constant variable
+        return fmean(times), 0.0
+    return intercept, slope
 
 
 def memory(job: Job) -> float:

@@ -10,7 +10,7 @@ import msgspec
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
 from scheduler.predictions.classification import Classification
-from scheduler.predictions.estimates import Constant, Tsafrir, UserPredictor
+from scheduler.predictions.estimates import Constant, Tsafrir, UserEstimates
 from scheduler.predictions.history import HistoryPredictor, Regression, Statistical, limited_s
 from scheduler.predictions.predictor import DeadlineManagers, Predictor, run_time_s
 
@@ -112,7 +112,7 @@ class HybridPredictor(HistoryPredictor):
 def simple_predictor(name: Simple) -> Predictor:
     """Create a predictor that needs little or no history, with its default parameters."""
     makers: dict[Simple, Callable[[], Predictor]] = {
-        "user": UserPredictor,
+        "user": UserEstimates,
         "constant": Constant().predictor,
         "tsafrir": Tsafrir().predictor,
         "statistical": Statistical().predictor,

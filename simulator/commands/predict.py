@@ -18,7 +18,7 @@ from scheduler.model.job import Job
 from scheduler.pictures import INK, WAITING, encode, new_figure, reduce_frame
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import changed, scenario
-from scheduler.predictions.estimates import UserPredictor
+from scheduler.predictions.estimates import UserEstimates
 from scheduler.predictions.predictor import Predictor
 from scheduler.text.formats import json_text
 from scheduler.text.tables import Table, render
@@ -158,7 +158,7 @@ def _predictor(name: str, parameters: Mapping[str, str], jobs: TraceJobs) -> Pre
     if name == EXACT:
         return GivenEstimates(jobs.run_times()).predictor()
     estimates = changed(scenario("easy"), {"estimates": name, **parameters}).estimates
-    return estimates.predictor() or UserPredictor()
+    return estimates.predictor() or UserEstimates()
 
 
 def _write(

@@ -9,7 +9,6 @@ and so on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -181,9 +180,8 @@ class FakePredictor(msgspec.Struct, frozen=True):
         return self.run_s * (1 + ALMOST * rng.random(len(self.run_s)))
 
 
-@dataclass
-class GivenEstimates(Predictor):
-    """Estimates by job number; a predictor that learns nothing, so that all cores share it.
+class GivenEstimates(Predictor, msgspec.Struct, frozen=True):
+    """Estimates by job number.
 
     Parameters
     ----------
@@ -195,9 +193,9 @@ class GivenEstimates(Predictor):
     deadlines: DeadlineManagers = Predictor.deadlines
 
     def predictor(self) -> Predictor:
-        """Return the predictor."""
+        """Return itself: there is nothing to learn."""
         return self
 
     def predict(self, job: Job) -> float:
-        """Return what is given for the job, s."""
+        """Return the prediction of the job's number, s."""
         return self.predicted_s[job.id - 1]

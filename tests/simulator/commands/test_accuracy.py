@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.model.job import Job
-from scheduler.predictions.estimates import Tsafrir, UserPredictor
+from scheduler.predictions.estimates import Tsafrir, UserEstimates
 from scheduler.predictions.history import Statistical
 from scheduler.predictions.predictor import Predictor
 from simulator.commands.predict import PlayedTrace, play
@@ -29,7 +29,7 @@ def jobs_of(submitted: list[float], run: list[float]) -> TraceJobs:
     )
 
 
-class Recorder(UserPredictor):
+class Recorder(Predictor):
     """Predictor that notes what it is called with."""
 
     def __init__(self) -> None:
@@ -43,6 +43,9 @@ class Recorder(UserPredictor):
 
     def ended(self, job: Job) -> None:
         self.calls.append(("ended", job.id, job.ended_at))
+
+    def predict(self, job: Job) -> float:
+        return job.spec.walltime_s
 
 
 def test_events_come_in_the_order_of_time_and_ends_before_submissions() -> None:
@@ -71,7 +74,7 @@ def test_the_summary_of_errors_by_hand() -> None:
     assert found.coverage_pct == 50
 
 
-@pytest.mark.parametrize("predictor", [Tsafrir().predictor(), UserPredictor()])
+@pytest.mark.parametrize("predictor", [Tsafrir().predictor(), UserEstimates()])
 def test_there_is_no_coverage_without_quantiles(predictor: Predictor) -> None:
     assert play(predictor, jobs_of([0], [10]), np.zeros(1)).accuracy().coverage_pct is None
 
