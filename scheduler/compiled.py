@@ -45,7 +45,6 @@ MODULES = (
     "scheduler.policies.queue_orders.compiled_keys",
     "scheduler.policies.resizing.allocation",
     "scheduler.policies.resizing.targets",
-    "scheduler.policies.selection.improvements",
     "scheduler.policies.selection.table_search",
     "scheduler.state.bitsets",
     "scheduler.state.candidates",

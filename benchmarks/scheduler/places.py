@@ -19,10 +19,15 @@ from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
-from scheduler.policies.selection.first_fit import Contiguous, FirstFit
-from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
-from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
-from scheduler.policies.selection.tree import TreeContiguous
+from scheduler.policies.selection.basic import Contiguous, FirstFit
+from scheduler.policies.selection.on_network import (
+    HilbertCurve,
+    MultipleBuddies,
+    Paging,
+    Submesh,
+    SubmeshRelaxed,
+    TreeContiguous,
+)
 
 SELECTIONS: dict[str, Selection] = {
     "first-fit": FirstFit(),

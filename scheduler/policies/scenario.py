@@ -24,7 +24,7 @@ from scheduler.policies.queue_orders.aging import ByQueue
 from scheduler.policies.queue_orders.basic import Fcfs
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.resizing.interface import Resizing
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.basic import FirstFit
 from scheduler.predictions.estimates import Estimates, UserEstimates
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.text.used_fields import Needs, check

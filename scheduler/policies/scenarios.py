@@ -15,7 +15,7 @@ from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.scenario import QueueRules, Scenario
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.basic import FirstFit
 from scheduler.text.located import converted
 
 #: Fields that hold a registered policy -> kind of the policy.

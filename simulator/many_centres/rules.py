@@ -28,7 +28,7 @@ from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.registry import find
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.basic import FirstFit
 from scheduler.predictions.classification import Classification
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import Located, converted

@@ -52,8 +52,7 @@ from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.policies.resizing.malleable import Malleable
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.policies.selection.few_nodes import FewNodes
-from scheduler.policies.selection.first_fit import Contiguous
+from scheduler.policies.selection.basic import Contiguous, FewNodes
 from scheduler.state.derived_jobs import lent_group
 from scheduler.state.view import View
 

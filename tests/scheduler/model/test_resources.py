@@ -12,7 +12,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Start
 from scheduler.model.resources import Amounts, Pools, excess, highest, processors_of
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.selection.first_fit import Contiguous
+from scheduler.policies.selection.basic import Contiguous
 
 amounts = st.tuples(*[st.integers(-9, 9)] * 3).map(Amounts)
 

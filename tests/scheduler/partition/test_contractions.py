@@ -11,8 +11,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Order, Reason
 from scheduler.policies.api import Decision, Grow, JobView, Shrink, Stay, View
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.selection.few_nodes import FewNodes
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.basic import FewNodes, FirstFit
 
 
 class Steps(msgspec.Struct, frozen=True):

@@ -24,8 +24,7 @@ from scheduler.model.events import Event, JobEnded, JobSpec, JobStarted, ResizeD
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
-from scheduler.policies.selection.few_nodes import FewNodes
-from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.basic import FewNodes, FirstFit
 from simulator.commands.simulate import simulate
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob

@@ -24,9 +24,13 @@ from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.basic import Lxwf, Sjf
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from scheduler.policies.selection.first_fit import Contiguous, FirstFit
-from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
-from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
+from scheduler.policies.selection.basic import Contiguous, FirstFit
+from scheduler.policies.selection.on_network import (
+    Submesh,
+    SubmeshRelaxed,
+    TreeContiguous,
+    TreeRelaxed,
+)
 
 TREE = Tree(2, 4)
 TORUS = Mesh((4, 4), wraps=True)

@@ -13,8 +13,8 @@ from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Groups, Space
-from scheduler.policies.selection.first_fit import Contiguous, FirstFit
-from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
+from scheduler.policies.selection.basic import Contiguous, FirstFit
+from scheduler.policies.selection.on_network import TreeContiguous, TreeRelaxed
 
 TREES = [Tree(2, 5), Tree(4, 3), Tree(3, 3, 2), Tree(4, 2, 4)]
 

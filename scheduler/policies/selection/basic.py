@@ -1,4 +1,4 @@
-"""Few nodes: groups on as few nodes as possible, and contractions that leave whole nodes."""
+"""Selections that need no network: first fit, one interval, few nodes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,31 @@ from scheduler.model.space import NONE, Space
 
 #: Sets of groups that a contraction compares at most.
 MOST_SETS = 1000
+
+
+class FirstFit(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Select the lowest free processors, contiguous or not (LOC section 3, "Non-contiguous")."""
+
+    anywhere = True
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose this many free processors with the lowest numbers."""
+        return space.free.first(processors)
+
+
+class Contiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Select the lowest interval of consecutive free processors; refuse if there is none.
+
+    This selection does not use the network.
+    """
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose the beginning of the first interval of at least this many free processors."""
+        more = processors - 1
+        for first, last in space.free.intervals:
+            if last - first >= more:
+                return ProcSet.span(first, processors)
+        return None
 
 
 class FewNodes(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True):

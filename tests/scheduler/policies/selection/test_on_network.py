@@ -16,8 +16,13 @@ from scheduler.model.network import Mesh, box
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
-from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
-from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
+from scheduler.policies.selection.on_network import (
+    HilbertCurve,
+    MultipleBuddies,
+    Paging,
+    Submesh,
+    SubmeshRelaxed,
+)
 
 
 @st.composite

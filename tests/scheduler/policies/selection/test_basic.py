@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space, nodes_of_size
-from scheduler.policies.selection.few_nodes import FewNodes
+from scheduler.policies.selection.basic import FewNodes
 
 SIZE = 4
 DIVIDE = nodes_of_size(SIZE)
