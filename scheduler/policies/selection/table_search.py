@@ -136,8 +136,9 @@ def improvements(
     """Allocations from that of first fit on, each with no higher penalty factor.
 
     These are steps 4 to 6 of LessConsume (7.2). Each processor that is left, in ascending order,
-    replaces one on the node of the highest factor if its own factor is lower. Factors count the processes of the job that are on the node together.
-    The search ends with a factor of at most `accepted`, or when all processors were tried.
+    replaces one on the node of the highest factor if its own factor is lower. Factors count the
+    processes of the job that are on the node together. The search ends with a factor of at most
+    `accepted`, or when all processors were tried.
 
     Parameters
     ----------
