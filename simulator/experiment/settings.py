@@ -15,7 +15,7 @@ from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.key_values import key_values
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
-from scheduler.policies.assignment.interface import Seeded
+from scheduler.policies.assignment.interface import takes_seed
 from scheduler.policies.pools.options import KEYS, PoolOptions, parse_pool_options
 from scheduler.policies.registry import find, kind_of_policy, known, name_of, with_part
 from scheduler.policies.scenario import Scenario
@@ -384,8 +384,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         wrong_demands = shared is not None and shared.demand_error > 0
         waits = self.pool is not None and len(self.waits()) > 1
         asks = self.centres is not None and (
-            self.assignment.dispatch.ask is not None
-            or isinstance(self.assignment.assignment, Seeded)
+            self.assignment.dispatch.ask is not None or takes_seed(type(self.assignment.assignment))
         )
         futures = self.quote_rules is not None and self.quote_rules.futures > 0
         return self.jobs.draws or wrong_demands or waits or asks or futures

@@ -24,7 +24,7 @@ import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.policies.assignment.dispatcher import DispatchRules
-from scheduler.policies.assignment.interface import Assignment
+from scheduler.policies.assignment.interface import Assignment, takes_seed
 from scheduler.policies.registry import find
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
@@ -201,7 +201,7 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
     assignment = None
     if name != GRID_BACKFILLING:
         policy = find("assignment", "origin" if name == MIGRATION else name)
-        if "seed" in getattr(policy, "__annotations__", {}):
+        if takes_seed(policy):
             given["seed"] = dispatch.seed
         assignment = converted(given, policy, "assignment")
     elif given:

@@ -19,9 +19,9 @@ import numpy as np
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
 from scheduler.clock.loop import Tick
-from scheduler.policies.assignment.by_length import Sita
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import Assignment
+from scheduler.policies.assignment.policies import Sita
 from simulator.engine.engine import Engine
 from simulator.many_centres.centres import Centres
 from simulator.many_centres.grid_backfilling import GridBackfilling

@@ -20,8 +20,6 @@ from scheduler.policies.assignment.interface import (
     AskedSite,
     Assignment,
     Choice,
-    Predicting,
-    Pulling,
     SiteRequest,
     run_s,
 )
@@ -82,7 +80,7 @@ class Dispatcher:
         self._rules = DispatchRules() if rules is None else rules
         self._generator = random.Random(self._rules.seed)
         self._predictor: Predictor | None = None
-        predicts = isinstance(assignment, Predicting) and assignment.predicts
+        predicts = isinstance(assignment, Assignment) and assignment.predicts
         if predicts and estimates is not None:
             self._predictor = estimates.predictor()
         self._running: dict[int, tuple[Job, float]] = {}  # predicted jobs, CPU factors
@@ -91,8 +89,8 @@ class Dispatcher:
 
     @property
     def pulls(self) -> bool:
-        """Whether jobs wait in a queue of the dispatcher; see `Pulling`."""
-        return isinstance(self._assignment, Pulling) and self._assignment.pulls
+        """Whether jobs wait in a queue of the dispatcher; see `Assignment`."""
+        return isinstance(self._assignment, Assignment) and self._assignment.pulls
 
     def expected_s(self, job: Job) -> float:
         """Run time to expect of a job that is being submitted, on CPU factor 1, s."""
@@ -222,20 +220,19 @@ class ShownSite:
         return self._site.turnaround_s(request)
 
 
-class PastWaits:
+class PastWaits(ShownSite):
     """A site whose waits are predicted from those of its latest jobs.
 
     Sizes between two powers of 2 form a class; a class without jobs has a wait of 0.
     """
 
+    __slots__ = ("_waits",)
+
     LATEST = 20
 
     def __init__(self, site: AskedSite) -> None:
+        super().__init__(site)
         self._waits: dict[int, deque[float]] = {}
-        self.name, self.processors = site.name, site.processors
-        self.cpu_factor, self.price = site.cpu_factor, site.price
-        self.submitted, self.queued = site.submitted, site.queued
-        self.work_left, self.load, self.free = site.work_left, site.load, site.free
 
     def add(self, processors: int, wait_s: float) -> None:
         """Add the wait of a job that started, s."""
@@ -252,7 +249,7 @@ class PastWaits:
         return self.wait_s(request) + run_s(request, self)
 
 
-class OldAnswers:
+class OldAnswers(ShownSite):
     """A site whose answers are those of an earlier time.
 
     Its quote for a request is that of the last request of the same number of processors.
@@ -262,11 +259,11 @@ class OldAnswers:
     at : time of the answers, s.
     """
 
+    __slots__ = ("_measures", "_numbers", "_waits", "at")
+
     def __init__(self, site: AskedSite, at: float) -> None:
-        self._site = site
+        super().__init__(site)
         self.at = at
-        self.name, self.processors = site.name, site.processors
-        self.cpu_factor, self.price = site.cpu_factor, site.price
         self._numbers = site.submitted(), site.queued(), site.free()
         self._measures = site.work_left(), site.load()
         self._waits: dict[int, float] = {}

@@ -9,8 +9,9 @@ services.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import get_annotations
 from math import inf
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias
 
 import msgspec
 
@@ -34,44 +35,6 @@ class SiteRequest(msgspec.Struct, frozen=True):
     run_s: float
     origin: str = ""
     max_cost: float = inf
-
-
-@runtime_checkable
-class Seeded(Protocol):
-    """Task assignment policy that draws.
-
-    Attributes
-    ----------
-    seed : of the draws.
-    """
-
-    seed: int
-
-
-@runtime_checkable
-class Predicting(Protocol):
-    """Task assignment policy that asks the sites by predicted run times (GUIM 8.3).
-
-    Attributes
-    ----------
-    predicts : whether a prediction replaces the user's estimate in `SiteRequest.run_s`, so in all
-        questions to the sites; the job that is then submitted has the user's estimate.
-    """
-
-    predicts: ClassVar[bool]
-
-
-@runtime_checkable
-class Pulling(Protocol):
-    """Task assignment policy of a centralised model.
-
-    Attributes
-    ----------
-    pulls : whether jobs wait in one queue of the dispatcher: in its order, a job is assigned when
-        it would start at once, to one of the sites where no earlier job waits.
-    """
-
-    pulls: ClassVar[bool]
 
 
 class AskedSite(Protocol):
@@ -125,14 +88,34 @@ class AskedSite(Protocol):
 Choice: TypeAlias = AskedSite | Sequence[AskedSite]
 
 
-class Assignment(Protocol):
-    """Task assignment policy: a class with typed parameters, registered under a name.
+class Assignment:
+    """Task assignment policy: the base of a class with typed parameters and `assign`.
 
-    It may be `Predicting`, `Pulling` or `Seeded`.
+    A policy that draws has a parameter `seed`. A user-defined policy that redefines no attribute
+    needs no base.
+
+    Attributes
+    ----------
+    predicts : whether a prediction replaces the user's estimate in `SiteRequest.run_s`, so in all
+        questions to the sites (GUIM 8.3); the job that is then submitted has the user's estimate.
+    pulls : whether the model is centralised: jobs wait in one queue of the dispatcher, and in its
+        order a job is assigned when it would start at once, to one of the sites where no earlier
+        job waits.
     """
+
+    __slots__ = ()
+
+    predicts: ClassVar[bool] = False
+    pulls: ClassVar[bool] = False
 
     def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
         """Choose between the sites that can run a job, of which there is at least one."""
+        raise NotImplementedError(f"{type(self).__name__} has no method assign")
+
+
+def takes_seed(policy: type) -> bool:
+    """Whether the policies of a class draw, because they have a parameter `seed`."""
+    return any("seed" in get_annotations(each) for each in policy.__mro__)
 
 
 def run_s(request: SiteRequest, site: AskedSite) -> float:

@@ -11,21 +11,23 @@ import pytest
 from reshape.errors import ConfigError
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
-from scheduler.policies.assignment.basic import HomeSite, LessSubmittedJobs, Random
-from scheduler.policies.assignment.by_length import SitaE
-from scheduler.policies.assignment.by_metric import (
+from scheduler.policies.assignment.dispatcher import Dispatcher, DispatchRules
+from scheduler.policies.assignment.interface import AskedSite, SiteRequest
+from scheduler.policies.assignment.policies import (
+    HomeSite,
     LeastLoad,
     LessCostSld,
     LessJobsInQueue,
     LessSlowdown,
+    LessSubmittedJobs,
     LessWaitTime,
     LessWorkLeft,
     MultipleRequests,
     PerUser,
+    Random,
+    SitaE,
     Weighted,
 )
-from scheduler.policies.assignment.dispatcher import Dispatcher, DispatchRules
-from scheduler.policies.assignment.interface import AskedSite, SiteRequest
 from scheduler.predictions.estimates import Constant
 
 

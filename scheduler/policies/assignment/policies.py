@@ -1,21 +1,109 @@
-"""Task assignment by a metric that the sites answer: the site with the least value is chosen.
+"""Task assignment policies: by a metric, by the run time of the job, or without a question.
 
-Sites with equal values, such as several that would start the job at once, are chosen in their
-order, or by the parameter `ties`.
+GUIM: F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures".
+
+By a metric: the site with the least answer is chosen. Sites with equal values, such as several that
+would start the job at once, are chosen in their order, or by the parameter `ties`.
+
+SITA: jobs are assigned by their expected run times, short ones to the smallest site. Size interval
+task assignment with equal load (SITA-E, Crovella, Harchol-Balter and Murta), and with purposely
+unequal load (SITA-U, Schroeder and Harchol-Balter): 8.2.2. All need cut-offs between the intervals,
+which are fitted to jobs of the past (`simulator.many_centres.run`).
 """
 
 from __future__ import annotations
 
+import random
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from scheduler.policies.assignment.interface import AskedSite, Choice, SiteRequest, cost, slowdown
+from reshape.errors import ConfigError
+from scheduler.policies.assignment.interface import (
+    AskedSite,
+    Assignment,
+    Choice,
+    SiteRequest,
+    cost,
+    slowdown,
+)
 
+Fit: TypeAlias = Literal["equal-load", "slowdown", "fairness"]
 Ties: TypeAlias = Literal["order", "load", "largest"]
 Metric: TypeAlias = Callable[[AskedSite], float]
+
+
+@dataclass
+class Random(Assignment):
+    """Choose each site with the same probability.
+
+    Parameters
+    ----------
+    seed : of the draws.
+    """
+
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Create the generator."""
+        self._generator = random.Random(self.seed)
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Draw a site."""
+        return sites[self._generator.randrange(len(sites))]
+
+
+@dataclass
+class LessSubmittedJobs(Assignment):
+    """Choose the site with the fewest submitted jobs.
+
+    Parameters
+    ----------
+    rule : "turn" takes the sites in turn and skips those that cannot run a job (round robin, GUIM
+        8.2.2), "count" takes the site with the least count (GUIM 8.5). They differ if some jobs
+        fit only some of the sites.
+    """
+
+    rule: Literal["turn", "count"] = "count"
+
+    def __post_init__(self) -> None:
+        """Begin with the first site."""
+        self._last = ""
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose the next site, or the one with the least count."""
+        if self.rule == "count":
+            return min(sites, key=lambda site: site.submitted())
+        names = [site.name for site in sites]
+        following = names.index(self._last) + 1 if self._last in names else 0
+        chosen = sites[following % len(sites)]
+        self._last = chosen.name
+        return chosen
+
+
+class HomeSite(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Submit each job to the site where its user would submit it; the sites stay separate.
+
+    A job without an origin, or whose origin cannot run it, goes to the first site that can.
+    """
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose the origin."""
+        return next((site for site in sites if site.name == request.origin), sites[0])
+
+
+class CentralQueue(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One queue for all sites, from which they pull a job when they can start it (GUIM 8.2.2)."""
+
+    pulls: ClassVar[bool] = True
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose the first of the sites that can start the job now."""
+        return sites[0]
 
 
 def least(sites: Sequence[AskedSite], metric: Metric, ties: Ties) -> AskedSite:
@@ -41,7 +129,7 @@ def least(sites: Sequence[AskedSite], metric: Metric, ties: Ties) -> AskedSite:
     return max(equal, key=lambda site: site.processors)
 
 
-class ByMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ByMetric(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the policies that compare one metric.
 
     Parameters
@@ -153,7 +241,7 @@ class LessCostSld(ByMetric, frozen=True, forbid_unknown_fields=True):
         return slowdown(request, site) * cost(request, site)
 
 
-class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Weighted(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Several metrics at once: least weighted sum of their ratios to the best site (GUIM 9.1).
 
     Parameters
@@ -196,7 +284,7 @@ class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return least(sites, lambda site: sums[site.name], self.ties)
 
 
-class MultipleRequests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MultipleRequests(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Submit to the k sites with the least load; the first that starts the job keeps it.
 
     The second algorithm of Sabin et al. (GUIM 8.2). The other submissions are revoked.
@@ -222,7 +310,7 @@ class MultipleRequests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sorted(sites, key=lambda site: site.load())[: self.k]
 
 
-class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PerUser(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Users with different metrics: each user always has the same one of the three (GUIM 9.1).
 
     Parameters
@@ -241,3 +329,52 @@ class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             lambda site: cost(request, site),
         )
         return least(sites, kinds[sum(user.encode()) % len(kinds)], self.ties)
+
+
+class Sita(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the three policies.
+
+    Parameters
+    ----------
+    cutoffs_s : ascending upper bounds of the intervals, s; one less than there are sites.
+    """
+
+    fit: ClassVar[Fit]
+    cutoffs_s: tuple[float, ...] = ()
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose the site of the interval, or the next larger one that can run the job.
+
+        `sites` are those that can run the job: the largest ones.
+
+        Raises
+        ------
+        ConfigError : there are no cut-offs.
+        """
+        if not self.cutoffs_s:
+            raise ConfigError(
+                "has no values; fit them to past jobs, or give one less than there are sites",
+                field="cutoffs_s",
+            )
+        ascending = sorted(sites, key=lambda site: site.processors)
+        interval = bisect_left(self.cutoffs_s, request.run_s)
+        smaller = len(self.cutoffs_s) + 1 - len(ascending)  # sites that cannot run the job
+        return ascending[min(max(0, interval - smaller), len(ascending) - 1)]
+
+
+class SitaE(Sita, frozen=True, forbid_unknown_fields=True):
+    """Cut-offs that give each site the same load."""
+
+    fit: ClassVar[Fit] = "equal-load"
+
+
+class SitaUOpt(Sita, frozen=True, forbid_unknown_fields=True):
+    """Cut-offs with the least mean slowdown."""
+
+    fit: ClassVar[Fit] = "slowdown"
+
+
+class SitaUFair(Sita, frozen=True, forbid_unknown_fields=True):
+    """Cut-offs with which short and long jobs have the most similar mean slowdown."""
+
+    fit: ClassVar[Fit] = "fairness"
