@@ -8,43 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from scheduler.model.job_view import JobView
+from scheduler.model.job_view import HistoryView, JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.resizing.interface import Grow, Stay
 from scheduler.state.view import View
 
 
-class Benefit:
-    """How Max-Benefit-Priority ranks running jobs: by the users' priorities, then by potential.
-
-    A job of unknown potential ranks above all of its priority, so that it explores. (By the words
-    of PRIO 3.2 it is no "candidate for a resizing strategy" at all, but then no job would ever
-    expand.)
-
-    Parameters
-    ----------
-    window : `remap_window_size`, number of resizes before the potential is known.
-    min_potential : threshold that the potential must exceed, speedup per processor.
-    """
-
-    def __init__(self, window: int = 2, min_potential: float = 0.0) -> None:
-        self.window, self.min_potential = window, min_potential
-
-    def potential(self, job: JobView) -> float:
-        """Expand potential of a job for its rank; infinite if it is not known."""
-        potential = job.history.expand_potential(self.window)
-        return inf if potential is None else potential
-
-    def passes(self, potential: float) -> bool:
-        """Whether a potential exceeds the threshold; an unknown one does."""
-        return potential > self.min_potential
-
-
 def max_benefit_priority(
     job: JobView,
     view: View,
-    benefit: Benefit,
     *,
+    window: int,
+    min_potential: float,
     idle: int,
     rule: Callable[[int, str], str],
     bullet: int,
@@ -58,9 +33,14 @@ def max_benefit_priority(
     job keeps its size if its measurements predict that an iteration on the next size takes no less
     time than now, and nothing is kept for such a job.
 
+    Jobs are ranked by the users' priorities, then by potential. A job of unknown potential ranks
+    above all of its priority, so that it explores. (By the words of PRIO 3.2 it is no "candidate
+    for a resizing strategy" at all, but then no job would ever expand.)
+
     Parameters
     ----------
-    benefit : how jobs are ranked.
+    window : `remap_window_size`, number of resizes before the potential is known.
+    min_potential : threshold that the potential must exceed, speedup per processor.
     idle : number of processors that may be allocated.
     rule : makes the rule to cite from the number of a bullet of PRIO 3.3 and words.
     bullet, short : bullets to cite for an expansion, and for too few processors.
@@ -69,13 +49,13 @@ def max_benefit_priority(
     if to is None:
         text = "no valid size above {size}, or an expansion to it failed just now"
         return Stay(Reason(rule(bullet, "no larger size"), text, {"size": job.size}))
-    potential = benefit.potential(job)
-    if not benefit.passes(potential):
-        numbers = {"potential": potential, "min_potential": benefit.min_potential}
+    potential = _potential(job.history, window)
+    if not potential > min_potential:
+        numbers = {"potential": potential, "min_potential": min_potential}
         text = "expand potential {potential:.4g} is not above {min_potential:.4g}"
         return Stay(Reason(rule(bullet, "expand potential below the threshold"), text, numbers))
     needed = to - job.size
-    kept = _kept_for_others(job, view, benefit, potential) if needed <= idle else 0
+    kept = _kept_for_others(job, view, potential, window, min_potential) if needed <= idle else 0
     facts: dict[str, int | float | str] = {"size": job.size, "to": to, "needed": needed}
     facts |= {"free": view.free, "idle": idle, "kept": kept}
     rest = (", {idle} of them not reserved" if idle < view.free else "") + (
@@ -101,11 +81,19 @@ def max_benefit_priority(
     return Grow(to, Reason(rule(bullet, "expand by Max-Benefit-Priority"), text, facts))
 
 
-def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: float) -> int:
+def _potential(history: HistoryView, window: int) -> float:
+    """Expand potential of a job for its rank; infinite if it is not known."""
+    potential = history.expand_potential(window)
+    return inf if potential is None else potential
+
+
+def _kept_for_others(
+    job: JobView, view: View, potential: float, window: int, min_potential: float
+) -> int:
     """Number of processors pre-allocated to jobs that rank higher (PRIO 3.2, steps 1 and 2)."""
     priority = job.spec.priority
     next_point = view.now + (job.history.predict_s(job.size) or 0.0)
-    window, kept = benefit.window, 0
+    kept = 0
     for other in view.resizable:  # the inner loop of a decision: few calls for each job
         history = other.history
         rank = other.spec.priority
@@ -113,9 +101,8 @@ def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: floa
             continue
         if rank == priority and history.next_point_at >= next_point:
             continue
-        known = history.expand_potential(window)
-        theirs = inf if known is None else known
-        if (rank == priority and theirs <= potential) or not benefit.passes(theirs):
+        theirs = _potential(history, window)
+        if (rank == priority and theirs <= potential) or not theirs > min_potential:
             continue
         to = None if _at_sweet_spot(other) else view.next_larger(other)
         if to is not None and _gains(other, to):

@@ -11,65 +11,13 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heapreplace
 from typing import Literal, TypeAlias
 
-import msgspec
-
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
-from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.resizing.interface import Shrink
 from scheduler.state.view import View
 
-#: Comparison by which a queued job is "of a higher priority" than a running one.
-Higher: TypeAlias = Literal["priority", "queued"]
 #: Whether to harvest even if the result does not suffice for the head of the queue.
 Harvest: TypeAlias = Literal["always", "useful"]
-
-
-class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Comparison of running jobs with the head of the queue.
-
-    Parameters
-    ----------
-    higher : "priority" compares the priorities of PRIO 3.1, aging against running priority, both
-        with the user's priority, as in the paper ("the scheduler assigns an aging priority to all
-        the queued and running jobs"), or the user-assigned priorities alone if the queue order
-        gives no priorities. "queued" ranks the head higher unless its user-assigned priority is
-        lower.
-    low : largest user-assigned priority of the low class (PRIO's gold); jobs above it are of the
-        high class (platinum).
-    """
-
-    higher: Higher = "priority"
-    low: float = CLASSES["gold"]
-
-    def outranked_by(self, head: JobView, view: View) -> Callable[[JobView], bool]:
-        """Return a test of whether a running job is of lower priority than the head."""
-        user = head.spec.priority
-        if self.higher == "queued":
-            return lambda job: job.spec.priority <= user
-        if not view.has_priorities:
-            return lambda job: job.spec.priority < user
-        priority, priority_of = view.priority(head), view.priority
-        return lambda job: priority_of(job) < priority
-
-    def is_high(self, job: JobView) -> bool:
-        """Whether a job belongs to the high class."""
-        return job.spec.priority > self.low
-
-    def low_or_outranked_by(self, head: JobView, view: View) -> Callable[[JobView], bool]:
-        """Return a test of whether FCFS-Contract contracts a running job for the head."""
-        low = self.low
-        outranked: Callable[[JobView], bool] | None = None  # made for the first high job
-
-        def is_contracted(job: JobView) -> bool:
-            nonlocal outranked
-            if job.spec.priority <= low:
-                return True
-            if outranked is None:
-                outranked = self.outranked_by(head, view)
-            return outranked(job)
-
-        return is_contracted
 
 
 def gains_from_contractions(
@@ -104,7 +52,12 @@ def gains_from_contractions(
 
 
 def fcfs_contract_priority(
-    job: JobView, view: View, ranks: Ranks, harvest: Harvest, rule: str
+    job: JobView,
+    view: View,
+    head: JobView,
+    contractable: Callable[[JobView], bool],
+    harvest: Harvest,
+    rule: str,
 ) -> Shrink | None:
     """Contract jobs "in the order they arrive at their resize point" (PRIO 3.2).
 
@@ -116,17 +69,16 @@ def fcfs_contract_priority(
     The paper does not say when to stop. Here no job is contracted if what is free or on its way
     suffices for the whole queue.
 
+    Parameters
+    ----------
+    contractable : whether a running job is of low or of lower priority than the head.
+
     Returns
     -------
     None if the job is not contracted.
     """
-    head = view.head
-    if head is None:
+    if not view.queue_demand_exceeds(view.free_for(head) + view.freeing):
         return None
-    there = view.free_for(head) + view.freeing
-    if not view.queue_demand_exceeds(there):
-        return None
-    contractable = ranks.low_or_outranked_by(head, view)
     if not job.smaller or not contractable(job):
         return None
     if harvest == "useful" and gains_from_contractions(view, contractable) is None:
@@ -143,7 +95,13 @@ def fcfs_contract_priority(
 
 
 def least_impact_priority(
-    job: JobView, view: View, ranks: Ranks, harvest: Harvest, rule: str
+    job: JobView,
+    view: View,
+    head: JobView,
+    outranked_by: Callable[[JobView, View], Callable[[JobView], bool]],
+    low: float,
+    harvest: Harvest,
+    rule: str,
 ) -> Shrink | None:
     """Contract jobs "in the ascending order of their expected performance impact" (PRIO 3.2).
 
@@ -153,15 +111,19 @@ def least_impact_priority(
     starting configurations, "till the required number of processors can be freed". The job is
     contracted to the size that the traversal reached for it.
 
+    Parameters
+    ----------
+    outranked_by : returns a test of whether a running job is of lower priority than the head.
+    low : largest user-assigned priority of a low priority job.
+
     Returns
     -------
     None if the traversal does not contract the job.
     """
-    head = view.head
-    if head is None or not job.smaller:
+    if not job.smaller:
         return None
     wanted = head.processors - view.free_for(head) - view.freeing
-    outranked = ranks.outranked_by(head, view)
+    outranked = outranked_by(head, view)
     if wanted <= 0 or not outranked(job):
         return None
     listed = [
@@ -169,7 +131,7 @@ def least_impact_priority(
         for other in view.resizable
         if other.size > other.processors and other.smaller and outranked(other)
     ]
-    to, freed, jobs = traverse(job, listed, ranks, wanted)
+    to, freed, jobs = traverse(job, listed, low, wanted)
     is_useful = freed >= wanted and view.has_resources(head)
     if to == job.size or (harvest == "useful" and not is_useful):
         return None
@@ -186,40 +148,14 @@ def least_impact_priority(
     return Shrink(to, Reason(rule, text, facts))
 
 
-class _Steps:
-    """Steps of one job of the list to its smaller configurations."""
-
-    def __init__(self, job: JobView, ranks: Ranks) -> None:
-        self.job, self._high = job, ranks.is_high(job)
-        self._taken, self.at = 0, job.size
-
-    @property
-    def rank(self) -> tuple[bool, float, int]:
-        """Sort key: low class before high class, then the impact of the next step."""
-        job = self.job
-        return self._high, _impact(job, self.at, job.smaller[self._taken]), job.id
-
-    def take(self) -> int:
-        """Take the next step and return the number of processors that it frees."""
-        before, self.at = self.at, self.job.smaller[self._taken]
-        self._taken += 1
-        return before - self.at
-
-    @property
-    def left(self) -> bool:
-        """Whether the job has a further step."""
-        return self._taken < len(self.job.smaller)
-
-
-def traverse(
-    job: JobView, listed: list[JobView], ranks: Ranks, wanted: int
-) -> tuple[int, int, int]:
+def traverse(job: JobView, listed: list[JobView], low: float, wanted: int) -> tuple[int, int, int]:
     """Traverse the list of Least-Impact-Priority until this many processors are found.
 
     Parameters
     ----------
     job : job at its resize point, one of the listed ones.
     listed : jobs that can contract, in any order.
+    low : largest user-assigned priority of a low priority job; these come first.
     wanted : number of processors to find.
 
     Returns
@@ -229,17 +165,24 @@ def traverse(
     all_of_them = sum([other.size - other.smaller[-1] for other in listed])
     if all_of_them <= wanted:  # every job goes down to its starting size, whatever the order
         return job.smaller[-1], all_of_them, len(listed)
-    heap = [(step.rank, step) for step in [_Steps(other, ranks) for other in listed]]
+    #: High class after low class, impact of the next step, job, steps that it has taken.
+    heap = [
+        (each.spec.priority > low, _impact(each, each.size, each.smaller[0]), each.id, 0, each)
+        for each in listed
+    ]
     heapify(heap)
     freed, giving, to = 0, set(), job.size
     while heap and freed < wanted:
-        step = heap[0][1]
-        freed += step.take()
-        giving.add(step.job.id)
-        if step.job is job:
-            to = step.at
-        if step.left:
-            heapreplace(heap, (step.rank, step))
+        is_high, _, number, taken, other = heap[0]
+        before, at = other.smaller[taken - 1] if taken else other.size, other.smaller[taken]
+        freed += before - at
+        giving.add(number)
+        if other is job:
+            to = at
+        taken += 1
+        if taken < len(other.smaller):
+            impact = _impact(other, at, other.smaller[taken])
+            heapreplace(heap, (is_high, impact, number, taken, other))
         else:
             heappop(heap)
     return to, freed, len(giving)

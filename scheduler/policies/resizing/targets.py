@@ -227,28 +227,6 @@ def division_of(view: View, favour: float) -> Division:
     return division
 
 
-class NextSize:
-    """Where a job can go at its resize point.
-
-    Attributes
-    ----------
-    target : processors that it gets.
-    free, waiting : processors that are free, and that the jobs need that wait.
-    lacking : processors that these lack beside what is free or being released.
-    to : largest size, up to its target, to which it can expand now; its present size or None: it
-        cannot.
-    """
-
-    def __init__(self, job: Job, view: View, division: Division) -> None:
-        self.target, self.waiting = division.target(job), division.waiting
-        self.free = view.free
-        self.lacking = self.waiting - self.free - view.freeing
-        self.to: int | None = None
-        if job.size < self.target:
-            most = job.size + min(-self.lacking, view.free_for(job))
-            self.to = job.valid_up_to(min(self.target, most))
-
-
 def held_by(job: Job) -> int:
     """Processors that a running job has, or will have when its resize is done."""
     resize = job.resize
@@ -369,12 +347,15 @@ class MalleableRules:
         if undone is not None:
             return undone
         division: Division = view.once(division_of, self.favour_short)
-        move = NextSize(own, view, division)
+        target, waiting, free = division.target(own), division.waiting, view.free
+        lacking = waiting - free - view.freeing  # beside what is free or being released
         facts: dict[str, int | float | str]
-        facts = {"size": size, "part": move.target, "free": move.free, "waiting": move.waiting}
-        if size > move.target:
-            return self._contract(own, view, division, move.lacking, facts)
-        to = move.to
+        facts = {"size": size, "part": target, "free": free, "waiting": waiting}
+        if size > target:
+            return self._contract(own, view, division, lacking, facts)
+        to = None
+        if size < target:
+            to = own.valid_up_to(min(target, size + min(-lacking, view.free_for(own))))
         if to is None or to <= size:
             text = "its part of the machine is {part} processors, {free} are free, and jobs that"
             text += " wait need {waiting}"

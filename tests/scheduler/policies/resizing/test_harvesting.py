@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.model.procset import ProcSet
-from scheduler.policies.resizing.harvesting import Ranks, traverse
+from scheduler.policies.queue_orders.aging import CLASSES
+from scheduler.policies.resizing.harvesting import traverse
 
 
 def grown(number: int, start: int, steps: list[tuple[int, float]], priority: float) -> Job:
@@ -68,7 +69,7 @@ def test_the_traversal_equals_the_slow_version(
 ) -> None:
     listed = [grown(number, *job) for number, job in enumerate(drawn)]
     job = data.draw(st.sampled_from(listed), label="job")
-    assert traverse(job, listed, Ranks(), wanted) == slow(job, listed, wanted)
+    assert traverse(job, listed, CLASSES["gold"], wanted) == slow(job, listed, wanted)
 
 
 def test_configurations_to_which_a_job_may_contract() -> None:
