@@ -13,18 +13,21 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from scheduler.model.job import Job
+from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill import balance
 from scheduler.policies.backfill.balance import Pick
-from scheduler.policies.backfill.overdue import kills_for_amount, kills_for_place
 from scheduler.policies.backfill.profile_pass import ProfilePass, Reserve
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.selection.on_table import table_selection
+from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.text.used_fields import Needs
+
+#: Rule of the reasons of jobs that are ended for the head.
+KILL = "EASY kill at reservation"
 
 
 def _is_easy(own: Backfill) -> bool:
@@ -38,8 +41,8 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     reservations : how many queued jobs hold one; None is all of them.
     kill_at_reservation : end overdue jobs that started before the head when the time of its
-        reservation has come and they hold what it needs; see `scheduler.policies.backfill.overdue`.
-        Overdue jobs exist only if jobs are not killed at their walltime. For EASY only.
+        reservation has come and they hold what it needs; see `Backfill.kills`. Overdue jobs exist
+        only if jobs are not killed at their walltime. For EASY only.
     pick : of the jobs that may start before others, take the "first", only jobs whose largest
         demand is for the least-used resource ("bl"), or the one with which resources are used most
         evenly ("bb"); see `scheduler.policies.backfill.balance`. (If all jobs hold reservations,
@@ -141,10 +144,86 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def kills(self, state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
-        """Overdue jobs to end now because the head's reservation has come."""
+        """Overdue jobs to end now because the head's reservation has come.
+
+        When backfilled jobs still hold, beyond their estimates, what the head needs, they are ended
+        (Pascual and Miguel-Alonso, Locality-aware ..., section 2): only if the head can start then,
+        and the last started first.
+        """
         by_place = state.placing and self.reserve == "place"
-        return (kills_for_place if by_place or state.excluding else kills_for_amount)(state)
+        return (_kills_for_place if by_place or state.excluding else _kills_for_amount)(state)
 
     def _choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in backfill order, with its facts."""
         return balance.choose(machine, fitting, self.pick, fullness=self.fullness)
+
+
+def _kills_for_amount(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
+    """Jobs to end now so that enough processors or amounts are free for the head."""
+    head = state.head
+    if head is None or head.demand <= state.free or state.shadow(head)[0] > state.now:
+        return
+    free = state.free
+    ending, candidates = _overdue(state)
+    for job in ending:
+        free += state.quantity(job.size, job)
+    chosen: list[Job] = []
+    for job in candidates:
+        if head.demand > free:
+            chosen.append(job)
+            free += state.quantity(job.size, job)
+    if head.demand > free:
+        return
+    facts = {"head": head.id, "needed": state.format_quantity(head.demand)}
+    unit = "" if state.multi_resource else " processors"
+    text = f"its estimate is over and job {{head}} needs its {{needed}}{unit} now"
+    for job in chosen:
+        yield job, Reason(KILL, text, facts)
+
+
+def _kills_for_place(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
+    """Jobs to end now because they hold processors of the place that the head then gets."""
+    head = state.head
+    ending, candidates = _overdue(state)
+    if head is None or not (ending or candidates):
+        return
+    if EarliestPlace(state, head).at > state.now:
+        return
+    text = "its estimate is over and job {head} needs the place for its {needed} processors now"
+    yield from _kills_in_the_way(state, head, ending, candidates, text)
+
+
+def _kills_in_the_way(
+    state: SchedulerState, head: Job, ending: list[Job], candidates: list[Job], text: str
+) -> Iterator[tuple[Job, Reason]]:
+    """Candidates that hold processors of the place that the head gets when they end.
+
+    Parameters
+    ----------
+    ending : jobs that end anyway.
+    candidates : jobs that may be ended. The first ones of the list, as few as give the head a
+        place, count as ended.
+    text : of the reasons.
+    """
+    space, needed, count = state.machine.space.copy(), head.processors, 0
+    for job in ending:
+        space.put(state.held(job))
+    chosen = state.place(head, space)
+    while chosen is None and count < len(candidates):
+        space.put(state.held(candidates[count]))
+        chosen, count = state.place(head, space), count + 1
+    if chosen is None:
+        return
+    facts = {"head": head.id, "needed": needed}
+    for job in candidates[:count]:
+        if chosen & state.held(job):
+            yield job, Reason(KILL, text, facts)
+
+
+def _overdue(state: SchedulerState) -> tuple[list[Job], list[Job]]:
+    """Overdue jobs that are COMPLETING, and backfilled ones that are not, latest start first."""
+    overdue = state.overdue()
+    overdue.sort(key=lambda job: (job.started_at, job.id), reverse=True)
+    ending = [job for job in overdue if job.state is JobState.COMPLETING]
+    candidates = [job for job in overdue if job.backfilled and job not in ending]
+    return ending, candidates

@@ -7,8 +7,8 @@ again when allocations or expected releases have changed. With more, or with one
 (`scheduler.policies.backfill.kept_reservations`). Then other jobs start if they delay no
 reservation, in backfill order or as a rule chooses them.
 
-For a selection that may refuse, the reservation of the head is one of a place
-(`scheduler.policies.backfill.place_reservation`).
+The reservation of the head is one of numbers (`HeadReservation`), or for a selection that may
+refuse one of a place (`PlaceReservation`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from scheduler.model.job import REASON, Job, QueuePosition
-from scheduler.model.space import NONE
-from scheduler.policies.backfill.balance import Choose
-from scheduler.policies.backfill.head_reservation import HeadReservation
+from scheduler.model.orders import Facts, Reason
+from scheduler.model.resources import processors_of
+from scheduler.model.space import NONE, Space
+from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.kept_reservations import KeptReservations
-from scheduler.policies.backfill.place_reservation import PlaceReservation
-from scheduler.policies.backfill.scheduling_pass import PassReservations, SchedulingPass, Starter
+from scheduler.policies.backfill.scheduling_pass import (
+    NO_FACTS,
+    PassReservations,
+    SchedulingPass,
+    Starter,
+    facts_before,
+)
+from scheduler.state.earliest_place import EarliestPlace
+from scheduler.state.profile import longest_until
 from scheduler.state.scheduler_state import SchedulerState
 
 #: What is reserved for the head if the selection may refuse; see `Backfill.reserve`.
@@ -35,6 +43,17 @@ FirstOfGroup: TypeAlias = tuple[QueuePosition, int, list[QueuePosition]]
 FIRST = "first in the queue: {needed} processors wanted, {free} free"
 FIRST_AMOUNTS = "first in the queue: {needed} wanted, {free} free"  # quantities name their units
 FIRST_ON_FEWER = FIRST + "; it starts on {size}"
+IN_TIME = (
+    "it takes {needed} processors for {walltime} s and ends before the reservation of job {head}"
+    " at {at}"
+)
+ON_EXTRA = (
+    "{needed} of the {spare} processors that job {head} leaves over at its reservation at {at}"
+)
+BEFORE_PLACE = (
+    "it takes {needed} processors for {walltime} s and ends before job {head} has a place at {at}"
+)
+OUTSIDE = "{needed} processors outside of the {kept} kept for job {head} from {at} on"
 
 
 class ProfilePass(SchedulingPass):
@@ -267,3 +286,169 @@ class ProfilePass(SchedulingPass):
             state.examined += 1
             to_examine -= reservations.holds(job)
             later += reservations.examine(job, may_reserve=later < self._most)
+
+
+class HeadReservation(PassReservations):
+    """Reservation of processors, or of an amount of each resource, at the shadow time of the head.
+
+    It needs no profile (EASY, Lifka 1995). Until the head starts, the free processors only grow, by
+    the expected releases. So two numbers tell all of the profile that matters: the shadow time, and
+    the extra processors, which are left over then.
+
+    A job may start if it ends by the shadow time or takes only what is left over then. No place is
+    reserved, even if the selection may refuse.
+    """
+
+    def __init__(self, state: SchedulerState, starter: Starter, head: Job) -> None:
+        super().__init__(state, starter)
+        self._head = head
+        self._at, self._extra = state.shadow(head)
+
+    def holds(self, job: Job) -> bool:
+        """Whether a job is the head."""
+        return job is self._head
+
+    def admits(self, job: Job) -> bool:
+        """Whether a job fits and ends by the shadow time or takes only what is left over then."""
+        if job.minimum:
+            return self._size_of(job) is not None
+        state, demand = self.state, job.demand
+        if demand > state.free:
+            return False
+        return state.now + job.estimate_s <= self._at or demand <= self._extra
+
+    def _size_of(self, job: Job) -> int | None:
+        """Largest size on which a malleable job may start; None if there is none."""
+        state = self.state
+        size = job.starts_on(state.machine.free_count)
+        if size is None or state.quantity(size, job) > state.free:
+            return None
+        if state.now + job.estimate_on_s(size) <= self._at:
+            return size
+        extra = job.starts_on(min(size, processors_of(self._extra)))
+        if extra is None or not state.quantity(extra, job) <= self._extra:
+            return None
+        return extra
+
+    def next_candidate(self) -> Job | None:
+        """First job of the search trees that may be admitted."""
+        state, free = self.state, self.state.machine.free_count
+        extra = processors_of(self._extra) if state.multi_resource else cast("int", self._extra)
+        most_extra = extra if extra < free else free
+        limits = [(most_extra, inf), (free, longest_until(self._at, state.now))]
+        return state.queue.candidate(limits)
+
+    def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
+        """Start a job that is admitted."""
+        state, size = self.state, self._size_of(job) if job.minimum else None
+        demand = job.demand if size is None else state.quantity(size, job)
+        walltime = job.estimate_s if size is None else job.estimate_on_s(size)
+        in_time = state.now + walltime <= self._at
+        job.backfilled = True
+        facts = facts_before(self._head, self._at, walltime, state.format_quantity(demand))
+        text = IN_TIME
+        if not in_time:
+            text = ON_EXTRA
+            facts["spare"] = state.format_quantity(self._extra)
+        if state.multi_resource:
+            text = text.replace(" processors", "")  # each quantity names its units
+        if choice:
+            text, facts = f"{text}; {TEXT}", {**facts, **choice}
+        if not self.starter.start(job, REASON("EASY backfill", text, facts), NONE, size):
+            return False
+        if not in_time:
+            self._extra -= demand
+        return True
+
+
+class PlaceReservation(PassReservations):
+    """Reservation of the earliest place of the head, for selections that may refuse.
+
+    The head waits for processors that the selection accepts together, as contiguous ones. Its
+    reservation is the earliest time at which there is such a place, by the expected releases;
+    processors that are free now and needed then are kept for it. A later job may start if there is
+    a place for it and it either ends by then or avoids the processors that are kept. A reservation
+    by numbers alone would not prevent small jobs from filling forever the gaps that the head needs
+    to be joined.
+    """
+
+    def __init__(self, state: SchedulerState, starter: Starter, head: Job) -> None:
+        super().__init__(state, starter)
+        self._head = head
+        self._earliest: EarliestPlace | None = None
+        self._forget_fits()
+
+    @property
+    def earliest(self) -> EarliestPlace:
+        """Earliest place of the head, computed when the first job might start before it."""
+        if self._earliest is None:
+            self._earliest = EarliestPlace(self.state, self._head)
+        return self._earliest
+
+    def holds(self, job: Job) -> bool:
+        """Whether a job is the head."""
+        return job is self._head
+
+    def admits(self, job: Job) -> bool:
+        """Whether a job has a place now and does not take the one of the head."""
+        needed, state = job.processors, self.state
+        if needed > state.machine.free_count or not self._fits(needed):
+            return False
+        return state.now + job.estimate_s <= self.earliest.at or self._fits_outside(needed)
+
+    def next_candidate(self) -> Job | None:
+        """First job of the search trees that may be admitted."""
+        queue, free = self.state.queue, self.state.machine.free_count
+        if not any(self._fits(size) for size in queue.sizes(free)):
+            return None
+        within_s = longest_until(self.earliest.at, self.state.now)
+        return queue.placeable(free, within_s, self._fits, self._fits_outside)
+
+    def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
+        """Start a job that is admitted."""
+        earliest = self.earliest
+        in_time = self.state.now + job.estimate_s <= earliest.at
+        job.backfilled = True
+        facts = facts_before(self._head, earliest.at, job.estimate_s, job.processors)
+        text, kept = BEFORE_PLACE, NONE
+        if not in_time:
+            text, kept = OUTSIDE, earliest.kept
+            facts["kept"] = kept.count()
+        if not self.starter.start(job, Reason("EASY backfill by place", text, facts), kept):
+            return False
+        earliest.job_started(job, in_time=in_time)
+        self._forget_fits()
+        return True
+
+    def _forget_fits(self) -> None:
+        """Forget which sizes fit: the free processors have changed."""
+        self._fitting: dict[int, bool] = {}
+        self._fitting_outside: dict[int, bool] = {}
+        self._outside: Space | None = None
+        self._free_outside = 0  # processors
+
+    def _fits(self, processors: int) -> bool:
+        """Whether there is a place for this many processors now."""
+        fits = self._fitting.get(processors)
+        if fits is None:
+            fits = self.state.selection.fits(self.state.machine.space, processors)
+            self._fitting[processors] = fits
+        return fits
+
+    def _fits_outside(self, processors: int) -> bool:
+        """Whether there is a place without the processors that are kept for the head."""
+        fits = self._fitting_outside.get(processors)
+        if fits is None:
+            outside = self._outside
+            if outside is None:
+                machine, kept = self.state.machine, self.earliest.kept
+                outside = machine.space
+                self._free_outside = machine.free_count - kept.count()
+                if kept:
+                    outside = outside.copy()
+                    outside.take(kept)
+                self._outside = outside
+            enough = processors <= self._free_outside
+            fits = enough and self.state.selection.fits(outside, processors)
+            self._fitting_outside[processors] = fits
+        return fits
