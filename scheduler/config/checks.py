@@ -11,7 +11,7 @@ from scheduler.config.partitions import shares
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
 from scheduler.model.machine import Node
-from scheduler.policies.containment import Report
+from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.text.located import FieldPath, Located
@@ -84,7 +84,7 @@ def check(tree: Located, config: ServeConfig) -> None:
         tree.fail(wrong, f"{error.message}{hint}")
 
 
-def idle_core(config: ServeConfig, report_error: Report | None = None) -> Core:
+def idle_core(config: ServeConfig, report_error: ErrorReporter | None = None) -> Core:
     """Build the core of a service, with all nodes up and idle.
 
     Parameters

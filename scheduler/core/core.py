@@ -41,7 +41,7 @@ from scheduler.partition.reservations import in_the_way
 from scheduler.policies.containment import (
     ContainedScheduling,
     ContainedSelection,
-    Report,
+    ErrorReporter,
     contained,
 )
 from scheduler.policies.scenario import Scenario
@@ -90,7 +90,7 @@ class Core:
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
         keep_ended: bool = True,
-        report_error: Report | None = None,
+        report_error: ErrorReporter | None = None,
     ) -> None:
         machine = Machine() if machine is None else machine
         others = {} if others is None else others

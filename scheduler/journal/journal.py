@@ -37,7 +37,7 @@ from scheduler.journal.journal_format import (
     encode_order,
     seal,
 )
-from scheduler.journal.journal_reader import Facts, JournalReader
+from scheduler.journal.journal_reader import JournalReader, ReportedFacts
 from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.journal.opening import (
     HighWaterMark,
@@ -274,7 +274,7 @@ class Journal(JournalReader):
         """Note a step of a resize."""
         self._note(_PHASE, job, serial, at, phase, detail)
 
-    def add_facts(self, job: int, facts: Facts) -> None:
+    def add_facts(self, job: int, facts: ReportedFacts) -> None:
         """Add what a program reports of itself; a name that is repeated replaces the value.
 
         Raises

@@ -54,7 +54,7 @@ ORDERS_LIMIT = 10_000
 #: Unreadable records that are listed; further ones are counted in the log alone.
 _LISTED = 20
 
-Facts: TypeAlias = dict[str, bool | int | float | str]
+ReportedFacts: TypeAlias = dict[str, bool | int | float | str]
 _facts = msgspec.json.Decoder(dict[str, bool | int | float | str | None])
 _submission = msgspec.json.Decoder(KeptSubmission)
 
@@ -358,7 +358,7 @@ class JournalReader:
         )
         return [Phase(*row) for row in rows]
 
-    def facts(self, job: int) -> Facts:
+    def facts(self, job: int) -> ReportedFacts:
         """Return what a program reported of itself."""
         rows = self.rows("SELECT facts FROM facts WHERE job=?", job)
         for facts in self._decoded(((f"the facts of job {job}", row[0]) for row in rows), _facts):

@@ -34,7 +34,7 @@ from scheduler.partition.pending import reason_pending
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import Resizes, note_progress
 from scheduler.policies.backfill.wrapper import Wrapper, title
-from scheduler.policies.containment import Report
+from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
@@ -85,7 +85,7 @@ class Partition:
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
         keep_ended: bool = True,
-        report_error: Report | None = None,
+        report_error: ErrorReporter | None = None,
     ) -> None:
         self.name, self.scenario, self.order = name, scenario, order
         backfill, queue_order = scenario.backfill, scenario.queue_order

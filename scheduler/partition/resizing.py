@@ -28,7 +28,7 @@ from scheduler.model.orders import (
 )
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
-from scheduler.policies.containment import Guard, Report
+from scheduler.policies.containment import ErrorReporter, Guard
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
@@ -73,7 +73,7 @@ class Resizes:
         state: SchedulerState,
         view: View,
         shown_view: View,
-        report_error: Report | None,
+        report_error: ErrorReporter | None,
     ) -> None:
         self.scenario = scenario
         self._state, self._view, self._shown_view = state, view, shown_view

@@ -46,7 +46,7 @@ from scheduler.predictions.predictor import Predictor
 
 #: Function that reports an error of a policy. It takes the kind of the policy (as in the registry),
 #: the policy, the name of the method that failed and the exception, and returns one sentence.
-Report: TypeAlias = Callable[[str, object, str, BaseException], str]
+ErrorReporter: TypeAlias = Callable[[str, object, str, BaseException], str]
 Result = TypeVar("Result")
 
 _WORDS = {
@@ -59,7 +59,7 @@ _WORDS = {
 
 
 def description(kind: str, policy: object, method: str, error: BaseException) -> str:
-    """One sentence on an error of a policy; a `Report` for drivers that keep no log."""
+    """One sentence on an error of a policy; a `ErrorReporter` for drivers that keep no log."""
     import traceback  # late: a simulation without errors does not need it
 
     said = " ".join(traceback.format_exception_only(error)[-1].split())
@@ -94,7 +94,7 @@ class Guard:
     report : function to call for each error; None lets the errors out.
     """
 
-    def __init__(self, kind: str, policy: object, report: Report | None) -> None:
+    def __init__(self, kind: str, policy: object, report: ErrorReporter | None) -> None:
         self._kind, self._policy, self._report = kind, policy, report
 
     def call(
@@ -117,7 +117,7 @@ class Guard:
         return fallback(sentence)
 
 
-def contained(scenario: Scenario, report: Report) -> Scenario:
+def contained(scenario: Scenario, report: ErrorReporter) -> Scenario:
     """Copy of a scenario that survives errors of its policies, but for those of resizing.
 
     Parameters
@@ -147,7 +147,7 @@ def contained(scenario: Scenario, report: Report) -> Scenario:
     )
 
 
-def _order(order: QueueOrder, report: Report) -> QueueOrder:
+def _order(order: QueueOrder, report: ErrorReporter) -> QueueOrder:
     if is_ours(order):
         return order
     kind = ContainedPriority if isinstance(order, Prioritised) else ContainedOrder
@@ -157,7 +157,7 @@ def _order(order: QueueOrder, report: Report) -> QueueOrder:
 class ContainedOrder(QueueOrder):
     """Queue order that sorts jobs for which a user's order fails behind all others."""
 
-    def __init__(self, order: Any, report: Report) -> None:
+    def __init__(self, order: Any, report: ErrorReporter) -> None:
         self._order, self._guard = order, Guard("order", order, report)
         self._shape: object = None  # of every valid key
         self.refresh_s = order.refresh_s
@@ -235,7 +235,7 @@ class ContainedSelection(Selection):
     failures : number of processors -> report of the failure, until this many can be selected again.
     """
 
-    def __init__(self, selection: Selection, report: Report) -> None:
+    def __init__(self, selection: Selection, report: ErrorReporter) -> None:
         self._selection, self._guard = selection, Guard("selection", selection, report)
         self.anywhere, self.topology = selection.anywhere, selection.topology
         self.failures: dict[int, str] = {}
@@ -319,7 +319,7 @@ class ContainedScheduling(Wrapper):
     failure : report of the latest pass if it failed; "" otherwise.
     """
 
-    def __init__(self, policy: Scheduling, report: Report) -> None:
+    def __init__(self, policy: Scheduling, report: ErrorReporter) -> None:
         super().__init__(policy)
         self._guard = Guard("scheduling", policy, report)
         self.failure = ""
@@ -341,7 +341,7 @@ class ContainedScheduling(Wrapper):
 class ContainedEstimates:
     """Source of estimates whose predictor falls back on the users' estimates."""
 
-    def __init__(self, estimates: Estimates, report: Report) -> None:
+    def __init__(self, estimates: Estimates, report: ErrorReporter) -> None:
         self._estimates, self._report = estimates, report
 
     def predictor(self) -> Predictor | None:
@@ -366,7 +366,7 @@ class ContainedPredictor(Predictor):
     beyond_walltime : as the user's predictor has it.
     """
 
-    def __init__(self, predictor: Predictor, report: Report) -> None:
+    def __init__(self, predictor: Predictor, report: ErrorReporter) -> None:
         self._predictor, self._guard = predictor, Guard("estimates", predictor, report)
         self.beyond_walltime = bool(predictor.beyond_walltime)
 

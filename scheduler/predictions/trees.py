@@ -16,10 +16,10 @@ from scheduler.predictions.history import limited_s
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
-Division: TypeAlias = Literal["equal-width", "equal-frequency"]
+Discretiser: TypeAlias = Literal["equal-width", "equal-frequency"]
 
 
-def cut_points(values: Floats, division: Division, most_bins: int) -> Floats:
+def cut_points(values: Floats, discretiser: Discretiser, most_bins: int) -> Floats:
     """Choose the bounds between intervals of the values.
 
     Of 1, 2, ... `most_bins` intervals those of the least leave-one-out estimate of the entropy are
@@ -28,7 +28,7 @@ def cut_points(values: Floats, division: Division, most_bins: int) -> Floats:
     Parameters
     ----------
     values : (n,) float64, finite.
-    division : "equal-width" or "equal-frequency"; equal bounds count once.
+    discretiser : "equal-width" or "equal-frequency"; equal bounds count once.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def cut_points(values: Floats, division: Division, most_bins: int) -> Floats:
         return none
     best, least = none, entropy(values, none)
     for bins in range(2, most_bins + 1):
-        if division == "equal-width":
+        if discretiser == "equal-width":
             cuts = low + (high - low) / bins * np.arange(1.0, bins)
         else:
             cuts = np.quantile(values, np.arange(1, bins) / bins).astype(np.float64)
@@ -75,23 +75,23 @@ def interval(values: Floats, cuts: Floats) -> Ints:
 
 
 def tree_model(
-    rows: list[list[float]], kind: Literal["id3", "c45"], division: Division, most_bins: int
+    rows: list[list[float]], kind: Literal["id3", "c45"], discretiser: Discretiser, most_bins: int
 ) -> ClassificationTree | None:
     """Build a model; None if the run times form one interval.
 
     Parameters
     ----------
     rows : features of each job, then its run time, s.
-    kind, division, most_bins : see `Classification`.
+    kind, discretiser, most_bins : see `Classification`.
     """
     table = np.array(rows)
     features, run_s = table[:, :-1], table[:, -1]
-    cuts = cut_points(run_s, division, most_bins)
+    cuts = cut_points(run_s, discretiser, most_bins)
     if not len(cuts):
         return None
     feature_cuts = None
     if kind == "id3":
-        feature_cuts = [cut_points(column, division, most_bins) for column in features.T]
+        feature_cuts = [cut_points(column, discretiser, most_bins) for column in features.T]
         features = _discretised(features, feature_cuts)
     tree = DecisionTreeClassifier(
         criterion="entropy", min_samples_leaf=2 if feature_cuts is None else 1, random_state=0

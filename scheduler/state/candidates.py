@@ -266,7 +266,7 @@ class Candidates:
 
 #: Processors, walltime (s), user's priority, estimate (s), and the fewest processors on which such
 #: a job may start with its estimate on these (s) and the topology that gives the sizes between.
-Request: TypeAlias = tuple[int, float, float, float, int, float, Topology | None]
+RequestKey: TypeAlias = tuple[int, float, float, float, int, float, Topology | None]
 
 
 class AlikeJobs:
@@ -283,7 +283,7 @@ class AlikeJobs:
 
     def __init__(self, key: Callable[[Job, float], Any]) -> None:
         self._key = key
-        self._groups: dict[Request, list[QueuePosition]] = {}
+        self._groups: dict[RequestKey, list[QueuePosition]] = {}
 
     @property
     def groups(self) -> Iterable[list[QueuePosition]]:
@@ -321,7 +321,7 @@ class AlikeJobs:
         return group[0][1] if group and place == 0 else 0
 
 
-def _request(job: Job) -> Request:
+def _request(job: Job) -> RequestKey:
     spec, size, estimate_s = job.spec, job.processors, job.estimate_s
     if not job.minimum:
         return size, spec.walltime_s, spec.priority, estimate_s, size, estimate_s, None

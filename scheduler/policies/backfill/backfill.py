@@ -18,7 +18,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill import balance
 from scheduler.policies.backfill.balance import Pick
-from scheduler.policies.backfill.profile_pass import ProfilePass, Reserve
+from scheduler.policies.backfill.profile_pass import ProfilePass, ReservedForHead
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.selection.on_table import table_selection
@@ -85,7 +85,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     moments: Literal["always", "contacts"] = "always"
     pick: Pick = "first"
     fullness: bool = True
-    reserve: Reserve = "place"
+    reserve: ReservedForHead = "place"
     max_jobs: int | None = None
     adaptive_start: float = 1.0
 

@@ -36,7 +36,7 @@ from scheduler.state.profile import longest_until
 from scheduler.state.scheduler_state import SchedulerState
 
 #: What is reserved for the head if the selection may refuse; see `Backfill.reserve`.
-Reserve: TypeAlias = Literal["place", "shortage"]
+ReservedForHead: TypeAlias = Literal["place", "shortage"]
 #: First job of a group that is still a candidate: its position, its index, and the group.
 FirstOfGroup: TypeAlias = tuple[QueuePosition, int, list[QueuePosition]]
 
@@ -74,7 +74,7 @@ class ProfilePass(SchedulingPass):
         starter: Starter,
         name: str,
         reservations: int | None,
-        reserve: Reserve = "place",
+        reserve: ReservedForHead = "place",
         choose: Choose | None = None,
         chooses_all: bool = True,
     ) -> None:

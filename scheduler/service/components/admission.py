@@ -35,7 +35,7 @@ from scheduler.node.launching.job_command import check_arguments, check_script
 from scheduler.node.launching.job_paths import folder_named, in_own_folder
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
-from scheduler.policies.containment import Report
+from scheduler.policies.containment import ErrorReporter
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.protocol.messages import Submission
 from scheduler.text.formats import format_time
@@ -79,7 +79,7 @@ class Admission:
     def __init__(
         self,
         config: ServeConfig,
-        report_error: Report | None = None,
+        report_error: ErrorReporter | None = None,
         own_folders: Iterable[Path] = (),
     ) -> None:
         self._config = config

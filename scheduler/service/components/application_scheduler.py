@@ -31,7 +31,7 @@ from scheduler.journal.ended_jobs import (
 from scheduler.journal.explanations import because, told
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import LAST_JOB
-from scheduler.journal.journal_reader import Facts
+from scheduler.journal.journal_reader import ReportedFacts
 from scheduler.journal.kept_parts import KeptParts
 from scheduler.journal.kept_submission import KeptSubmission, Launch, kept
 from scheduler.model.events import JobSpec, JobSubmitted
@@ -325,7 +325,7 @@ class ApplicationScheduler:
         given = next((given for _, _, given in self._journal.jobs([number])), None)
         return None if given is None else (job, given)
 
-    def add_facts(self, job: Job, facts: Facts) -> None:
+    def add_facts(self, job: Job, facts: ReportedFacts) -> None:
         """Note what a program reports of itself, possibly just after the end of its job.
 
         Raises

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reshape.errors import ConfigError
 from scheduler.config.checks import parse_listen
-from scheduler.service.gate.gate_process import Report, decode_report
+from scheduler.service.gate.gate_process import GateReport, decode_report
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class GateLink:
         except OSError as error:
             log.error("the gate cannot be started: %s", error)
 
-    def read(self) -> list[Report]:
+    def read(self) -> list[GateReport]:
         """Return what the gate has reported."""
         try:
             self._read += os.read(self.reports, 1 << 16)

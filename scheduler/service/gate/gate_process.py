@@ -80,13 +80,13 @@ class Unread(msgspec.Struct, tag=True):
     address: str
 
 
-Report: TypeAlias = Verifying | Refusals | Unread
+GateReport: TypeAlias = Verifying | Refusals | Unread
 
 _encoder = msgspec.json.Encoder()
-decode_report = msgspec.json.Decoder(Report).decode
+decode_report = msgspec.json.Decoder(GateReport).decode
 
 
-def encode_report(report: Report) -> bytes:
+def encode_report(report: GateReport) -> bytes:
     """Encode a report as one line."""
     return _encoder.encode(report) + b"\n"
 
@@ -412,7 +412,7 @@ class Gate:
         if self._refused and self._report(Refusals(dict(self._refused), self._examples)):
             self._refused, self._examples = Counter(), []
 
-    def _report(self, report: Report) -> bool:
+    def _report(self, report: GateReport) -> bool:
         """Write a report; return whether the pipe has taken it.
 
         It takes a whole line or nothing, since a line is shorter than PIPE_BUF.

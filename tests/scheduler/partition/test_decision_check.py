@@ -25,7 +25,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Order, Reason
 from scheduler.partition.resizing import _check, _is_plain
 from scheduler.policies.api import Decision, Grow, JobView, Shrink, Stay, View
-from scheduler.policies.containment import Report
+from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.scenario import Scenario
 
 VALUES = st.one_of(
@@ -105,7 +105,7 @@ class Returns(msgspec.Struct, frozen=True):
         return self.decision
 
 
-def answer(decision: Any, on_error: Report | None = None) -> Order:
+def answer(decision: Any, on_error: ErrorReporter | None = None) -> Order:
     """What a core answers a job on 4 of 8 processors that ran on 2 before and may have 6."""
     grown = Grow(4, Reason("first"))
     rules = [Scenario("own", resizing=Returns(each)) for each in (grown, decision)]

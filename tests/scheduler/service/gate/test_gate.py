@@ -15,7 +15,7 @@ from handshakes import GREETING, HELLO, INITIATE, WELCOME
 from ports import free_port
 
 from scheduler.service.gate.gate_link import GateLink
-from scheduler.service.gate.gate_process import Refusals, Report, Unread, Verifying
+from scheduler.service.gate.gate_process import GateReport, Refusals, Unread, Verifying
 
 PATIENCE_S = 30.0
 READY = b"\x04\x41\x05READY" + bytes(59)
@@ -31,7 +31,7 @@ class Behind:
         self.service.listen(100)
         self.service.settimeout(PATIENCE_S)
         self.link = GateLink(f"127.0.0.1:{self.port}", [lane], folder / "gate.log")
-        self.reports: list[Report] = []
+        self.reports: list[GateReport] = []
         self.link.keep_running()
 
     def connect(self) -> socket.socket:
@@ -42,7 +42,7 @@ class Behind:
         admitted.settimeout(PATIENCE_S)
         return admitted
 
-    def next_report(self) -> Report:
+    def next_report(self) -> GateReport:
         end = time.monotonic() + PATIENCE_S
         while not self.reports:
             assert time.monotonic() < end
