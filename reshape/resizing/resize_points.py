@@ -26,7 +26,7 @@ from reshape.resizing.agree import RolledBackError, barrier, wait_on_first_rank
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import accept, connect, contract, expand, join
 from reshape.topology import SizeBounds, Topology
-from reshape.wire.link import Decision, Link
+from reshape.wire.link import Link, PointAnswer
 from reshape.wire.messages import (
     Abandon,
     AtResizePoint,
@@ -154,7 +154,7 @@ def resize_point(job: JobContext, link: Link) -> None:
     ------
     SystemExit : code 0, this process has left the job.
     """
-    decision: Decision = Proceed()
+    decision: PointAnswer = Proceed()
     if job.comm.rank == 0 and job.pace.is_due():
         question = AtResizePoint(
             job=link.who.job,
@@ -210,7 +210,7 @@ def _pending(job: JobContext) -> SizeBounds | None:
     return SizeBounds(request.minimum or 0, request.maximum or 0)
 
 
-def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:
+def tell(comm: MPI.Intracomm, decision: PointAnswer) -> PointAnswer:
     """Collective over comm. Broadcast rank 0's decision, mostly in one small message."""
     header, groups = np.zeros(4, np.int64), list[int]()
     if isinstance(decision, Join):

@@ -38,7 +38,7 @@ from reshape.wire.messages import (
     Welcome,
 )
 
-Decision: TypeAlias = Proceed | Join | Leave
+PointAnswer: TypeAlias = Proceed | Join | Leave
 
 HELLO_LIMIT_S = 2.0  # the service may just be restarting
 ANSWER_LIMIT_S = 0.25  # for an answer at a resize point, if the last request was answered
@@ -99,7 +99,7 @@ class Link:
             return None
         return answer if isinstance(answer, Welcome) else None
 
-    def ask(self, question: AtResizePoint) -> Decision:
+    def ask(self, question: AtResizePoint) -> PointAnswer:
         """Ask for the decision at a resize point; Proceed if no answer comes in time.
 
         The service repeats its decision at every resize point, so an answer that comes too late is

@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TypeAlias
 
-Interval: TypeAlias = tuple[int, int]
-Intervals: TypeAlias = tuple[Interval, ...]
+Pair: TypeAlias = tuple[int, int]
+Intervals: TypeAlias = tuple[Pair, ...]
 
 
 def count(a: Intervals) -> int:
@@ -20,9 +20,9 @@ def count(a: Intervals) -> int:
     return total
 
 
-def joined(pairs: list[Interval]) -> Intervals:
+def joined(pairs: list[Pair]) -> Intervals:
     """Merge sorted pairs that touch or overlap."""
-    done: list[Interval] = []
+    done: list[Pair] = []
     for first, last in pairs:
         if done and first <= done[-1][1] + 1:
             if last > done[-1][1]:
@@ -48,7 +48,7 @@ def union(a: Intervals, b: Intervals) -> Intervals:
 
 def common(a: Intervals, b: Intervals) -> Intervals:
     """Intersection."""
-    intersection: list[Interval] = []
+    intersection: list[Pair] = []
     i = j = 0
     while i < len(a) and j < len(b):
         first, last = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
@@ -69,7 +69,7 @@ def minus(a: Intervals, gone: Intervals) -> Intervals:
         if gone[-1][0] == first and gone[-1][1] <= last:  # first fit takes from the beginning
             part = ((gone[-1][1] + 1, last),) if gone[-1][1] < last else ()
             return part + a[n:]
-    rest: list[Interval] = []
+    rest: list[Pair] = []
     j = 0
     for first, last in a:
         while j < n and gone[j][1] < first:
@@ -97,7 +97,7 @@ def lowest(a: Intervals, wanted: int) -> Intervals | None:
     return None
 
 
-def _put(intervals: list[Interval], first: int, last: int) -> None:
+def _put(intervals: list[Pair], first: int, last: int) -> None:
     """Merge one interval into sorted ones, in place."""
     i = bisect_left(intervals, (first, first))
     if i and intervals[i - 1][1] >= first - 1:
