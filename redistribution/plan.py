@@ -14,7 +14,7 @@ from redistribution.copies.gather import PreparedGather, Sources, gather
 from redistribution.layout import Layout
 from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES, Arguments
 from redistribution.plans.routes import Routes, rank_tuple
-from redistribution.plans.transfers import Order, Ordering
+from redistribution.plans.transfers import MemoryOrder, Ordering
 from redistribution.tuning import tuning
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Plan(Routes):
         a: NDArray[Any] | None,
         b: NDArray[Any] | None,
         *,
-        order: Order = "C",
+        order: MemoryOrder = "C",
         max_extra_bytes: int = DEFAULT_EXTRA_BYTES,
         sources: Mapping[int, NDArray[Any]] | None = None,
     ) -> None:
@@ -160,7 +160,7 @@ class Plan(Routes):
         a: NDArray[Any] | None,
         b: NDArray[Any] | None,
         *,
-        order: Order = "C",
+        order: MemoryOrder = "C",
         max_extra_bytes: int = DEFAULT_EXTRA_BYTES,
         sources: Mapping[int, NDArray[Any]] | None = None,
     ) -> PreparedMove:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from redistribution import Cuts
+from redistribution.plans.transfers import MemoryOrder
 from reshape.data.arrays import Array
 from reshape.data.declarations import Declaration, declare, declare_cyclic, divide
 from reshape.data.job_context import JobContext
-from reshape.data.mapped_files import Order
 from reshape.data.particles import Cells, Particles, declare_particles
 from reshape.data.ragged import Items, Ragged
 from reshape.data.sparse import Csr, declare_csr
@@ -58,7 +58,7 @@ class Registrations:
         shape: Sequence[int],
         block: Sequence[int] | None = None,
         dtype: DTypeLike = np.float64,
-        order: Order = "C",
+        order: MemoryOrder = "C",
         *,
         cut: Sequence[int | None] | None = None,
         grid: Sequence[int] | None = None,
@@ -99,7 +99,7 @@ class Registrations:
         halo: int | Sequence[int] = 1,
         periodic: bool | Sequence[bool] = False,
         dtype: DTypeLike = np.float64,
-        order: Order = "C",
+        order: MemoryOrder = "C",
         *,
         cut: Sequence[int | None] | None = None,
         grid: Sequence[int] | None = None,
@@ -142,7 +142,7 @@ class Registrations:
         shape: Sequence[int],
         axis: int = 0,
         dtype: DTypeLike = np.float64,
-        order: Order = "C",
+        order: MemoryOrder = "C",
         like: Array | Csr | None = None,
     ) -> Array:
         """Register an array cut along one axis, by default its rows, into even contiguous parts.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from redistribution.copies.buffers import Bytes
 from redistribution.copies.regions import Region, Role, start_and_step
 from redistribution.plans.runs import Run
-from redistribution.plans.transfers import Order, Transfer
+from redistribution.plans.transfers import MemoryOrder, Transfer
 
 
 class RangeFamily(NamedTuple):
@@ -45,7 +45,9 @@ class ByteRanges(NamedTuple):
     nbytes: int
 
     @classmethod
-    def of(cls, transfer: Transfer, itemsize: int, region: Region, order: Order) -> ByteRanges:
+    def of(
+        cls, transfer: Transfer, itemsize: int, region: Region, order: MemoryOrder
+    ) -> ByteRanges:
         """Ranges of ``transfer`` in ``region``, elements taken in C or Fortran order."""
         along = [
             (stride, _index_ranges(runs, region.role))
@@ -91,7 +93,7 @@ class ByteRanges(NamedTuple):
 
 
 def contiguous_message(
-    transfer: Transfer, itemsize: int, region: Region, order: Order
+    transfer: Transfer, itemsize: int, region: Region, order: MemoryOrder
 ) -> Bytes | None:
     """Bytes of ``region`` that are the message of ``transfer``; None if it is not contiguous."""
     ranges = ByteRanges.of(transfer, itemsize, region, order)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from redistribution.copies.buffers import Bytes
 from redistribution.plans.runs import Run
-from redistribution.plans.transfers import Order, Transfer
+from redistribution.plans.transfers import MemoryOrder, Transfer
 
 Role: TypeAlias = Literal["source", "target", "message"]
 
@@ -57,13 +57,13 @@ def array_region(array: NDArray[Any] | None, role: Role) -> Region:
     return Region(as_strided(first, (span,), (1,)), origin, array.strides, role)
 
 
-def message_region(transfer: Transfer, memory: Bytes, itemsize: int, order: Order) -> Region:
+def message_region(transfer: Transfer, memory: Bytes, itemsize: int, order: MemoryOrder) -> Region:
     """Region of the message of ``transfer`` in ``memory``, elements in C or Fortran order."""
     return contiguous_region(transfer.shape, memory, itemsize, order, "message")
 
 
 def contiguous_region(
-    shape: Sequence[int], memory: Bytes, itemsize: int, order: Order, role: Role
+    shape: Sequence[int], memory: Bytes, itemsize: int, order: MemoryOrder, role: Role
 ) -> Region:
     """Region of ``memory`` that is filled without gaps, in C or Fortran order."""
     extents = shape if order == "F" else shape[::-1]

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from redistribution.messages.arguments import Arguments
 from redistribution.messages.mailboxes import CommunicatorUse
 from redistribution.messages.waiting import all_or
-from redistribution.plans.transfers import Order
+from redistribution.plans.transfers import MemoryOrder
 
 # Each rank contributes one word. It holds a number of this length that stands for its arguments,
 # the same bits inverted, and flags. After a bitwise or over all ranks, a bit is set in both numbers
@@ -85,6 +85,6 @@ class Agreement:
 
 
 @lru_cache(maxsize=64)
-def _fingerprint(dtype: np.dtype[Any], order: Order, max_extra_bytes: int) -> int:
+def _fingerprint(dtype: np.dtype[Any], order: MemoryOrder, max_extra_bytes: int) -> int:
     """A number in [0, 2**32) that differs for different dtypes, orders and limits."""
     return zlib.crc32(f"{dtype} {order} {max_extra_bytes}".encode())

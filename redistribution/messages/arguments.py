@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from redistribution.copies.gather import check_source, is_same_memory
 from redistribution.plans.routes import Routes
-from redistribution.plans.transfers import Order, Transfer
+from redistribution.plans.transfers import MemoryOrder, Transfer
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -30,7 +30,7 @@ class Arguments(NamedTuple):
     comm: Intracomm
     a: NDArray[Any] | None
     b: NDArray[Any] | None
-    order: Order = "C"
+    order: MemoryOrder = "C"
     max_extra_bytes: int = DEFAULT_EXTRA_BYTES
     sources: Mapping[int, NDArray[Any]] | None = None
 

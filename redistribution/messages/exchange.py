@@ -27,7 +27,7 @@ from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import Region, array_region, message_region
 from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.waiting import Backoff
-from redistribution.plans.transfers import Order, Transfer, pieces
+from redistribution.plans.transfers import MemoryOrder, Transfer, pieces
 from redistribution.tuning import tuning
 
 
@@ -45,7 +45,7 @@ def is_received_into_array(ranges: ByteRanges) -> bool:
 
 
 def send_from_array(
-    transfer: Transfer, itemsize: int, source: Region, order: Order, to_host: bool = False
+    transfer: Transfer, itemsize: int, source: Region, order: MemoryOrder, to_host: bool = False
 ) -> list[Any] | None:
     """Arguments with which MPI sends a transfer directly from ``source``.
 
@@ -61,7 +61,7 @@ def send_from_array(
 
 
 def receive_into_array(
-    transfer: Transfer, itemsize: int, target: Region, order: Order, from_host: bool = False
+    transfer: Transfer, itemsize: int, target: Region, order: MemoryOrder, from_host: bool = False
 ) -> list[Any] | None:
     """Arguments with which MPI receives a transfer directly into ``target``.
 
@@ -80,7 +80,7 @@ def _mpi_arguments(
     transfer: Transfer,
     itemsize: int,
     region: Region,
-    order: Order,
+    order: MemoryOrder,
     is_faster: Callable[[ByteRanges], bool],
     between_hosts: bool,
 ) -> list[Any] | None:

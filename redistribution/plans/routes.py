@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from redistribution.layout import Layout
 from redistribution.plans.runs import JointAxis, Run, extent_of, joint_axis
-from redistribution.plans.transfers import Order, Ordering, Transfer, pieces
+from redistribution.plans.transfers import MemoryOrder, Ordering, Transfer, pieces
 
 _Runs: TypeAlias = tuple[Run, ...]
 
@@ -73,7 +73,7 @@ class Routes:
     hosts: tuple[int, ...] | None = None
     _outgoing: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
     _incoming: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
-    _rounds: dict[tuple[int, float, Order], tuple[Rounds, Rounds]] = field(
+    _rounds: dict[tuple[int, float, MemoryOrder], tuple[Rounds, Rounds]] = field(
         init=False, repr=False, default_factory=dict
     )
 
@@ -135,7 +135,7 @@ class Routes:
             self._incoming[rank] = tuple(transfers)
         return self._incoming[rank]
 
-    def rounds(self, rank: int, part: float, order: Order) -> tuple[Rounds, Rounds]:
+    def rounds(self, rank: int, part: float, order: MemoryOrder) -> tuple[Rounds, Rounds]:
         """Outgoing and incoming transfers of a rank in pieces, for each round one of each transfer.
 
         Those of the last call are kept: splitting many short runs takes as long as copying them.

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from redistribution.plans.runs import Run, extent_of, halve
 
-Order: TypeAlias = Literal["C", "F"]
+MemoryOrder: TypeAlias = Literal["C", "F"]
 Ordering: TypeAlias = Literal["rotation", "circulant"]
 
 
@@ -37,7 +37,7 @@ class Transfer(NamedTuple):
         return math.prod(self.shape)
 
 
-def pieces(transfer: Transfer, limit: int, order: Order) -> Iterator[Transfer]:
+def pieces(transfer: Transfer, limit: int, order: MemoryOrder) -> Iterator[Transfer]:
     """Split a transfer into transfers of at most ``limit`` elements each.
 
     The splits are made across the axis that is outermost in memory order, which keeps runs long.

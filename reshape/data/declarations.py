@@ -18,8 +18,8 @@ import numpy as np
 
 from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Replicated, balanced_grid
 from redistribution.layout import Cut, checked_cut, even_offsets, fitted_offsets
+from redistribution.plans.transfers import MemoryOrder
 from reshape.data.element_types import element_text, element_type
-from reshape.data.mapped_files import Order
 from reshape.errors import ReshapeError
 from reshape.topology import nearly_square
 
@@ -126,7 +126,7 @@ class Declaration(NamedTuple):
     shape: tuple[int, ...]
     detail: tuple[int, ...]
     dtype: str
-    order: Order
+    order: MemoryOrder
     by: str = ""
     cut: Cut = ()
     grid: tuple[int, ...] = ()
@@ -226,7 +226,7 @@ def declare(
     shape: Sequence[int],
     detail: Sequence[int],
     dtype: Any,
-    order: Order,
+    order: MemoryOrder,
     division: ArrayDivision = EVEN,
 ) -> Declaration:
     """Check a declaration.
@@ -266,7 +266,7 @@ def declare_cyclic(
     shape: Sequence[int],
     block: Sequence[int] | None,
     dtype: Any,
-    order: Order,
+    order: MemoryOrder,
     cut: Sequence[int | None] | None,
     grid: Sequence[int] | None,
     like: Declaration | None,

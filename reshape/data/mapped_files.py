@@ -14,12 +14,12 @@ import errno
 import mmap
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Order = Literal["C", "F"]
+from redistribution.plans.transfers import MemoryOrder
 
 #: Bytes of a huge page, on x86-64 and on 64-bit Arm with small pages of 4 KiB.
 HUGE_PAGE = 1 << 21
@@ -62,7 +62,7 @@ class Mapping:
     size: int
     is_writable: bool
 
-    def array(self, shape: tuple[int, ...], dtype: DTypeLike, order: Order) -> NDArray[Any]:
+    def array(self, shape: tuple[int, ...], dtype: DTypeLike, order: MemoryOrder) -> NDArray[Any]:
         """Return an array that covers the beginning of the file."""
         array: NDArray[Any] = np.ndarray(shape, dtype, self.region, self.first, order=order)
         array.flags.writeable = self.is_writable

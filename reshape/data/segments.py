@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from redistribution.plans.transfers import MemoryOrder
 from reshape.data import mapped_files
-from reshape.data.mapped_files import Mapping, Order
+from reshape.data.mapped_files import Mapping
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, remove_file
 
@@ -94,7 +95,7 @@ class Segment:
 
 
 def create(
-    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
+    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: MemoryOrder
 ) -> Segment:
     """Allocate the local part of an array, all zeros.
 
@@ -130,7 +131,7 @@ def create(
 
 
 def reopen(
-    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
+    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: MemoryOrder
 ) -> Segment:
     """Map the local part that a process of an earlier run has left; parameters as of `create`.
 
@@ -155,7 +156,7 @@ def reopen(
 
 
 def view(
-    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
+    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: MemoryOrder
 ) -> NDArray[Any]:
     """Map the local part of another process for reading; parameters as of `create`.
 

@@ -29,8 +29,9 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
+from redistribution.plans.transfers import MemoryOrder
 from reshape.data import segments
-from reshape.data.mapped_files import Mapping, Order
+from reshape.data.mapped_files import Mapping
 from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
@@ -140,7 +141,12 @@ class Spares:
     # ------------------------------------------------------------ in a resize
 
     def segment(
-        self, memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
+        self,
+        memory: RankMemory,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        order: MemoryOrder,
     ) -> Segment:
         """Return memory for the new local part of an array, with any contents.
 

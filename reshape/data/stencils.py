@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Blocks, Layout
+from redistribution.plans.transfers import MemoryOrder
 from reshape.data.arrays import Array
 from reshape.data.declarations import EVEN, ArrayDivision, Declaration, declare
-from reshape.data.mapped_files import Order
 from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
@@ -84,7 +84,7 @@ class Halo:
         widths: Sequence[int],
         periodic: Sequence[bool],
         like: NDArray[Any],
-        order: Order,
+        order: MemoryOrder,
     ) -> None:
         shape = tuple(n + 2 * width for n, width in zip(like.shape, widths, strict=True))
         self.array = np.zeros(shape, like.dtype, order)
@@ -259,7 +259,7 @@ def declare_blocks(
     halo: int | Sequence[int],
     periodic: bool | Sequence[bool],
     dtype: DTypeLike,
-    order: Order,
+    order: MemoryOrder,
     division: ArrayDivision = EVEN,
 ) -> Declaration:
     """Check the declaration of a block array.

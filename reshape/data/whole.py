@@ -26,7 +26,7 @@ from reshape.files.durable_files import durable_file
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from reshape.data.mapped_files import Order
+    from redistribution.plans.transfers import MemoryOrder
 
 #: Most bytes of a slab. Rank 0 holds one slab and the elements of one process in it.
 SLAB_BYTES = 16 << 20
@@ -39,7 +39,7 @@ Slab: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def gather(
-    comm: MPI.Intracomm, layout: Layout, local: NDArray[Any], order: Order
+    comm: MPI.Intracomm, layout: Layout, local: NDArray[Any], order: MemoryOrder
 ) -> NDArray[Any] | None:
     """Collective over comm. Return the whole array on rank 0, and None elsewhere.
 
@@ -64,7 +64,7 @@ class Saved(NamedTuple):
     name: str
     layout: Layout
     local: NDArray[Any]
-    order: Order
+    order: MemoryOrder
 
 
 class Savable(Protocol):
@@ -209,7 +209,9 @@ def slabs(shape: tuple[int, ...], itemsize: int) -> Iterator[Slab]:
             yield (*((index, index + 1) for index in outer), cut, *whole)
 
 
-def _begin(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any], order: Order) -> None:
+def _begin(
+    file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any], order: MemoryOrder
+) -> None:
     """Write the header, and make sure that there is room for the rest."""
     # as numpy.save: C order if the array is contiguous in both orders
     is_fortran = order == "F" and 0 not in shape and sum(extent > 1 for extent in shape) > 1
@@ -238,7 +240,7 @@ class _Part(NamedTuple):
     axes: slice
 
     @classmethod
-    def of(cls, comm: MPI.Intracomm, array: Saved, order: Order) -> _Part:
+    def of(cls, comm: MPI.Intracomm, array: Saved, order: MemoryOrder) -> _Part:
         """In the file, an array in Fortran order is as its transpose would be in C order."""
         if order == "C":
             return cls(comm, array.layout, array.local, slice(None))

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redistribution.plans.transfers import MemoryOrder
 from reshape.data import segments
 from reshape.data.declarations import RaggedCuts, declare, process_grid
-from reshape.data.mapped_files import Order
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 from reshape.files.restart_file import RESTART_FILE, has_restart_point
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f8", "<c16", "i1"])
-def test_contents_outlive_the_process(folder: Path, order: Order, dtype: str) -> None:
+def test_contents_outlive_the_process(folder: Path, order: MemoryOrder, dtype: str) -> None:
     code = (
         "import os, signal, numpy as np; from pathlib import Path;"
         "from reshape.data import segments;"

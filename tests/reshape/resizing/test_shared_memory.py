@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from redistribution.plans.transfers import MemoryOrder
 from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.declarations import declare
 from reshape.data.job_context import JobContext
-from reshape.data.mapped_files import Order
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 from reshape.resizing.move import reach_of_ranks
@@ -55,7 +55,7 @@ def test_all_ranks_agree_which_of_them_share_memory(
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_view_of_a_segment_is_read_only_and_current(tmp_path: Path, order: Order) -> None:
+def test_a_view_of_a_segment_is_read_only_and_current(tmp_path: Path, order: MemoryOrder) -> None:
     own = segments.create(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
     view = segments.view(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
     own.array[...] = np.arange(12.0).reshape(3, 4)
