@@ -33,10 +33,6 @@ def max_benefit_priority(
     job keeps its size if its measurements predict that an iteration on the next size takes no less
     time than now, and nothing is kept for such a job.
 
-    Jobs are ranked by the users' priorities, then by potential. A job of unknown potential ranks
-    above all of its priority, so that it explores. (By the words of PRIO 3.2 it is no "candidate
-    for a resizing strategy" at all, but then no job would ever expand.)
-
     Parameters
     ----------
     window : `remap_window_size`, number of resizes before the potential is known.
@@ -82,7 +78,12 @@ def max_benefit_priority(
 
 
 def _potential(history: HistoryView, window: int) -> float:
-    """Expand potential of a job for its rank; infinite if it is not known."""
+    """Expand potential of a job, by which jobs of equal priority are ranked; infinite if not known.
+
+    A job of unknown potential ranks above all of its priority, so that it explores. (By the words
+    of PRIO 3.2 it is no "candidate for a resizing strategy" at all, but then no job would ever
+    expand.)
+    """
     potential = history.expand_potential(window)
     return inf if potential is None else potential
 

@@ -19,8 +19,8 @@ import msgspec
 
 from scheduler.model.job_view import JobView
 from scheduler.policies.backfill.own_pass import CurrentPass
+from scheduler.policies.resizing import targets
 from scheduler.policies.resizing.interface import Decision
-from scheduler.policies.resizing.targets import MalleableRules
 from scheduler.state.view import View
 
 
@@ -63,15 +63,13 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def schedule(self, current: CurrentPass) -> None:
         """Start the queued jobs for which there is room and that fit on what is free."""
-        self._rules.schedule(current)
+        targets.schedule(current, self.favour_short)
 
     def decide(self, job: JobView, view: View) -> Decision:
         """Move a job towards its part of the machine."""
-        return self._rules.decide(job, view)
-
-    @property
-    def _rules(self) -> MalleableRules:
-        return MalleableRules(
+        return targets.decide(
+            job,
+            view,
             self.favour_short,
             self.slack,
             self.earn_back,

@@ -250,175 +250,177 @@ def useful_most(job: Job) -> int:
     return job.most if spot is None or spot > job.most else spot
 
 
-class MalleableRules:
-    """The rules of `Malleable`, compiled: each resize point asks them.
+def schedule(current: CurrentPass, favour_short: float) -> None:
+    """Start the queued jobs for which there is room and that fit on what is free."""
+    running = [own_job(job) for job in current.running]
+    division = Division(running, current.processors, favour_short, current.resizes)
+    head, at = None, inf
+    for queued in current.in_order():
+        job = own_job(queued)
+        if current.lacks_place(job):
+            continue
+        if job.start_least > division.room or current.resources_at(job) > current.now:
+            head = job
+            break
+        division.begin(job)
+    if head is not None:
+        at = _backfill(current, division, head)
+    division.divide()
+    needed, lacking = division.waiting, 0
+    for job in division.begun:
+        needed -= job.start_least
+        fits = job.start_least <= current.free
+        if fits and _start(current, job, division.target(job), needed):
+            continue
+        needed += job.start_least
+        if not fits:  # else it waits for certain processors
+            lacking += job.start_least
+            current.expect(job, division.frees(lacking - current.free, current.now))
+    if head is not None:
+        current.expect(head, at)
+
+
+def _backfill(current: CurrentPass, division: Division, head: Job) -> float:
+    """Let jobs take part that do not delay the head; return when there is room for it, s."""
+    at, extra = division.shadow(head, current.now)
+    at = max(at, current.resources_at(head))
+    if division.room < 1:
+        return at
+    taken = {job.id for job in (head, *division.begun)}
+    for queued in current.fitting(division.room, at, extra, taken):
+        job = own_job(queued)
+        least = job.start_least
+        if division.room < 1:
+            break
+        if job.id in taken or least > division.room:
+            continue
+        if current.resources_at(job) > current.now or current.lacks_place(job):
+            continue
+        in_time = current.now + job.estimate_on_s(least) <= at
+        if in_time or least <= extra:
+            extra -= 0 if in_time else least
+            division.begin(job)
+            taken.add(job.id)
+    return at
+
+
+def _start(current: CurrentPass, job: Job, target: int, others: int) -> bool:
+    """Start a job on what later jobs do not need, at least on its smallest size.
 
     Parameters
     ----------
-    favour_short, slack, earn_back, most_paused, settle, min_benefit : see `Malleable`.
+    others : processors that the jobs after it need.
     """
+    free, least = current.free, job.start_least
+    size = job.starts_on(min(free, max(least, min(target, free - others))))
+    facts: Facts = {"wanted": job.processors, "free": free, "size": size or 0, "part": target}
+    text = "{wanted} processors wanted, {free} free"
+    if size != job.processors:
+        text += "; it starts on {size}, its part of the machine is {part}"
+    return size is not None and current.start(job, Reason(START, text, facts), size)
 
-    def __init__(
-        self,
-        favour_short: float,
-        slack: float,
-        earn_back: float,
-        most_paused: float,
-        settle: int,
-        min_benefit: float,
-    ) -> None:
-        self.favour_short, self.slack, self.earn_back = favour_short, slack, earn_back
-        self.most_paused, self.settle, self.min_benefit = most_paused, settle, min_benefit
 
-    def schedule(self, current: CurrentPass) -> None:
-        """Start the queued jobs for which there is room and that fit on what is free."""
-        running = [own_job(job) for job in current.running]
-        division = Division(running, current.processors, self.favour_short, current.resizes)
-        head, at = None, inf
-        for queued in current.in_order():
-            job = own_job(queued)
-            if current.lacks_place(job):
-                continue
-            if job.start_least > division.room or current.resources_at(job) > current.now:
-                head = job
-                break
-            division.begin(job)
-        if head is not None:
-            at = self._backfill(current, division, head)
-        division.divide()
-        needed, lacking = division.waiting, 0
-        for job in division.begun:
-            needed -= job.start_least
-            fits = job.start_least <= current.free
-            if fits and self._start(current, job, division.target(job), needed):
-                continue
-            needed += job.start_least
-            if not fits:  # else it waits for certain processors
-                lacking += job.start_least
-                current.expect(job, division.frees(lacking - current.free, current.now))
-        if head is not None:
-            current.expect(head, at)
+def decide(
+    job: JobView,
+    view: View,
+    favour_short: float,
+    slack: float,
+    earn_back: float,
+    most_paused: float,
+    settle: int,
+    min_benefit: float,
+) -> Decision:
+    """Move a job towards its part of the machine; see `Malleable` for the parameters."""
+    own, size = own_job(job), job.size
+    if job.history.settled < settle:
+        text = "it has not computed {settle} iterations on {size} processors yet"
+        return Stay(Reason(KEEP, text, {"size": size, "settle": settle}))
+    undone = _undo(own, {"size": size}, min_benefit)
+    if undone is not None:
+        return undone
+    division: Division = view.once(division_of, favour_short)
+    target, waiting, free = division.target(own), division.waiting, view.free
+    lacking = waiting - free - view.freeing  # beside what is free or being released
+    facts: dict[str, int | float | str]
+    facts = {"size": size, "part": target, "free": free, "waiting": waiting}
+    if size > target:
+        return _contract(own, view, division, lacking, slack, facts)
+    to = None
+    if size < target:
+        to = own.valid_up_to(min(target, size + min(-lacking, view.free_for(own))))
+    if to is None or to <= size:
+        text = "its part of the machine is {part} processors, {free} are free, and jobs that"
+        text += " wait need {waiting}"
+        return Stay(Reason(KEEP, text, facts), lasting=True)
+    return _expand(own, view, to, earn_back, most_paused, facts)
 
-    def _backfill(self, current: CurrentPass, division: Division, head: Job) -> float:
-        """Let jobs take part that do not delay the head; return when there is room for it, s."""
-        at, extra = division.shadow(head, current.now)
-        at = max(at, current.resources_at(head))
-        if division.room < 1:
-            return at
-        taken = {job.id for job in (head, *division.begun)}
-        for queued in current.fitting(division.room, at, extra, taken):
-            job = own_job(queued)
-            least = job.start_least
-            if division.room < 1:
-                break
-            if job.id in taken or least > division.room:
-                continue
-            if current.resources_at(job) > current.now or current.lacks_place(job):
-                continue
-            in_time = current.now + job.estimate_on_s(least) <= at
-            if in_time or least <= extra:
-                extra -= 0 if in_time else least
-                division.begin(job)
-                taken.add(job.id)
-        return at
 
-    def _start(self, current: CurrentPass, job: Job, target: int, others: int) -> bool:
-        """Start a job on what later jobs do not need, at least on its smallest size.
+def _undo(
+    job: Job, facts: dict[str, int | float | str], min_benefit: float
+) -> Shrink | Stay | None:
+    """Undo an expansion that gained too little, and note the sweet spot."""
+    history, size = job.history, job.size
+    before = history.expanded_from()
+    if before is None or history.sweet_spot is not None:
+        return None
+    if history.benefited(min_benefit) is not False:
+        return None
+    to = job.contracts_to(before)
+    times = history.comparable_s(before, size)
+    seen = {**facts, "before": before, "then_s": times[0], "now_s": times[1]}
+    text = "an iteration takes {now_s:.4g} s on {size} processors, {then_s:.4g} s on {before}"
+    if to is None:
+        return Stay(Reason(KEEP, text, seen), sweet_spot=before)
+    return Shrink(to, Reason("malleable: undo", text, seen), sweet_spot=before)
 
-        Parameters
-        ----------
-        others : processors that the jobs after it need.
-        """
-        free, least = current.free, job.start_least
-        size = job.starts_on(min(free, max(least, min(target, free - others))))
-        facts: Facts = {"wanted": job.processors, "free": free, "size": size or 0, "part": target}
-        text = "{wanted} processors wanted, {free} free"
-        if size != job.processors:
-            text += "; it starts on {size}, its part of the machine is {part}"
-        return size is not None and current.start(job, Reason(START, text, facts), size)
 
-    def decide(self, job: JobView, view: View) -> Decision:
-        """Move a job towards its part of the machine."""
-        own, size = own_job(job), job.size
-        if job.history.settled < self.settle:
-            text = "it has not computed {settle} iterations on {size} processors yet"
-            return Stay(Reason(KEEP, text, {"size": size, "settle": self.settle}))
-        undone = self._undo(own, {"size": size})
-        if undone is not None:
-            return undone
-        division: Division = view.once(division_of, self.favour_short)
-        target, waiting, free = division.target(own), division.waiting, view.free
-        lacking = waiting - free - view.freeing  # beside what is free or being released
-        facts: dict[str, int | float | str]
-        facts = {"size": size, "part": target, "free": free, "waiting": waiting}
-        if size > target:
-            return self._contract(own, view, division, lacking, facts)
-        to = None
-        if size < target:
-            to = own.valid_up_to(min(target, size + min(-lacking, view.free_for(own))))
-        if to is None or to <= size:
-            text = "its part of the machine is {part} processors, {free} are free, and jobs that"
-            text += " wait need {waiting}"
-            return Stay(Reason(KEEP, text, facts), lasting=True)
-        return self._expand(own, view, to, facts)
+def _contract(
+    job: Job, view: View, division: Division, lacking: int, slack: float, facts: Facts
+) -> Decision:
+    """Contract a job that has more than its part if others need it."""
+    size, target = job.size, division.target(job)
+    to = None
+    rule, text = DIVIDE, "from {size} to {to}: its part of the machine is {part} processors"
+    if lacking > 0:
+        first = division.begun[0]
+        facts = {**facts, "first": first.id, "least": first.start_least}
+        rule = FREE
+        text += "; job {first} waits for {least}, {free} are free"
+    if lacking > 0 or size > slack * target:
+        to = job.contracts_to(target)
+    if to is None or view.failed_lately(job, to):
+        text = "it has more than its part of {part} processors, and no job waits for them"
+        return Stay(Reason(KEEP, text, facts), lasting=to is None)
+    return Shrink(to, Reason(rule, text, {**facts, "to": to}))
 
-    def _undo(self, job: Job, facts: dict[str, int | float | str]) -> Shrink | Stay | None:
-        """Undo an expansion that gained too little, and note the sweet spot."""
-        history, size = job.history, job.size
-        before = history.expanded_from()
-        if before is None or history.sweet_spot is not None:
-            return None
-        if history.benefited(self.min_benefit) is not False:
-            return None
-        to = job.contracts_to(before)
-        times = history.comparable_s(before, size)
-        seen = {**facts, "before": before, "then_s": times[0], "now_s": times[1]}
-        text = "an iteration takes {now_s:.4g} s on {size} processors, {then_s:.4g} s on {before}"
-        if to is None:
-            return Stay(Reason(KEEP, text, seen), sweet_spot=before)
-        return Shrink(to, Reason("malleable: undo", text, seen), sweet_spot=before)
 
-    def _contract(
-        self, job: Job, view: View, division: Division, lacking: int, facts: Facts
-    ) -> Decision:
-        """Contract a job that has more than its part if others need it."""
-        size, target = job.size, division.target(job)
-        to = None
-        rule, text = DIVIDE, "from {size} to {to}: its part of the machine is {part} processors"
-        if lacking > 0:
-            first = division.begun[0]
-            facts = {**facts, "first": first.id, "least": first.start_least}
-            rule = FREE
-            text += "; job {first} waits for {least}, {free} are free"
-        if lacking > 0 or size > self.slack * target:
-            to = job.contracts_to(target)
-        if to is None or view.failed_lately(job, to):
-            text = "it has more than its part of {part} processors, and no job waits for them"
-            return Stay(Reason(KEEP, text, facts), lasting=to is None)
-        return Shrink(to, Reason(rule, text, {**facts, "to": to}))
-
-    def _expand(
-        self, job: Job, view: View, to: int, facts: dict[str, int | float | str]
-    ) -> Decision:
-        """Expand a job if that earns its pause back."""
-        size = job.size
-        if view.failed_lately(job, to):
-            text = "a resize to {to} failed just now"
-            return Stay(Reason(KEEP, text, {**facts, "to": to}))
-        end = job.ends_by_progress
-        left_s = (end if end < inf else job.estimated_end) - view.now
-        gain = 1 - job.slowness(to) / job.slowness(size)
-        saved_s, pause_s = left_s * gain, view.pause_s(job) or 0.0
-        facts = {**facts, "to": to, "pause_s": pause_s}
-        if saved_s < self.earn_back * pause_s or saved_s <= 0:  # and less with time
-            text = "from {size} to {to} would shorten what is left by {percent:.3g} %, which is not"
-            text += " worth a pause of {pause_s:.3g} s"
-            return Stay(Reason(KEEP, text, {**facts, "percent": 100 * gain}), lasting=True)
-        run_s = view.now - (job.started_at or view.now) + left_s
-        if job.paused_s + pause_s > self.most_paused * run_s:
-            text = "it was paused for {paused_s:.3g} s, which is long enough: a resize takes"
-            text += " {pause_s:.3g} s"
-            return Stay(Reason(KEEP, text, {**facts, "paused_s": job.paused_s}), lasting=True)
-        text = "from {size} to {to}: its part of the machine is {part} processors, {free} are free;"
-        text += " expected to save {saved_s:.3g} s of {left_s:.3g} s"
-        return Grow(to, Reason(DIVIDE, text, {**facts, "saved_s": saved_s, "left_s": left_s}))
+def _expand(
+    job: Job,
+    view: View,
+    to: int,
+    earn_back: float,
+    most_paused: float,
+    facts: dict[str, int | float | str],
+) -> Decision:
+    """Expand a job if that earns its pause back."""
+    size = job.size
+    if view.failed_lately(job, to):
+        text = "a resize to {to} failed just now"
+        return Stay(Reason(KEEP, text, {**facts, "to": to}))
+    end = job.ends_by_progress
+    left_s = (end if end < inf else job.estimated_end) - view.now
+    gain = 1 - job.slowness(to) / job.slowness(size)
+    saved_s, pause_s = left_s * gain, view.pause_s(job) or 0.0
+    facts = {**facts, "to": to, "pause_s": pause_s}
+    if saved_s < earn_back * pause_s or saved_s <= 0:  # and less with time
+        text = "from {size} to {to} would shorten what is left by {percent:.3g} %, which is not"
+        text += " worth a pause of {pause_s:.3g} s"
+        return Stay(Reason(KEEP, text, {**facts, "percent": 100 * gain}), lasting=True)
+    run_s = view.now - (job.started_at or view.now) + left_s
+    if job.paused_s + pause_s > most_paused * run_s:
+        text = "it was paused for {paused_s:.3g} s, which is long enough: a resize takes"
+        text += " {pause_s:.3g} s"
+        return Stay(Reason(KEEP, text, {**facts, "paused_s": job.paused_s}), lasting=True)
+    text = "from {size} to {to}: its part of the machine is {part} processors, {free} are free;"
+    text += " expected to save {saved_s:.3g} s of {left_s:.3g} s"
+    return Grow(to, Reason(DIVIDE, text, {**facts, "saved_s": saved_s, "left_s": left_s}))
