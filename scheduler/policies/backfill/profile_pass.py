@@ -74,9 +74,9 @@ class ProfilePass(SchedulingPass):
         starter: Starter,
         name: str,
         reservations: int | None,
-        reserve: ReservedForHead = "place",
-        choose: Choose | None = None,
-        chooses_all: bool = True,
+        reserve: ReservedForHead,
+        choose: Choose | None,
+        chooses_all: bool,
     ) -> None:
         super().__init__(state, starter, name)
         self._rule = f"{name} in order"
