@@ -291,18 +291,18 @@ class ContainedSelection(Selection):
         ------
         TypeError, ValueError : the result is not a set of this many free processors.
         """
-        chosen: object = self._selection.select(space.copy(), processors)
-        if chosen is None:
+        result: object = self._selection.select(space.copy(), processors)
+        if result is None:
             if self.anywhere:
                 raise ValueError(f"it declares `anywhere`, but refused {processors} processors")
-        elif not isinstance(chosen, ProcSet):
-            raise TypeError(f"it returned {chosen!r}, which is not a ProcSet")
-        elif chosen.count() != processors:
-            raise ValueError(f"it returned {chosen.count()} processors instead of {processors}")
-        elif chosen - space.free:
-            raise ValueError(f"it returned processors that are not free: {chosen - space.free}")
+        elif not isinstance(result, ProcSet):
+            raise TypeError(f"it returned {result!r}, which is not a ProcSet")
+        elif result.count() != processors:
+            raise ValueError(f"it returned {result.count()} processors instead of {processors}")
+        elif result - space.free:
+            raise ValueError(f"it returned processors that are not free: {result - space.free}")
         self.failures.pop(processors, None)
-        return chosen
+        return result
 
     def _valid_kept(self, then: Space, now: Space, processors: int) -> ProcSet:
         kept: object = self._selection.keep(then.copy(), now.copy(), processors)

@@ -251,8 +251,8 @@ def name_of(kind: str, policy: object) -> str:
     """Name under which the class of a policy is registered; ``module:Class`` if it has no name."""
     cls = type(policy)
     path = f"{cls.__module__}:{cls.__qualname__}"
-    for name, known in _known[kind].items():
-        if known is cls or (known is None and path == _path(kind, name)):
+    for name, registered in _known[kind].items():
+        if registered is cls or (registered is None and path == _path(kind, name)):
             return name
     return path
 

@@ -38,15 +38,15 @@ _NONE = {
 _PARTS: dict[str, Any] = {"redirection": Redirection}
 
 
-def predicts(chosen: Scenario) -> bool:
+def predicts(base: Scenario) -> bool:
     """Whether estimates of run times differ from the requests, in any partition."""
-    scenarios = by_partition(chosen).values()
+    scenarios = by_partition(base).values()
     return any(own.estimates.predictor() is not None for own in scenarios)
 
 
-def uses_first_fit(chosen: Scenario) -> bool:
+def uses_first_fit(base: Scenario) -> bool:
     """Whether all partitions take the first free processors, so that they may be counted."""
-    return all(own.selection == FirstFit() for own in by_partition(chosen).values())
+    return all(own.selection == FirstFit() for own in by_partition(base).values())
 
 
 def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:
@@ -229,12 +229,12 @@ def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def by_partition(base: Scenario, further: Iterable[str] = ()) -> dict[str, Scenario]:
+def by_partition(base: Scenario, others: Iterable[str] = ()) -> dict[str, Scenario]:
     """Scenario of each partition, by name; the first one takes the jobs that name none.
 
     Parameters
     ----------
-    further : partitions that there are although the scenario names none of them: those of a
+    others : partitions that there are although the scenario names none of them: those of a
         recorded state, or of a machine that was made with a redirection group.
 
     Raises
@@ -251,7 +251,7 @@ def by_partition(base: Scenario, further: Iterable[str] = ()) -> dict[str, Scena
                 field="redirection.partition",
             )
         parts[REDIRECTION] = _of_redirection_group(base, rule)
-    missing = [name for name in further if name and name not in parts]
+    missing = [name for name in others if name and name not in parts]
     if missing:  # a scenario is checked when it is made, which takes time
         own = msgspec.structs.replace(base, redirection=None, partitions={})
         parts |= dict.fromkeys(missing, own)

@@ -137,13 +137,11 @@ class ClassificationPredictor(HistoryPredictor):
 
     def _build(self, count: int) -> None:
         self._modelled = count
-        chosen = self._parameters
+        own = self._parameters
         if count:
             from scheduler.predictions.trees import tree_model  # late: it needs scikit-learn
 
-            self._model = tree_model(
-                self._rows[:count], chosen.tree, chosen.discretiser, chosen.most_bins
-            )
+            self._model = tree_model(self._rows[:count], own.tree, own.discretiser, own.most_bins)
 
     def _features(self, job: Job, learn: bool) -> list[float]:
         """Return the features of a job; an unknown label has the next number."""

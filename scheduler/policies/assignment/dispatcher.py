@@ -119,9 +119,9 @@ class Dispatcher:
         if not is_ours(self._assignment):
             answering = [ShownSite(site) for site in answering]
         choice: Choice = self._assignment.assign(request, answering)
-        chosen = list(choice) if isinstance(choice, Sequence) else [choice]
+        choices = list(choice) if isinstance(choice, Sequence) else [choice]
         by_name = {site.name: site for site in asked}
-        return [by_name[site.name] for site in chosen]
+        return [by_name[site.name] for site in choices]
 
     def started(self, job: int, at: float, wait_s: float, processors: int, site: AskedSite) -> None:
         """Note that a job started at a site, at a time (s) and after a wait (s)."""

@@ -80,9 +80,9 @@ class LessSubmittedJobs(Assignment):
             return min(sites, key=lambda site: site.submitted())
         names = [site.name for site in sites]
         following = names.index(self._last) + 1 if self._last in names else 0
-        chosen = sites[following % len(sites)]
-        self._last = chosen.name
-        return chosen
+        next_site = sites[following % len(sites)]
+        self._last = next_site.name
+        return next_site
 
 
 class HomeSite(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -167,17 +167,17 @@ def _kills_for_amount(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
     ending, candidates = _overdue(state)
     for job in ending:
         free += state.quantity(job.size, job)
-    chosen: list[Job] = []
+    to_end: list[Job] = []
     for job in candidates:
         if head.demand > free:
-            chosen.append(job)
+            to_end.append(job)
             free += state.quantity(job.size, job)
     if head.demand > free:
         return
     facts = {"head": head.id, "needed": state.format_quantity(head.demand)}
     unit = "" if state.multi_resource else " processors"
     text = f"its estimate is over and job {{head}} needs its {{needed}}{unit} now"
-    for job in chosen:
+    for job in to_end:
         yield job, Reason(KILL, text, facts)
 
 
@@ -208,15 +208,15 @@ def _kills_in_the_way(
     space, needed, count = state.machine.space.copy(), head.processors, 0
     for job in ending:
         space.put(state.held(job))
-    chosen = state.place(head, space)
-    while chosen is None and count < len(candidates):
+    place = state.place(head, space)
+    while place is None and count < len(candidates):
         space.put(state.held(candidates[count]))
-        chosen, count = state.place(head, space), count + 1
-    if chosen is None:
+        place, count = state.place(head, space), count + 1
+    if place is None:
         return
     facts = {"head": head.id, "needed": needed}
     for job in candidates[:count]:
-        if chosen & state.held(job):
+        if place & state.held(job):
             yield job, Reason(KILL, text, facts)
 
 

@@ -39,14 +39,14 @@ def gains_from_contractions(
             continue
         if not view.has_resources(queued):
             return None
-        there = view.free_for(queued) + view.freeing - ahead
-        if queued.processors > there - needed:
+        available = view.free_for(queued) + view.freeing - ahead
+        if queued.processors > available - needed:
             more = 0
             for other in view.resizable:
                 smaller = other.smaller
                 if smaller and contractable(other):
                     more += other.size - smaller[-1]
-            return queued if queued.processors <= there + more else None
+            return queued if queued.processors <= available + more else None
         ahead += queued.processors
     return None
 
@@ -122,21 +122,21 @@ def least_impact_priority(
     """
     if not job.smaller:
         return None
-    wanted = head.processors - view.free_for(head) - view.freeing
+    lacking = head.processors - view.free_for(head) - view.freeing
     outranked = outranked_by(head, view)
-    if wanted <= 0 or not outranked(job):
+    if lacking <= 0 or not outranked(job):
         return None
     listed = [
         other
         for other in view.resizable
         if other.size > other.processors and other.smaller and outranked(other)
     ]
-    to, freed, jobs = traverse(job, listed, low, wanted)
-    is_useful = freed >= wanted and view.has_resources(head)
+    to, freed, jobs = traverse(job, listed, low, lacking)
+    is_useful = freed >= lacking and view.has_resources(head)
     if to == job.size or (harvest == "useful" and not is_useful):
         return None
     impact = _impact(job, job.size, to)
-    facts = _facts(job, head, view, to) | {"short": wanted, "found": freed, "jobs": jobs}
+    facts = _facts(job, head, view, to) | {"short": lacking, "found": freed, "jobs": jobs}
     facts |= {"impact": 100 * impact}
     text = (
         "job {head} requests {needed}, {short} more than are free or being released; {found} can"
@@ -148,7 +148,7 @@ def least_impact_priority(
     return Shrink(to, Reason(rule, text, facts))
 
 
-def traverse(job: JobView, listed: list[JobView], low: float, wanted: int) -> tuple[int, int, int]:
+def traverse(job: JobView, listed: list[JobView], low: float, lacking: int) -> tuple[int, int, int]:
     """Traverse the list of Least-Impact-Priority until this many processors are found.
 
     Parameters
@@ -156,14 +156,14 @@ def traverse(job: JobView, listed: list[JobView], low: float, wanted: int) -> tu
     job : job at its resize point, one of the listed ones.
     listed : jobs that can contract, in any order.
     low : largest user-assigned priority of a low priority job; these come first.
-    wanted : number of processors to find.
+    lacking : number of processors to find.
 
     Returns
     -------
     size that the traversal reached for the job, processors found, number of jobs contracted.
     """
     all_of_them = sum([other.size - other.smaller[-1] for other in listed])
-    if all_of_them <= wanted:  # every job goes down to its starting size, whatever the order
+    if all_of_them <= lacking:  # every job goes down to its starting size, whatever the order
         return job.smaller[-1], all_of_them, len(listed)
     #: High class after low class, impact of the next step, job, steps that it has taken.
     heap = [
@@ -172,7 +172,7 @@ def traverse(job: JobView, listed: list[JobView], low: float, wanted: int) -> tu
     ]
     heapify(heap)
     freed, giving, to = 0, set(), job.size
-    while heap and freed < wanted:
+    while heap and freed < lacking:
         is_high, _, number, taken, other = heap[0]
         before, at = other.smaller[taken - 1] if taken else other.size, other.smaller[taken]
         freed += before - at

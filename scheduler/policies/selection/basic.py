@@ -62,14 +62,14 @@ class FewNodes(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors on few nodes."""
         parts = list(space.by_node(space.free).values())
-        chosen = []
+        taken = []
         while processors > 0:
             enough = [part for part in parts if len(part) >= processors]
             part = min(enough, key=len) if enough else max(parts, key=len)
             parts.remove(part)
-            chosen.append(part.first(min(processors, len(part))))
-            processors -= len(chosen[-1])
-        return ProcSet.union(chosen)
+            taken.append(part.first(min(processors, len(part))))
+            processors -= len(taken[-1])
+        return ProcSet.union(taken)
 
     def leaving(
         self, space: Space, groups: Mapping[int, ProcSet], processors: int, others: ProcSet = NONE
@@ -84,12 +84,12 @@ class FewNodes(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         newest = leaving_groups(groups, processors)
         if newest is None or self.leave == "newest":
             return newest
-        fewest, chosen = _nodes_left(space, groups, newest, others), newest
+        fewest, best = _nodes_left(space, groups, newest, others), newest
         for leaving in islice(_subsets(list(groups.items()), processors), MOST_SETS):
             nodes = _nodes_left(space, groups, leaving, others)
             if nodes < fewest:
-                fewest, chosen = nodes, leaving
-        return chosen
+                fewest, best = nodes, leaving
+        return best
 
 
 def _nodes_left(

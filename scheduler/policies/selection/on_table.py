@@ -182,7 +182,7 @@ class AnyOnTable:
         return 0 if selected is None else bits_of(selected) & free
 
 
-def _filled(chosen: int, free: int, needed: int) -> int:
+def _filled(bits: int, free: int, needed: int) -> int:
     """Chosen bits and the lowest others, so that there are enough."""
-    missing = needed - chosen.bit_count()
-    return chosen | lowest_bits(free & ~chosen, missing) if missing else chosen
+    missing = needed - bits.bit_count()
+    return bits | lowest_bits(free & ~bits, missing) if missing else bits

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.predictions.trees import Division, cut_points, entropy, interval
+from scheduler.predictions.trees import Discretiser, cut_points, entropy, interval
 
 values = st.lists(st.integers(0, 10**6) | st.floats(0, 1e6), max_size=60)
 
 
 @given(values, st.sampled_from(["equal-width", "equal-frequency"]), st.integers(2, 12))
 def test_the_intervals_partition_the_values(
-    numbers: list[float], division: Division, most: int
+    numbers: list[float], discretiser: Discretiser, most: int
 ) -> None:
     array = np.array(numbers, float)
-    cuts = cut_points(array, division, most)
+    cuts = cut_points(array, discretiser, most)
     assert len(cuts) < most
     assert (np.diff(cuts) > 0).all()
     bounds = [-inf, *cuts.tolist(), inf]
