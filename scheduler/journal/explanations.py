@@ -160,7 +160,7 @@ def explanation_lines(
 ) -> list[m.Story]:
     """Describe what happened to a job and why, oldest first.
 
-    Equal decisions to continue in a row give one line.
+    Decisions to continue in a row give one line if they differ in measured numbers alone.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def explanation_lines(
     """
     lines: list[m.Story] = []
     on_tasks: list[int] = []  # places of lines on the tasks of an array, of which there may be many
-    last_continue = ""
+    last_continue: object = None
     done: set[int] = set()  # resizes; their ends may be reported more than once
     specs = (event.spec for event in events if isinstance(event, JobSubmitted))
     array = next((spec.array for spec in specs), None)
@@ -180,17 +180,17 @@ def explanation_lines(
         if isinstance(what, Continue):
             if what.reason.rule == RESIZE_UNDER_WAY:  # the lines of the resize say so
                 continue
-            if because(what.reason, ahead_s) != last_continue:
+            if _kind(what.reason) != last_continue:
                 text = f"continues: {because(what.reason, ahead_s)}"
                 lines.append(told(at, text, what.reason, ahead_s))
-            last_continue = because(what.reason, ahead_s)
+            last_continue = _kind(what.reason)
             continue
-        text = _of_tasks(what, array) or _sentence(what, ahead_s)
+        text = _of_tasks(what, array) or sentence(what, ahead_s)
         if text:
             if _is_on_tasks(what):
                 on_tasks.append(len(lines))
             lines.append(told(at, text, _reason(what), ahead_s))
-            last_continue = ""
+            last_continue = None
     _leave_out(lines, on_tasks)
     for phase in phases:
         if phase.phase in ("ready", "joining", "committed"):
@@ -208,6 +208,12 @@ _PHASES = {
     "joining": "the job accepts its new processes and moves its data",
     "committed": "the data has moved",
 }
+
+
+def _kind(reason: Reason) -> tuple[object, ...]:
+    """Return what a reason says apart from measured numbers, such as times."""
+    facts = {name: fact for name, fact in reason.facts.items() if not isinstance(fact, float)}
+    return reason.rule, reason.text, facts
 
 
 def _reason(what: Event | Order) -> Reason | None:
@@ -253,8 +259,13 @@ def _of_tasks(what: Event | Order, array: TaskArray | None) -> str:
     return f"tasks {indices} are {f'held by {by}' if what.hold else 'released'}"
 
 
-def _sentence(what: Event | Order, ahead_s: float) -> str:
-    """Sentence on an event or an order; "" if it needs none."""
+def sentence(what: Event | Order, ahead_s: float) -> str:
+    """Sentence on an event or an order, without its subject, the job; "" if it needs none.
+
+    Parameters
+    ----------
+    ahead_s : as of `because`.
+    """
     reason = _reason(what)
     if reason is not None:
         return f"{_decision(what)} {because(reason, ahead_s)}"

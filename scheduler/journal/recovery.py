@@ -168,7 +168,7 @@ def _restored(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Co
     )
     for number in sorted({point.job for point in points} & core.jobs.keys()):
         journal.note_job(core.jobs[number])
-    log.info("recovered jobs=%d at=%.3f", len(jobs), record.now)
+    log.info("recovered jobs=%d", len(jobs))
     return core
 
 

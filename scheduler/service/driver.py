@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from scheduler.journal.explanations import because, sentence
 from scheduler.journal.recovery import take_cancellations
 from scheduler.model.events import (
     ClockSet,
@@ -26,6 +27,7 @@ from scheduler.model.events import (
     Event,
     HoldChanged,
     JobCancelled,
+    JobEnded,
     JobEvent,
     JobRequeued,
     JobSignalled,
@@ -52,6 +54,7 @@ from scheduler.model.orders import (
     WakeAt,
 )
 from scheduler.service.assembly import Components
+from scheduler.text.plain import plain
 
 log = logging.getLogger(__name__)
 
@@ -246,19 +249,26 @@ class Driver:
                 heapq.heappush(self._alarms, order.at)
                 continue
             if isinstance(order, Reserve | Refuse):
-                log.info("%s: %s", order.name, order.reason)
+                reason = because(order.reason, self._clock.ahead_s)
+                log.info("reservation %s: %s", plain(order.name), plain(reason))
                 continue
             if isinstance(order, Requeue):
                 self._remap.progress.pop(order.job, None)  # the next start begins with iteration 0
             if not isinstance(order, Continue):
-                log.info("%s", order)
+                self._log(order.job, order)
                 self.changed_jobs.add(order.job)
         for event in events:
+            if isinstance(event, JobEnded):
+                self._log(event.job, event)
             if isinstance(event, NodeJoined | NodeLost):
                 self.changed_jobs |= self._core.live.keys() | self._reports.known_jobs()
             elif not isinstance(event, CHANGE_NO_PROCESSES):
                 self.changed_jobs.add(event.job)
         return orders
+
+    def _log(self, job: int, what: Event | Order) -> None:
+        """Log what happens to a job in the words of `reshape explain`."""
+        log.info("job=%d %s", job, plain(sentence(what, self._clock.ahead_s)))
 
     def _handle(self, events: list[Event]) -> list[Order]:
         """Hand events to the core; limit the depth of its passes if they take too long."""

@@ -16,7 +16,7 @@ from scheduler.model.events import (
     ResizePoint,
 )
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Await, Contract, Expand, Order, Reason, Start
+from scheduler.model.orders import Await, Continue, Contract, Expand, Facts, Order, Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
@@ -39,6 +39,20 @@ def test_resize_points_during_a_resize_have_no_lines() -> None:
         "starts on processors 0",
         "is running",
         "is to expand to 2 with processors 1",
+    ]
+
+
+def test_decisions_that_differ_in_measured_numbers_have_one_line() -> None:
+    def kept(seconds: float, free: int) -> Continue:
+        facts: Facts = {"seconds": seconds, "free": free}
+        return Continue(1, Reason("rule", "an iteration takes {seconds} s, {free} are free", facts))
+
+    decisions = [kept(0.5, 3), kept(0.6, 3), kept(0.7, 2), kept(0.8, 3)]
+    orders: list[tuple[float, Order]] = [*zip((1.0, 2.0, 3.0, 4.0), decisions, strict=True)]
+    assert [(line.at, line.text) for line in explanation_lines([], orders, [])] == [
+        (1.0, "continues: an iteration takes 0.5 s, 3 are free [rule]"),
+        (3.0, "continues: an iteration takes 0.7 s, 2 are free [rule]"),
+        (4.0, "continues: an iteration takes 0.8 s, 3 are free [rule]"),
     ]
 
 

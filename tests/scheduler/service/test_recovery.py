@@ -65,6 +65,8 @@ def test_an_edited_policy_changes_no_decision_of_the_past(served: Any, order: Pa
     assert served.job(waiting).state == "PENDING"
     log = served.place.log("serve").read_text()
     assert "policies changed since the last run" in log
+    assert f"job={first} starts on processors " in log
+    assert f"job={first} ended with exit code 0:0" in log
     served.ask(m.ChangeJobs.one(running, m.CancelJob()))
     assert served.wait(waiting).state == "COMPLETED"
     ran = (served.work / "runs").read_text().splitlines()
