@@ -140,7 +140,7 @@ def check_shared_memory(directory: Path = _SHARED) -> Check:
         return Check("shared memory", "fault", f"read {read or 'nothing'}", meaning, fix)
     space = os.statvfs(directory)
     free = space.f_bavail * space.f_frsize
-    result = f"{free} bytes ({free / 2**30:.1f} GiB) free in {directory}"
+    result = f"{free / 2**30:.1f} GiB free in {directory}"
     fix = f"mount -o remount,size=50% {directory} (containers: --shm-size)"
     return check_free_memory("shared memory", free, result, fix)
 

@@ -73,7 +73,8 @@ def endpoint_of(directory: str | Path) -> str:
         ) from None
     if server.endpoint.startswith("ipc:") and not _alive(server.pid):
         raise ServiceUnavailable(
-            f"the scheduler service in {directory} (process {server.pid}) is gone: {fix}"
+            f"the scheduler service in {directory} (process {server.pid}) is gone, or runs on"
+            f" another host: {fix}, or its access file with --access"
         )
     return server.endpoint
 

@@ -335,7 +335,7 @@ class AddPool(_MachineChange, frozen=True):
 
     def log_text(self) -> str:
         """Say what is changed."""
-        return f"pool {self.name} is added"
+        return f"pool {self.name} is to be added"
 
 
 class PausePool(_MachineChange, frozen=True):
@@ -372,7 +372,7 @@ class RemovePool(_MachineChange, frozen=True):
 
     def log_text(self) -> str:
         """Say what is changed."""
-        return f"pool {self.name} is removed{' at once' * self.at_once}"
+        return f"pool {self.name} is to be removed{' at once' * self.at_once}"
 
 
 NodeChange: TypeAlias = DrainNode | ResumeNode | RemoveNode

@@ -56,7 +56,7 @@ def check_role(sender: Sender, message: m.Message) -> None:
         roles = " or ".join(sorted(allowed)) or "no role"
         raise PermissionDenied(
             f"the key of {sender.user} has the role {'/'.join(sorted(sender.roles))};"
-            f" {type(message).__name__} needs the role {roles}"
+            f" this request ({type(message).__name__}) needs the role {roles}"
         )
 
 

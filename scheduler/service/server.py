@@ -83,8 +83,9 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
     with directory.lock() as free:
         if not free:
             raise ReshapeError(
-                f"a service runs in {directory.path} already: "
-                f"end it with 'reshape stop --dir {directory.path}', or choose another --dir"
+                f"a service runs in {directory.path} already: end it with 'reshape stop --dir"
+                f" {directory.path}' (with SIGTERM if its jobs have to continue), or choose another"
+                " --dir"
             )
         raise_limit()
         gc.set_threshold(*GARBAGE_THRESHOLDS)

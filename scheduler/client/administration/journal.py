@@ -239,7 +239,8 @@ def _alone(directory: Path) -> Iterator[tuple[Any, int]]:
     with service.lock() as free:
         if not free:
             raise ReshapeError(
-                f"a service runs in {directory}: end it with 'reshape stop --dir {directory}'"
+                f"a service runs in {directory}: end it with 'reshape stop --dir {directory}', or"
+                " with SIGTERM if its jobs have to continue"
             )
         opened = Journal(service.journal)
         try:

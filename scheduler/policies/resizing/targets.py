@@ -413,8 +413,10 @@ def _expand(
     saved_s, pause_s = left_s * gain, view.pause_s(job) or 0.0
     facts = {**facts, "to": to, "pause_s": pause_s}
     if saved_s < earn_back * pause_s or saved_s <= 0:  # and less with time
-        text = "from {size} to {to} would shorten what is left by {percent:.3g} %, which is not"
-        text += " worth a pause of {pause_s:.3g} s"
+        text = (
+            "from {size} to {to} would save {percent:.3g} % of the remaining time, too little for"
+        )
+        text += " a pause of {pause_s:.3g} s"
         return Stay(Reason(KEEP, text, {**facts, "percent": 100 * gain}), lasting=True)
     run_s = view.now - (job.started_at or view.now) + left_s
     if job.paused_s + pause_s > most_paused * run_s:
