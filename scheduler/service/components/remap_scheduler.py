@@ -102,6 +102,8 @@ class RemapScheduler:
     def on_resize_point(self, job: Job, message: m.AtResizePoint) -> list[Event]:
         """Return the events of a resize point, a commit whose report was lost included.
 
+        While groups that a contraction has released are ending, it is no event of the core.
+
         Raises
         ------
         ReshapeError : a number of the message is negative or not finite.
@@ -123,6 +125,8 @@ class RemapScheduler:
                 events += self._commit(job, transaction, ResizeTimes())
         if message.requests not in (None, job.bounds):
             events.append(SizesRequested(now, job.id, *message.requests))
+        if self.is_committed(job) and job.resize is not None and not job.resize.expands:
+            return events  # measured on a size that the core has only when the groups have ended
         events.append(
             ResizePoint(
                 at=now,
