@@ -1,7 +1,7 @@
 """The `reshape` command: a table of subcommands, of which only the chosen one is imported.
 
 Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage, 130 interrupted. A
-subcommand may have further exit codes, which its help text lists.
+subcommand may have other exit codes, which its help text lists.
 """
 
 from __future__ import annotations

@@ -146,18 +146,18 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
     "--hosts",
     "hosts_file",
     type=click.Path(path_type=Path),
-    help="Check the hosts of this machine file or configuration file instead, and MPI over them.",
+    help="Check the hosts of this machine file or configuration file instead, and MPI on them.",
 )
 @click.option(
     "--ssh",
     metavar="COMMAND",
-    help="How to reach the hosts.  [default: that of the file, else ssh]",
+    help="Command that reaches the hosts.  [default: as the file says, or ssh]",
 )
 @click.option(
     "--shared",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Folder that all hosts are to share.  [default: the working directory]",
+    help="Folder that all hosts have to share.  [default: the working directory]",
 )
 @click.pass_context
 @example("reshape doctor", "reshape doctor --dir ~/.reshape", "reshape doctor --hosts cluster.yaml")

@@ -145,8 +145,8 @@ def wait(
 ) -> None:
     """Wait for jobs to end.
 
-    The exit code is that of the first job whose exit code is not 0 (128 + N if signal N ended the
-    job), or 124 if the time limit has passed.
+    The exit code is the first one of a job that is not 0 (128 + N if signal N ended the job), or
+    124 if the time limit has passed.
     """
     until = None if timeout is None else time.monotonic() + timeout
     services = [actions.service_of(directory, sites, job) for job in jobs]
@@ -158,7 +158,7 @@ def wait(
 
 @click.command()
 @service_option
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output until the job has ended.")
 @click.option("--error", "-e", "is_error", is_flag=True, help="Print the standard error instead.")
 @click.argument("job", type=JobText(), shell_complete=complete_jobs)
 @example("reshape output 3", "reshape output -f last")

@@ -233,7 +233,7 @@ def duration(seconds: float | None) -> str:
 @click.option(
     "--arrivals",
     is_flag=True,
-    help="With --futures: submit further jobs in these forecasts, at the rate of the latest ones.",
+    help="With --futures: submit other jobs, too, at the rate of the latest ones.",
 )
 @click.option(
     "--seed",

@@ -65,7 +65,7 @@ class RequestOptions(TypedDict, total=False):
             "--min",
             type=WholeRange(min=1),
             help="Smallest number of processors, on which the job may start and to which it may"
-            " contract.  [default: it has as many as it starts with, or more]",
+            " contract.  [default: it never has fewer than it starts with]",
         ),
     ]
     max_processors: Annotated[
@@ -93,7 +93,7 @@ class RequestOptions(TypedDict, total=False):
             type=TimeLimit(),
             help="Limit of the run time: 90s, 30min, 2h or 1d, or as in Slurm M, M:S, H:M:S, D-H,"
             " D-H:M or D-H:M:S; UNLIMITED is the longest one of the partition or queue.  [default:"
-            " that of the queue, usually 1h]",
+            " as the queue says, usually 1h]",
         ),
     ]
     priority: Annotated[
@@ -120,7 +120,7 @@ class RequestOptions(TypedDict, total=False):
     ]
     resources: Annotated[
         Mapping[str, int] | str,
-        _option("--resources", type=ResourceAmounts(), help="Amounts of further resources."),
+        _option("--resources", type=ResourceAmounts(), help="Amounts of other resources."),
     ]
 
 
@@ -159,8 +159,7 @@ class JobOptions(RequestOptions, total=False):
             "--error",
             "-e",
             metavar="FILE",
-            help="File for the standard error, with the same placeholders.  [default: that of the"
-            " output]",
+            help="File for the standard error, with the same placeholders.  [default: as --output]",
         ),
     ]
     open_mode: Annotated[
@@ -240,7 +239,7 @@ class JobOptions(RequestOptions, total=False):
             "--constraint",
             "-C",
             metavar="FEATURES",
-            help=f"Run on nodes with these features alone: {FEATURES}; see reshape node list.",
+            help=f"Run only on nodes with these features: {FEATURES}; see reshape node list.",
         ),
     ]
     exclusive: Annotated[

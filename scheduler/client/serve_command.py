@@ -33,7 +33,7 @@ from scheduler.policies.registry import known
 @click.option(
     "--processors",
     type=WholeRange(min=0),
-    help="Processors of the node 'local'; 0: all nodes are those of pools.",
+    help="Processors of the node 'local'; 0: all nodes belong to pools.",
 )
 @click.option(
     "--machine",
@@ -74,7 +74,7 @@ from scheduler.policies.registry import known
     "--kill-wait",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="From SIGTERM to SIGKILL, for jobs that are cancelled or exceed their walltime (30).",
+    help="Time from SIGTERM to SIGKILL, for jobs that are cancelled or exceed their walltime (30).",
 )
 @click.option(
     "--background",

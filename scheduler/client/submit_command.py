@@ -60,7 +60,7 @@ def _submission(fields: Mapping[str, Any]) -> m.Submission:
     metavar="FILE",
     type=click.File(encoding="utf-8"),
     help="Submit a job for each line of FILE (-: standard input), which has the options and the"
-    " program; options beside --from hold for all lines that do not have them.",
+    " program; options beside --from are defaults for all lines.",
 )
 @click.option(
     "--wait",
@@ -77,7 +77,7 @@ def _submission(fields: Mapping[str, Any]) -> m.Submission:
     default="wait",
     show_default=True,
     metavar="METRIC",
-    help="With --sites: metric of the choice, which is wait, turnaround, slowdown, cost, work,"
+    help="With --sites: metric of the choice: wait, turnaround, slowdown, cost, work,"
     " queue or module:Class.",
 )
 @click.option("--max-cost", type=FiniteRange(min=0), help="With --sites: largest cost of the job.")
@@ -234,10 +234,10 @@ def batch(
 ) -> None:
     """Submit SCRIPT, which runs once, on the first of -n processors (1 by default).
 
-    Lines #RESHAPE OPTIONS and #SBATCH OPTIONS before the first command of the script have further
-    options; those of the command line take precedence. Options of Slurm without a meaning here are
-    named in a warning. The exit code of the script is that of the job. The script may start
-    programs on the processors of the job by mpiexec.
+    Lines #RESHAPE OPTIONS and #SBATCH OPTIONS before the first command of the script have more
+    options; the ones of the command line take precedence. A warning names options of Slurm without
+    a meaning here. The job ends with the exit code of the script. The script may start programs on
+    the processors of the job by mpiexec.
     """
     if (wrap is None) == (not words):
         raise click.UsageError("give either SCRIPT or --wrap COMMAND")

@@ -70,7 +70,7 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
 @click.option(
     "--seed",
     type=WholeRange(min=0),
-    help="Draws the random resizes; the same seed, the same resizes.  [default: another each time]",
+    help="Seed of the random resizes.  [default: another each time]",
 )
 @click.option(
     "--at",
@@ -89,7 +89,7 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
     type=FiniteRange(min=0),
     default=RTOL,
     show_default=True,
-    help="Relative difference of floating numbers that is rounding; 0: bit for bit.",
+    help="Largest relative difference that counts as rounding; 0: bit for bit.",
 )
 @click.option(
     "--ignore",
@@ -104,7 +104,7 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
     type=Seconds(),
     default=30.0,
     show_default=True,
-    help="A run in which nothing advances for so long hangs; give more than an iteration takes.",
+    help="Time without progress after which a run hangs; give more than an iteration takes.",
 )
 @click.argument(
     "argv", nargs=-1, required=True, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED
@@ -130,8 +130,8 @@ def try_program(
     """Run PROGRAM with resizes on purpose, without a service, and compare it with a run without.
 
     Each run gets a copy of the working directory. Output, facts of app.report and files have to be
-    equal; a difference of floating numbers by rounding is shown, and is no mistake. The exit code
-    is 0 if they are equal, 1 if there is a mistake, 2 for wrong usage. See docs/try.md.
+    equal; differences of floating-point numbers by rounding are shown, and are no mistake. The exit
+    code is 0 if they are equal, 1 if there is a mistake, 2 for wrong usage. See docs/try.md.
     """
     if at is None and maximum is None:
         raise click.UsageError("give --max for random resizes, or --at for those that you choose")

@@ -23,7 +23,7 @@ _LINE = b'{"run":'  #: The file of a sweep starts with this.
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
-    "processors": "Number that counts where a job has both a requested and an allocated one.",
+    "processors": "Number of processors of a job with both a requested and an allocated number.",
     "larger": "Treatment of jobs larger than the machine.",
     "overrun": "Treatment of jobs that ran longer than requested.",
     "without_request": "Treatment of jobs without a requested time.",

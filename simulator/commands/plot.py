@@ -43,7 +43,7 @@ FORMATS = ("png", "svg")
     "--machine",
     "machine_file",
     type=click.Path(path_type=Path),
-    help="Machine file; the Gantt chart groups its rows by the nodes of it.",
+    help="Machine file, by whose nodes the Gantt chart groups its rows.",
 )
 @click.option(
     "--out",
@@ -71,7 +71,7 @@ def plot(
     allocated (--select), else the number in use; --machine groups them by host. Any jobs.csv in the
     columns of Batsim can be drawn.
 
-    Of the directory of a service, or of a journal, it draws the live run.
+    From the directory of a service, or a journal, it draws the live run.
     """
     chosen = [form.strip().lower() for form in formats.split(",")]
     for form in chosen:

@@ -81,8 +81,8 @@ def _formula(text: str) -> Formula:
 @click.option(
     "--predict",
     is_flag=True,
-    help="Simulate the run from its submissions; only jobs whose command lines do not tell their"
-    " times go by measurements.",
+    help="Simulate the run from its submissions; only jobs whose command lines do not state their"
+    " times use measured ones.",
 )
 @click.option(
     "--costs",

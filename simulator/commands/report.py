@@ -56,7 +56,7 @@ _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
     default=2000,
     show_default=True,
     metavar="NUMBER",
-    help="Tell the decisions about this many jobs of each journal, the latest ones.",
+    help="Number of jobs of each journal, the latest ones, whose decisions are told.",
 )
 @click.option("--policy", help="Simulate a live run under this scenario, and show both.")
 @click.option(

@@ -135,8 +135,8 @@ def simulate(trace: Path, **options: Any) -> None:
     """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
 
     TRACE may also be a workload file of resizable jobs, or an experiment file, both in YAML; the
-    options change fields of the latter. Everything that has no option of its own is a field that
-    --set changes: docs/simulator.md lists all fields.
+    options change fields of the latter. --set changes the fields without an option of their own:
+    docs/simulator.md lists all fields.
     """
     begin = time.monotonic() - _age_s()
     pools: Sequence[str | None] = options["pools"] or (None,)

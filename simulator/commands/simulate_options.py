@@ -183,7 +183,9 @@ _OPTIONS = (
         " (docs/policies.md).",
     ),
     click.option(
-        "--queue-order", metavar="ORDER", help="fcfs, sjf, lxwf, priority, aging or module:Class."
+        "--queue-order",
+        metavar="ORDER",
+        help="Order: fcfs, sjf, lxwf, priority, aging or module:Class.",
     ),
     click.option(
         "--backfill-order", metavar="ORDER", help="Order in which EASY tries jobs behind the head."

@@ -54,9 +54,7 @@ from simulator.workload_models.generate import (
     type=WholeRange(min=2),
     help="Processors of the machine.  [default: 128; prio: 400]",
 )
-@click.option(
-    "--load", type=float, help="Offered load to reach.  [default: that of the model, else 0.7]"
-)
+@click.option("--load", type=float, help="Offered load to reach.  [default: as the model, or 0.7]")
 @click.option(
     "--queue",
     type=float,
@@ -67,21 +65,21 @@ from simulator.workload_models.generate import (
     type=WholeRange(min=0, max=MOST_RESOURCES),
     default=0,
     show_default=True,
-    help="Number of further resources.",
+    help="Number of other resources.",
 )
 @click.option(
     "--law",
     type=click.Choice(["uniform", "exponential"]),
     default="uniform",
     show_default=True,
-    help="Distribution of the demands for further resources.",
+    help="Distribution of the demands for other resources.",
 )
 @click.option(
     "--estimates",
     type=click.Choice(["exact", "tsafrir"]),
     default="exact",
     show_default=True,
-    help="Requested times: the run times, or those of the model of Tsafrir et al.",
+    help="Requested times: the run times, or drawn from the model of Tsafrir et al.",
 )
 @click.option(
     "--longest",
@@ -358,10 +356,10 @@ def demands(
     seed: int,
     lenient: bool,
 ) -> None:
-    """Draw what the processes of each job of TRACE demand of a resource that nodes share.
+    """Draw the demands of the processes of each job of TRACE for a resource that nodes share.
 
     TO is the trace with these demands in an extra column, and the capacity of a node in its header.
-    The defaults are those of GUIM 6.3: MB/s of memory bandwidth. See docs/sharing.md.
+    The defaults follow GUIM 6.3: MB/s of memory bandwidth. See docs/sharing.md.
     """
     if not to.name.removesuffix(".gz").endswith(".swf"):
         raise click.UsageError(f"{to} does not end in .swf or .swf.gz")

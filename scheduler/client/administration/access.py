@@ -30,8 +30,8 @@ def access() -> None:
     """Create, list and revoke keys for a service that listens on TCP.
 
     A service is for one account, or for people who share it: every job, submitted with whatever
-    key, runs as the account of the service and can read all of its keys. A role says what a key is
-    for; it keeps mistakes apart, not people.
+    key, runs as the account of the service and can read all of its keys. The role of a key is its
+    purpose: it prevents mistakes, and does not protect people from each other.
 
     The commands change files of the service directory, so only its owner can use them. A running
     service follows at once. See docs/security.md.
@@ -48,7 +48,7 @@ def access() -> None:
     type=click.Choice(list(_ROLES)),
     default="user",
     show_default=True,
-    help="What the key is for: submitting (user), operating (admin), agents, processes of jobs.",
+    help="Purpose of the key: submitting (user), operating (admin), agents, processes of jobs.",
 )
 @click.option(
     "--expires",

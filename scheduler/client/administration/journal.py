@@ -33,7 +33,7 @@ def journal() -> None:
     """Show, check, copy, export, compact and prune the journal of a service, and cancel its jobs.
 
     DIR is the directory of the service. 'cancel', 'compact' and 'prune' need a service that has
-    ended; a running service removes by itself what its setting journal does not keep.
+    ended. A running service removes by itself the data that its setting 'journal' does not keep.
     """
 
 
@@ -158,7 +158,7 @@ def cancel(directory: Path, jobs: tuple[int, ...], user: str | None) -> None:
 @directory_argument
 @example("reshape journal export ~/.reshape > journal.jsonl")
 def export(directory: Path) -> None:
-    """Print a journal as JSON lines: jobs that have ended, then all events and orders it holds."""
+    """Print a journal as JSON lines: jobs that have ended, then all its events and orders."""
     from scheduler.journal.descriptions import decode_summary
     from scheduler.journal.journal_format import SUMMARY, unseal
     from scheduler.journal.journal_reader import reading

@@ -109,7 +109,7 @@ def resume(directory: Path, names: tuple[str, ...]) -> None:
 def remove(directory: Path, names: tuple[str, ...]) -> None:
     """Remove nodes from the service, until they are resumed.
 
-    A node that drains is removed as soon as its jobs have left it. Another one must have no jobs.
+    A node that drains is removed as soon as its jobs have left it. Others must have no jobs.
     The agent of a removed node ends, and its processors do not count any more.
     """
     for name in names:

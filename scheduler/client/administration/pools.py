@@ -39,8 +39,8 @@ _HELP = {
 def pool() -> None:
     """Add, list, pause, resume and remove elastic pools.
 
-    A pool submits jobs to a batch system whose payload is an agent, when the queue could use more
-    nodes, and gives the nodes back when they are idle; see docs/pool.md.
+    A pool submits jobs that run agents to a batch system when the queue could use more nodes, and
+    gives the nodes back when they are idle; see docs/pool.md.
     """
 
 
@@ -57,7 +57,7 @@ def _pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @pool.command()
 @service_option
-@click.option("--name", help="Name of the pool.  [default: that of the batch system]")
+@click.option("--name", help="Name of the pool.  [default: as the batch system]")
 @_pool_options
 @click.argument("system")
 @click.argument("arguments", nargs=-1, metavar="[-- OPTIONS...]")
@@ -69,7 +69,7 @@ def add(
 ) -> None:
     """Add a pool of the batch system SYSTEM.
 
-    SYSTEM is slurm, which is asked first whether it would accept an allocation (a dry run).
+    SYSTEM is slurm. The command first asks it whether it would accept an allocation (a dry run).
     Options behind -- are passed on to sbatch.
     """
     texts = {key: value for key, value in values.items() if value is not None}

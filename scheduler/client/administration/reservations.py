@@ -46,7 +46,7 @@ def reserve() -> None:
     "-p",
     default="",
     metavar="NAME",
-    help="Partition of the processors.  [default: the first one, or that of the nodes]",
+    help="Partition of the processors.  [default: the one of the nodes, or the first]",
 )
 @click.option(
     "--start",

@@ -123,7 +123,7 @@ def cancel(
     """Cancel jobs, queued or running, or send a signal to their processes.
 
     All jobs are cancelled at one moment, so that none of them starts in place of another.
-    A range such as 8-12 means those of its jobs that have not ended. With an access file of the
+    A range such as 8-12 means its jobs that have not ended. With an access file of the
     role user, --all means the jobs of this user. The exit code is 1 if a job cannot be cancelled;
     the others are cancelled nevertheless.
     """
@@ -244,7 +244,7 @@ _jobs = click.argument(
 def hold(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
     """Hold queued jobs: they do not start until they are released.
 
-    A range such as 5-8 means those of its jobs that have not ended.
+    A range such as 5-8 means its jobs that have not ended.
     """
     _change_all(directory, jobs, m.HoldJob())
 
@@ -279,9 +279,14 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
     help="Processors to start with; with --min the preferred number.",
 )
 @click.option(
-    "--min", "min_processors", type=WholeRange(min=1), help="Smallest number; as -n: none."
+    "--min",
+    "min_processors",
+    type=WholeRange(min=1),
+    help="Smallest number of processors; -n: none.",
 )
-@click.option("--max", "max_processors", type=WholeRange(min=1), help="Largest number.")
+@click.option(
+    "--max", "max_processors", type=WholeRange(min=1), help="Largest number of processors."
+)
 @click.option("--walltime", "walltime_s", type=TimeLimit(), help="Limit of the run time.")
 @click.option("--priority", type=Priority(), help="Priority: a name or a number.")
 @click.option("--name", help="Name of the job.")

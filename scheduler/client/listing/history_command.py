@@ -38,7 +38,7 @@ from scheduler.text.tables import render
     type=WholeRange(1, 1000),
     default=500,
     show_default=True,
-    help="Largest number of jobs to list; those that ended last are listed.",
+    help="Largest number of jobs to list: the ones that ended last.",
 )
 @click.option("--before", type=JobText(), help="List jobs that ended before this one.")
 @format_option

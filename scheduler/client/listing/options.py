@@ -113,7 +113,7 @@ format_option = click.option(
     "-o",
     "columns",
     type=FormatText(),
-    help="Columns: by names as in jobid,state:20 (docs/listings.md lists them), or by letters as of"
+    help="Columns: by names as in jobid,state:20 (docs/listings.md lists them), or by letters of"
     " squeue, as in '%i %.10T'.",
 )
 noheader_option = click.option("--noheader", is_flag=True, help="Leave out the headings.")
@@ -122,7 +122,7 @@ sort_option = click.option(
     "-S",
     "order",
     metavar="FIELDS",
-    help="Order of the jobs: fields as of --format, from high to low after a '-'.",
+    help="Order of the jobs: names of columns; a '-' before a name: from high to low.",
 )
 _CHOICE = (
     click.option("--user", "-u", metavar="USERS", help="List jobs of these users."),

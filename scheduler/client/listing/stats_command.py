@@ -75,15 +75,18 @@ class Stats(msgspec.Struct, frozen=True):
 
 @click.command()
 @service_option
-@click.option("--since", type=Moment(), help="Begin of the time.  [default: start of the service]")
-@click.option("--until", type=Moment(), help="End of the time.  [default: now]")
+@click.option(
+    "--since", type=Moment(), help="Start of the period.  [default: start of the service]"
+)
+@click.option("--until", type=Moment(), help="End of the period.  [default: now]")
 @json_option
 @example("reshape stats --since 2026-05-01")
 def stats(directory: Path, since: float | None, until: float | None, as_json: bool) -> None:
     """Show utilisation, waits, resizes and ends of jobs.
 
-    GAINED are the processor-seconds that jobs held above their requested sizes, LOST those below,
-    with those of pauses. Utilisation is of the processors that are up now.
+    GAINED counts the processor-seconds that jobs held above their requested sizes. LOST counts the
+    ones that they lacked below them, and the ones of pauses. Utilisation refers to the processors
+    that are up now.
     """
     with Client(directory) as client:
         info = client.info()

@@ -151,7 +151,7 @@ class Cancellation:
     "-n",
     "processors",
     type=WholeRange(min=1),
-    help="Processors to start with.  [default: those of the job]",
+    help="Processors to start with.  [default: all of the job]",
 )
 @click.option(
     "--max",
@@ -164,13 +164,13 @@ class Cancellation:
 @click.option(
     "--output",
     default="",
-    help="File for the output of the step; %j stands for the number of the job, %s for that of the"
-    " step.  [default: the output of this command]",
+    help="File for the output of the step; %j stands for the number of the job, %s for"
+    " the number of the step.  [default: the output of this command]",
 )
 @click.option(
     "--error",
     default="",
-    help="File for the standard error of the step.  [default: that of --output, or else the"
+    help="File for the standard error of the step.  [default: as --output, or else the"
     " standard error of this command]",
 )
 @click.option("--name", default="", help="Name of the step.  [default: name of the program]")
