@@ -75,7 +75,7 @@ class _NodeFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     Parameters
     ----------
     processors_per_node : number of processors of each node.
-    resources_per_node : amounts of further resources of each node, by name.
+    resources_per_node : amounts of other resources of each node, by name.
     shared_per_node : capacity of each node for resources that its processes share, by name.
     shared_penalty : how much longer processes take that demand more than the capacity; see
         docs/sharing.md.

@@ -41,11 +41,11 @@ class PartitionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     nodes : names of its nodes, or how many of the next ones that no other partition names.
     processors : number of the next processors, in place of nodes. Without nodes and processors the
-        partition has everything that no other one has.
+        partition has everything that the others do not have.
     max_processors : largest number of processors of a job, at its start and after expansions.
     max_walltime_s : longest walltime of a job, in seconds.
     default_walltime_s : walltime of jobs that request none, in seconds; None: as in their queue.
-    scenario : name of its scenario; None: that of the service or of the simulation.
+    scenario : name of its scenario; None: as for the service or the simulation.
     parameters : values for the fields of that scenario.
     """
 

@@ -36,7 +36,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name : letters, digits, points, hyphens and underscores; its first character is a letter or a
         digit.
     processors : number of its processors.
-    resources : amounts of further resources, by name.
+    resources : amounts of other resources, by name.
     features : what jobs may request of their nodes, such as gpu.
     launcher : how its agent is started: "local", on the host of the service; "ssh", on another
         host; "slurm", on a node of the Slurm allocation of the service; "none", by hand.
@@ -145,7 +145,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    nodes : the nodes, each with an agent, on this host or on another one. A service may have none,
+    nodes : the nodes, each with an agent, on this host or on another. A service may have none,
         and get all of its nodes from elastic pools.
     scenario : name of a registered scenario.
     parameters : values for the scenario's fields, by dotted name.

@@ -16,9 +16,9 @@ class JobForecast(msgspec.Struct, frozen=True, gc=False):
 
     Parameters
     ----------
-    job : its number; that of a job that is not submitted is the next one.
+    job : its number; for a job that is not submitted, the next number.
     start, end : seconds on the clock of the core; None if it does not happen within the horizon.
-    processors : those of its start, such as ``0-3 7``; "" if it does not start.
+    processors : the ones on which it starts, such as ``0-3 7``; "" if it does not start.
     sizes : (time in seconds, number of processors) of its start and of each change.
     """
 
@@ -114,7 +114,7 @@ class Waiting(msgspec.Struct, frozen=True):
         none for one that is not eligible, for an array and for a task that has not come.
     outcomes, looked_ahead_s : see `Quote`.
     untried : number of other requests that were not tried, because that would take too long.
-    task : name of the task whose start is that of the forecast, if the job is an array or a task
+    task : name of the task whose start the forecast has, if the job is an array or a task
         that has not come to the queue; "" otherwise.
     """
 

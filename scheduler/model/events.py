@@ -49,7 +49,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     resources : amounts that it holds besides processors from start to end, by name.
     shared : what each of its processes demands of the shared resources of its node, by name; see
         `scheduler.model.sharing`.
-    group, executable : further labels, for predictors and policies; "" if not known.
+    group, executable : other labels, for predictors and policies; "" if not known.
     memory_kib : memory that was requested for each processor, KiB, for predictors; 0 if not known.
         It is no demand; see `resources`.
     requeue : whether the job goes back to the queue when its processes die.
@@ -206,7 +206,7 @@ class JobEnded(JobEvent, frozen=True, tag=True, gc=False):
 
     `died` says that they did not end by themselves: a signal ended one of them, or a node was lost.
     `checkpoint` is the iteration of the last checkpoint that the job has reported; 0 if none.
-    `last_lines` are those of the output of a job that failed or was ended.
+    `last_lines` are the last lines of the output of a job that failed or was ended.
     `began` says whether its program has begun since the job was queued last. `at_fault` is the node
     on which a program that has not begun could not be started; "": its agent was lost or ended.
     """
@@ -349,7 +349,7 @@ class DepthChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
 class ClockSet(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The wall clock was set forward by `by_s` seconds, or back if that is negative.
 
-    The driver's clock goes on as before, so that durations do not change. Advance reservations and
+    The driver's clock continues unchanged, so durations do not change. Advance reservations and
     expiries of nodes are agreed on by wall clock: on the driver's clock they move by as much.
     """
 

@@ -190,7 +190,7 @@ class Drop(_JobOrderAlone, frozen=True, tag=True, gc=False):
 
 
 class GiveUp(_JobOrderAlone, frozen=True, tag=True, gc=False):
-    """No further resize of the job, or none in this direction, is tried: too many failed."""
+    """No more resizes of the job, or none in this direction, are tried: too many failed."""
 
 
 class AnswerRequest(JobOrder, frozen=True, tag=True, gc=False):

@@ -52,9 +52,9 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         that large jobs do not cause the redirection of small ones (REDIR III.B). "walltime": those
         with w_k <= w_j, as line 3 of the paper's algorithm 2 is printed, which contradicts its
         text. "none": all. The requested numbers count, also for a job that was expanded.
-    counts : which arrivals a running job counts: those that have to wait ("waiting"), because they
-        do not start at once or pass a queued job; or every job that is "submitted" (REDIR III.A).
-    scenario : name of the scenario of the redirection group; None is that of the principal group.
+    counts : arrivals that a running job counts: "waiting", the jobs that have to wait, because they
+        do not start at once or pass a queued job; or "submitted", every job (REDIR III.A).
+    scenario : name of the scenario of the redirection group; None: as for the principal group.
     partition : name of the partition that is the redirection group, with its own nodes and
         scenario; None: a group of its own.
 

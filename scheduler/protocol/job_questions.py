@@ -101,7 +101,7 @@ class JobInfo(msgspec.Struct):
     output : path of the file for its standard output.
     argv : program and arguments.
     redirected_at : time at which it was ended for redirection; None: it was not.
-    priority : sum of the user-assigned priority and that of the queue.
+    priority : sum of the user-assigned priority and the priority of the queue.
     resources : requested amounts of resources besides processors.
     shared : declared demand of each process for the shared resources of its node.
     processor_seconds : sum over time of the processors that it has held, those of starting and
@@ -118,13 +118,13 @@ class JobInfo(msgspec.Struct):
     failed_resizes : the resizes that failed in succession, with the reason of the last one; empty
         if there are none.
     partition : name of its partition; "" if the service has none.
-    iterations : number of all iterations, as far as it is known; 0 if it is not.
+    iterations : number of all iterations; 0 if it is not known.
     label : how users write a task, 17_4, an array with tasks to come, 17_[5-9], and a step, 17.0;
         "" for others, which are written as their number.
     array, pending_tasks, held_tasks, held_by_admin : of an array, the indices of its tasks, of
         those that are to come, and of those among them that are held, and that an administrator
         holds, as `TaskArray` reads them; "": none.
-    error : path of the file for its standard error; "": that of its output.
+    error : path of the file for its standard error; "": as its output.
     ignored : options of its script that have no effect; "": none.
     step_of : number of the job whose script has started it as a step; 0: it is no step.
     steps : index and job number of each step; only in the answer to a question for one job.

@@ -25,7 +25,7 @@ class PartitionInfo(msgspec.Struct):
     Attributes
     ----------
     name, scenario : of the partition.
-    processors, free : of its nodes that are up; those that no job holds.
+    processors, free : of its nodes that are up; the ones that no job holds.
     queued, running : numbers of its jobs.
     max_processors, max_walltime_s, default_walltime_s : its limits; None: it sets none.
     """
@@ -49,7 +49,7 @@ class Info(MessageBase):
     pid : number of its process.
     started_at, now : Unix seconds.
     scenario : name of its scenario.
-    processors, free : of the nodes that are up; those that no job holds.
+    processors, free : of the nodes that are up; the ones that no job holds.
     nodes : (name, processors, state) of each node.
     queued, running, ended : numbers of jobs.
     directory : service directory.
@@ -106,7 +106,7 @@ class NodeInfo(msgspec.Struct):
     ----------
     name : of the node.
     processors : number of its processors.
-    host : name of the host of its agent; empty: that of the service, or not known.
+    host : name of the host of its agent; empty: the host of the service, or not known.
     allocated : processors that jobs hold.
     state : idle, mix, alloc, drng, drain or down, as in sinfo; * follows if its agent is silent.
     launcher : how its agent is started: local, ssh, slurm, pool (by a batch job of a pool) or none.
@@ -149,7 +149,7 @@ class ReservationInfo(msgspec.Struct, frozen=True):
     begin, end : Unix seconds.
     processors, numbers : how many, and their numbers as intervals.
     nodes : nodes that they are on.
-    users : whose jobs may use it; none: those of all users.
+    users : whose jobs may use it; none: jobs of all users may.
     running, queued : numbers of the jobs that name it.
     partition : of its processors; "" if there is only one.
     """
@@ -210,7 +210,7 @@ class PoolInfo(msgspec.Struct):
     ----------
     name, system : of the pool, and of its batch system.
     max_nodes : most nodes that it may have.
-    arguments : further options of the submission command.
+    arguments : other options of the submission command.
     allocations : its allocations.
     state : active, waiting (after a failure), paused or removing.
     reason : why it is in this state, or what the batch system answered last in case of an error.
@@ -291,7 +291,7 @@ class CreateReservation(_MachineChange, frozen=True):
     name : "": the name of the user and a number.
     start : Unix seconds; None: now.
     duration_s : seconds.
-    users : whose jobs may use it; none: those of all users.
+    users : whose jobs may use it; none: jobs of all users may.
     partition : of the processors; "": the first one, or the one that has the nodes.
     """
 
@@ -325,7 +325,7 @@ class AddPool(_MachineChange, frozen=True):
     ----------
     system : name of the batch system.
     options : as `scheduler.policies.pools.options.parse_pool_options` reads them.
-    arguments : further options of the submission command of the batch system.
+    arguments : other options of the submission command of the batch system.
     """
 
     name: str

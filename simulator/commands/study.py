@@ -48,7 +48,7 @@ WRITTEN = ("report.json", "report.txt")
 
 @click.command()
 @click.argument("name", required=False, shell_complete=completed(shipped_studies))
-@click.option("--seeds", metavar="N|LIST", help="Seeds, in place of those of the study file.")
+@click.option("--seeds", metavar="N|LIST", help="Seeds, in place of the ones of the study file.")
 @click.option(
     "--set",
     "changes",

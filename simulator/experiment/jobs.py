@@ -235,7 +235,7 @@ class Jobs:
 
         Parameters
         ----------
-        seed : of a model, or instead of that of a workload file; None: 1, or that of the file.
+        seed : of a model, or in place of the seed of a workload file; None: 1, or as the file says.
         columns : of a trace, to read.
 
         Raises

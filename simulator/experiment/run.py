@@ -143,7 +143,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @property
     def tables(self) -> dict[str, Columns]:
-        """All tables that have rows, by name: these five, and those of centres and a pool."""
+        """All tables that have rows, by name: these five, and the tables of centres and a pool."""
         all_tables = {
             "jobs": self.jobs,
             "allocations": self.allocations,

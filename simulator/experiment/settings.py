@@ -155,7 +155,7 @@ class QuoteRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     ----------
     every : of the jobs that have to wait, every n-th is forecast.
     run_times : forecasts expect the "estimates" of the scheduler, or the "exact" run times.
-    futures : number of futures with arrivals of further jobs that give quantiles of each start; 0:
+    futures : number of futures with arrivals of other jobs that give quantiles of each start; 0:
         there are none.
     """
 
@@ -175,7 +175,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     Parameters
     ----------
     jobs : `Jobs`; the path of a trace or workload file; or a mapping of columns, or a data frame.
-    processors : of a machine that is nothing else. Default: those that the jobs name.
+    processors : of a machine without other properties. Default: the number that the jobs name.
     machine : machine file or its contents as a mapping: nodes and network (docs/machines.md), or
         several centres (docs/sites.md).
     partition_field : field of a trace whose number n stands for the nth partition of the machine;

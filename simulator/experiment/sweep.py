@@ -155,7 +155,7 @@ def sweep(
 
     Parameters
     ----------
-    experiment : its fields are those of every point, except the axes.
+    experiment : gives the fields of every point, except the axes.
     grid : axis, a field of `Experiment` -> its values. The last axis varies fastest.
     workers : number of points that are computed at a time; None: one for each CPU here.
     executor : computes the points: an executor, or a function without arguments that makes one,

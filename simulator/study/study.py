@@ -73,8 +73,8 @@ class FullGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    fixed, grid : values that replace those of the file, by name.
-    cases, seeds : replace those of the file; None: these stay.
+    fixed, grid : values that replace values of the file, by name.
+    cases, seeds : replace the ones of the file; None: these stay.
     """
 
     fixed: dict[str, Any] = {}

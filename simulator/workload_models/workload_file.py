@@ -70,7 +70,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     kill_on_invalid_dep : whether it ends when its dependency can never be met.
     phases : parts of its program that request bounds on its size.
     array : indices of the tasks of an array, each of which is such a job; see
-        `scheduler.model.requests.task_array`. The tasks have the numbers after that of the array.
+        `scheduler.model.requests.task_array`. The tasks have the next numbers after the array.
     """
 
     at: float
@@ -102,7 +102,7 @@ class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    processors : of the machine, unless the simulation names another one.
+    processors : of the machine, unless the simulation names another number.
     jobs : the jobs.
     prio : parameters of the workload of PRIO 4, which is drawn.
     seed : of the draws of `prio`.

@@ -185,7 +185,7 @@ def run(
     """Run PROGRAM as a step of the job whose script calls this, on -n processors of the job.
 
     The step waits until so many processors of the job are idle. Its first process gets the standard
-    input. The exit code is that of PROGRAM, 128 + N if signal N has ended it. SIGINT or SIGTERM
+    input. It exits with the code of PROGRAM, 128 + N if signal N has ended it. SIGINT or SIGTERM
     cancels the step. See docs/job-scripts.md.
     """
     sys.exit(run_as_step(argv, processors, output, error, **fields))
