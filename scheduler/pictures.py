@@ -114,3 +114,43 @@ def steps(times: ArrayLike, changes: ArrayLike) -> tuple[NDArray[np.float64], ND
     moments, which = np.unique(np.asarray(times, dtype=np.float64), return_inverse=True)
     amounts = np.asarray(changes, dtype=np.float64)
     return moments, np.cumsum(np.bincount(which, weights=amounts, minlength=len(moments)))
+
+
+def covered(
+    boxes: NDArray[np.float64], amounts: NDArray[np.float64], shape: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Sum what rectangles add to pixels: an amount each, times the share of the pixel they cover.
+
+    A rectangle is the sum of four quadrants, one from each corner, and a quadrant is a step along
+    either axis. So each rectangle adds a few numbers around its corners, and sums along both axes
+    turn them into areas: the cost is linear in rectangles plus pixels.
+
+    Parameters
+    ----------
+    boxes : (n, 4) left, low, right, high in pixels, within the image.
+    amounts : (n,)
+    shape : rows, columns; row 0 is the lowest.
+
+    Returns
+    -------
+    (rows, columns) float64
+    """
+    rows, columns = shape
+    across = rows + 2, columns + 2
+    total = np.zeros(across[0] * across[1])
+    left, low, right_end, high = (_split(boxes[:, axis]) for axis in range(4))
+    for (column, right), side in ((left, 1.0), (right_end, -1.0)):
+        for (row, upper), level in ((low, 1.0), (high, -1.0)):
+            for dx, share_x in ((0, 1 - right), (1, right)):
+                for dy, share_y in ((0, 1 - upper), (1, upper)):
+                    index = (row + dy) * across[1] + column + dx
+                    amount = side * level * share_x * share_y * amounts
+                    total += np.bincount(index, weights=amount, minlength=len(total))
+    areas = np.cumsum(np.cumsum(total.reshape(across), axis=0), axis=1)
+    return areas[:rows, :columns]
+
+
+def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Whole and broken part."""
+    whole = np.floor(values)
+    return whole.astype(np.int64), values - whole

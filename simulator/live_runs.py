@@ -400,15 +400,27 @@ def simulate(
     ----------
     cost : measured times, drawn again each time.
     """
-    nodes, like = run.core.machine.nodes.values(), run.core.partitions[0].machine
-    kill = run.core.kill_at_walltime
     rngs = [np.random.default_rng(seed) for seed in range(runs)]
-    shares = shares_in(run.core, scenario)
-    cores = (Core.on(scenario, nodes, like, shares, kill_at_walltime=kill) for _ in rngs)
-    engines = (
-        Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
-    )
+    engines = (engine_of(run, scenario, jobs, costs=cost, rng=rng) for rng in rngs)
     return SimulationMeans.of([engine.run().metrics() for engine in engines])
+
+
+def engine_of(run: RecordedRun, scenario: Scenario, jobs: list[SimJob], **options: Any) -> Engine:
+    """Make an engine that runs jobs on the machine of a recorded run, all of it up.
+
+    Parameters
+    ----------
+    options : further arguments of `Engine`.
+    """
+    recorded = run.core
+    core = Core.on(
+        scenario,
+        recorded.machine.nodes.values(),
+        recorded.partitions[0].machine,
+        shares_in(recorded, scenario),
+        kill_at_walltime=recorded.kill_at_walltime,
+    )
+    return Engine(core, jobs, **options)
 
 
 def shares_in(core: Core, scenario: Scenario) -> dict[str, dict[str, int]]:
@@ -462,7 +474,7 @@ def pictured_run(journal: JournalReader, name: str) -> tuple[Schedule, Mapping[s
         held = {
             job.id: allocation(journal.events_of(job.id), journal.orders_of(job.id)) for job in jobs
         }
-        recorded, latest = journal.core_record(), journal.latest_event_at()
+        nodes, latest = journal.nodes(), journal.latest_event_at()
     origin = min((job.submitted_at for job in jobs), default=inf)
     ran = [job for job in jobs if held[job.id]]
     if not ran:
@@ -471,9 +483,6 @@ def pictured_run(journal: JournalReader, name: str) -> tuple[Schedule, Mapping[s
         number: tuple((at - origin, ProcSet.parse(text)) for at, text in held[job.id])
         for number, job in enumerate(ran, 1)
     }
-    nodes: dict[str, ProcSet] = {}
-    for node in (node for part in recorded.partitions for node in part.nodes) if recorded else ():
-        nodes[node.name] = nodes.get(node.name, ProcSet()) | node.processors
     started = np.array([kept[0][0] for kept in places.values()])
     ended = np.array([latest if job.ended_at is None else job.ended_at for job in ran]) - origin
     used = (held for kept in places.values() for _, held in kept)

@@ -40,15 +40,13 @@ def made_up(count: int, seed: int = 1) -> RunData:
     rows = np.sort(rows, order="begin")
     rows["job"] = np.arange(count) // 10
     jobs = [
-        JobRow(str(i + 1), f"job {i % 50}", f"user {i % 20}", float(rows["begin"][10 * i]) - 60.0,
-               8, 1, 64, 3600.0, "COMPLETED", float(rows["begin"][10 * i]),
-               float(rows["end"][10 * i : 10 * i + 10].max()))
+        JobRow(i + 1, "", f"job {i % 50}", f"user {i % 20}", float(rows["begin"][10 * i]) - 60.0,
+               float(rows["begin"][10 * i]) - 60.0, 8, 1, 64, 3600.0, "COMPLETED",
+               float(rows["begin"][10 * i]), float(rows["end"][10 * i : 10 * i + 10].max()))
         for i in range(-(-count // 10))
     ]  # fmt: skip
     end = float(rows["end"].max())
-    return RunData(
-        "made up", 1.7e9, rows, end, PROCESSORS, jobs=jobs, numbers=range(1, len(jobs) + 1)
-    )
+    return RunData("made up", 1.7e9, rows, end, PROCESSORS, jobs=jobs)
 
 
 class Fixed(LiveRun):
@@ -100,9 +98,7 @@ def browser(run: RunData, folder: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     links: list[str] = []
-    doors = Doors([], links.append)
-    doors.open()
-    app = Pages(Fixed(run)).app(doors)
+    app = Doors(Pages(Fixed(run)).app(), [], links.append)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -136,7 +132,7 @@ def browser(run: RunData, folder: Path) -> None:
             show(f"{name}: opening to the first picture", time.perf_counter() - began, "s")
         drawn = page.evaluate(
             """async () => {
-                const button = document.querySelector("[data-act=left]"), times = [];
+                const button = document.querySelector("[data-key=ArrowLeft]"), times = [];
                 for (let i = 0; i < 10; i++) {
                     const began = performance.now();
                     button.click();

@@ -117,7 +117,7 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
         after = f"{line.at - answer.lines[0].at:+9.3f} s"
         click.echo(f"{format_moment(line.at)}  {after}  {plain(in_local_time(line.text))}")
     for text in [] if waiting is None else waiting_lines(waiting):
-        click.echo(text)
+        click.echo(in_local_time(text))
     if told := tables.last_lines_text(info):
         click.echo(told)
 

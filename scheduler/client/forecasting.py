@@ -14,7 +14,7 @@ import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
-from reshape.times import in_local_time
+from reshape.times import utc_moment
 from scheduler.client.api import operations
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.api.client import Client
@@ -169,7 +169,7 @@ def quote_text(quote: Quote) -> str:
 
 
 def waiting_lines(waiting: Waiting) -> list[str]:
-    """Describe what a job waits for and what would change it, a sentence a line."""
+    """Describe what a job waits for and what would change it, a sentence a line, moments in UTC."""
     lines = []
     task = f" of task {waiting.task}" if waiting.task else ""
     if waiting.task:
@@ -182,18 +182,21 @@ def waiting_lines(waiting: Waiting) -> list[str]:
         lines.append("no job is before it in the queue")
     start = waiting.forecast.start
     if start is None:
-        lines.append(f"no expected start{task}: {in_local_time(waiting.reason)}")
+        lines.append(f"no expected start{task}: {waiting.reason}")
     else:
-        lines.append(f"expected start{task}: {moment(start)}, in {duration(start - waiting.now)}")
+        wait = duration(start - waiting.now)
+        lines.append(f"expected start{task}: {utc_moment(start)}, in {wait}")
     if waiting.start_quantiles is not None:
         spread = waiting.start_quantiles
-        times = ", ".join(moment(at) for at in (spread.p10, spread.p50, spread.p90))
+        times = ", ".join(
+            "-" if at is None else utc_moment(at) for at in (spread.p10, spread.p50, spread.p90)
+        )
         lines.append(f"expected start, P10, P50 and P90: {times}")
     for change in waiting.changes:
         if change.start is not None and (start is None or change.start < start):
             size = counted(change.processors, "processor")
             request = f"{size} and {format_time(change.walltime_s)}"
-            lines.append(f"with {request} it would start at {moment(change.start)}")
+            lines.append(f"with {request} it would start at {utc_moment(change.start)}")
     if waiting.looked_ahead_s is not None and start is None:
         lines.append(looked_ahead(waiting.looked_ahead_s))
     if waiting.untried:

@@ -88,13 +88,13 @@ def exit_status(job: JobInfo) -> int:
     return job.exit_code or int(job.state != "COMPLETED")
 
 
-def job_text(job: JobInfo, now: float) -> str:
-    """Describe one job in full, as ``scontrol show job`` does."""
+def job_lines(job: JobInfo, now: float) -> dict[str, str]:
+    """Describe one job in full, as ``scontrol show job`` does, a text for each name."""
     resizes = f"{job.resize_count}, paused for {job.pause_s:.3f} s in all"
     most = f" (to {job.max_processors})" if job.max_processors else ""
     if job.min_processors:
         most = f" ({job.min_processors} to {job.max_processors or job.requested})"
-    lines = {
+    return {
         "Job": f"{job.job} {job.name}",
         **({"Step": job.label} if job.step_of else {}),
         "User": job.user,
@@ -128,7 +128,12 @@ def job_text(job: JobInfo, now: float) -> str:
         **({"Error": job.error} if job.error else {}),
         **({"Ignored": job.ignored} if job.ignored else {}),
     }
-    text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines.items())
+
+
+def job_text(job: JobInfo, now: float) -> str:
+    """Describe one job in full, with its resizes and the last lines of its output."""
+    lines = job_lines(job, now).items()
+    text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines)
     table = render(resize_table(job)) if job.resizes else ""
     return "\n\n".join(filter(None, (text, table, last_lines_text(job))))
 

@@ -17,13 +17,16 @@ import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
+from reshape.times import utc_moment
+from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.journal.descriptions import decode_summary, describe_ended
+from scheduler.journal.explanations import explanation_lines
 from scheduler.journal.journal_format import SUMMARY, event_decoder, unseal
-from scheduler.journal.journal_reader import JournalReader
+from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
 from scheduler.model.events import Event, HoldChanged, JobCancelled, JobSubmitted, JobUpdated
 from scheduler.model.job import FINAL, Job
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests.task_array import TaskArray, TaskOf
 from scheduler.model.requests.tasks_to_come import positions_of
 from scheduler.protocol import messages as m
 from scheduler.state.derived_jobs import task_to_come, tasks_of
@@ -230,6 +233,51 @@ def events_of_task(journal: JournalReader, array: int, task: int) -> list[Event]
         elif concerns(event.tasks, task - array - 1):
             own.append(replace(event, tasks=None))
     return own
+
+
+def explanation(
+    journal: JournalReader, number: int, task_of: TaskOf | None = None
+) -> list[m.Story]:
+    """Describe what happened to a job and why, oldest first, at wall times.
+
+    Parameters
+    ----------
+    task_of : what makes it a task, also if it has never been a job.
+    """
+    job = recorded_job(journal, number)
+    ahead_s = noted_ahead_s(journal) if job is None else ahead_of_job_s(journal, job)
+    events = journal.events_of(number)
+    if task_of is not None:
+        events = [*events_of_task(journal, task_of.array, number), *events]
+    orders = journal.orders_of(number, routine=True)
+    lines = explanation_lines(events, orders, journal.phases_of(number), ahead_s)
+    if len(orders) == ORDERS_LIMIT:
+        text = f"earlier decisions are left out: the latest {ORDERS_LIMIT} are shown"
+        lines.append(m.Story(at=orders[0][0] + ahead_s, text=text))
+    lines += _removed_lines(journal, number, ahead_s)
+    return sorted(lines, key=lambda line: line.at)
+
+
+def _removed_lines(journal: JournalReader, number: int, ahead_s: float) -> list[m.Story]:
+    """Describe the resize points of a job of which only sums are kept.
+
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds.
+    """
+    rows = journal.rows(
+        "SELECT size, points, iteration_s, last_at FROM sums WHERE job=? ORDER BY size", number
+    )
+    lines = []
+    for size, points, iteration_s, last_at in rows:
+        until = utc_moment(last_at + ahead_s)
+        text = (
+            f"{points} resize points on size {size} up to {until}, iterations of"
+            f" {iteration_s / points:.3g} s on average: what was decided at each of them is not"
+            " kept"
+        )
+        lines.append(m.Story(at=last_at + ahead_s, text=text))
+    return lines
 
 
 def positions(array: Job, tasks: str) -> ProcSet:

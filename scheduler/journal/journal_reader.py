@@ -42,6 +42,7 @@ from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.orders import Order
+from scheduler.model.procset import ProcSet
 from scheduler.state.records import CoreRecord, decode_core, decode_job
 from scheduler.text.formats import format_moment
 
@@ -217,6 +218,14 @@ class JournalReader:
             else:
                 log.error("the recorded scheduler state cannot be read: %s", error)
             return None
+
+    def nodes(self) -> dict[str, ProcSet]:
+        """Return the processors of each node that the machine has had."""
+        recorded, nodes = self.core_record(), dict[str, ProcSet]()
+        for part in recorded.partitions if recorded else ():
+            for node in part.nodes:
+                nodes[node.name] = nodes.get(node.name, ProcSet()) | node.processors
+        return nodes
 
     @property
     def is_compacted(self) -> bool:

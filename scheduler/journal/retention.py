@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from reshape.times import utc_moment
 from scheduler.config.settings import JournalConfig
 from scheduler.journal.descriptions import describe_ended, encode_summary
 from scheduler.journal.ended_jobs import (
@@ -26,8 +25,6 @@ from scheduler.journal.ended_jobs import (
 )
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import LAST_JOB, REMOVED
-from scheduler.journal.journal_reader import JournalReader
-from scheduler.protocol import messages as m
 
 #: Seconds that one step may take.
 STEP_S = 0.006
@@ -203,25 +200,3 @@ def drop_environment(journal: Journal, number: int) -> None:
 def note_removed(journal: Journal, batch: int) -> None:
     """Note that batches up to this one are not complete any more."""
     journal.note_meta(REMOVED, str(max(batch, int(journal.meta(REMOVED) or 0))))
-
-
-def removed_lines(journal: JournalReader, number: int, ahead_s: float) -> list[m.Story]:
-    """Describe the resize points of a job of which only sums are kept.
-
-    Parameters
-    ----------
-    ahead_s : wall clock minus the service's clock, seconds.
-    """
-    rows = journal.rows(
-        "SELECT size, points, iteration_s, last_at FROM sums WHERE job=? ORDER BY size", number
-    )
-    lines = []
-    for size, points, iteration_s, last_at in rows:
-        until = utc_moment(last_at + ahead_s)
-        text = (
-            f"{points} resize points on size {size} up to {until}, iterations of"
-            f" {iteration_s / points:.3g} s on average: what was decided at each of them is not"
-            " kept"
-        )
-        lines.append(m.Story(at=last_at + ahead_s, text=text))
-    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import click
 import msgspec
@@ -13,8 +13,11 @@ import msgspec
 from reshape.cli.options import WholeRange
 from reshape.errors import ConfigError, ReshapeError
 from reshape.key_values import key_value
+from scheduler.model.procset import ProcSet
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
+from simulator.results import jobs_csv
+from simulator.results.schedule import Schedule
 from simulator.traces.normalise import Rules
 
 #: The journal in the directory of a service, and the metrics beside the results of a simulation.
@@ -135,3 +138,32 @@ def is_sweep(source: Path) -> bool:
         return False
     with source.open("rb") as file:
         return file.read(len(_LINE)) == _LINE
+
+
+class StoredRun(NamedTuple):
+    """Schedule, processors of the machine if known, names of workload and policy, and the nodes."""
+
+    schedule: Schedule
+    processors: int | None
+    about: tuple[str, ...]
+    nodes: Mapping[str, ProcSet] = {}
+    metrics: Mapping[str, Any] = {}
+
+
+def simulated_results(directory: Path) -> StoredRun:
+    """Read what reshape simulate --out has written.
+
+    Raises
+    ------
+    ReshapeError : a file cannot be read.
+    """
+    schedule, workload = jobs_csv.read(directory / jobs_csv.NAME)
+    metrics = metrics_file(directory / METRICS)
+    size = metrics.get("processors")
+    if size is not None and not (type(size) is int and 0 < size < 2**31):
+        raise ReshapeError(
+            f"{directory / METRICS}: processors must be a whole number >= 1, got {size!r}"
+        )
+    if size is not None and metrics.get("redirected"):  # a redirection group has further ones
+        size = max(size, schedule.processors)
+    return StoredRun(schedule, size, (workload, str(metrics.get("policy", ""))), {}, metrics)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +14,15 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
-from simulator.commands.options import JOURNAL, METRICS, is_sweep, json_option, metrics_file
+from simulator.commands.options import (
+    JOURNAL,
+    METRICS,
+    StoredRun,
+    is_sweep,
+    json_option,
+    simulated_results,
+)
 from simulator.results import jobs_csv
-from simulator.results.schedule import Schedule
 from simulator.traces.files import check_place, replace_all
 
 if TYPE_CHECKING:
@@ -81,10 +87,10 @@ def plot(
         _refuse_sweep(directory)
     if directory.is_file() or (directory / JOURNAL).is_file():
         source, target = directory if directory.is_file() else directory / JOURNAL, out or Path()
-        schedule, known, about, nodes = _live_run(directory)
+        schedule, known, about, nodes, _ = _live_run(directory)
     else:
         source, target = directory / jobs_csv.NAME, out or directory
-        schedule, known, about, nodes = _simulation(directory)
+        schedule, known, about, nodes, _ = simulated_results(directory)
     least = schedule.least_processors
     size = processors or known or least
     if processors is None and known is None:
@@ -132,36 +138,14 @@ def _refuse_sweep(file: Path) -> None:
         raise ReshapeError(f"{file} is the file of a sweep, which has no schedule: {fix}")
 
 
-class _Drawn(NamedTuple):
-    """Schedule, processors of the machine if known, names of workload and policy, and the nodes."""
-
-    schedule: Schedule
-    processors: int | None
-    about: tuple[str, ...]
-    nodes: Mapping[str, ProcSet]
-
-
-def _simulation(directory: Path) -> _Drawn:
-    schedule, workload = jobs_csv.read(directory / jobs_csv.NAME)
-    metrics = metrics_file(directory / METRICS)
-    size = metrics.get("processors")
-    if size is not None and not (type(size) is int and 0 < size < 2**31):
-        raise ReshapeError(
-            f"{directory / METRICS}: processors must be a whole number >= 1, got {size!r}"
-        )
-    if size is not None and metrics.get("redirected"):  # a redirection group has further ones
-        size = max(size, schedule.processors)
-    return _Drawn(schedule, size, (workload, str(metrics.get("policy", ""))), {})
-
-
-def _live_run(directory: Path) -> _Drawn:
+def _live_run(directory: Path) -> StoredRun:
     from scheduler.journal.journal_reader import reading
     from simulator.live_runs import pictured_run
 
     name = f"live run of {directory}"
     with reading(directory) as journal:
         schedule, nodes = pictured_run(journal, name)
-    return _Drawn(schedule, schedule.processors, (name,), nodes)
+    return StoredRun(schedule, schedule.processors, (name,), nodes)
 
 
 def _hosts(machine_file: Path, processors: int) -> Mapping[str, ProcSet]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
@@ -18,13 +16,12 @@ from scheduler.client.options import Walltime
 from scheduler.client.web.document import FORMATS, report
 from scheduler.client.web.journal_run import recorded_run
 from scheduler.client.web.run_data import RunData
-from scheduler.core.core import Core
+from scheduler.journal.clock import noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader, reading
 from scheduler.policies.scenarios import scenario
 from scheduler.text.formats import format_time
-from simulator.commands.options import JOURNAL, METRICS, is_sweep, metrics_file
-from simulator.engine.engine import Engine
-from simulator.live_runs import RecordedRun, costs, measured, shares_in
+from simulator.commands.options import JOURNAL, is_sweep, simulated_results
+from simulator.live_runs import RecordedRun, costs, engine_of, measured
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
 from simulator.traces.files import check_place, replace_all
@@ -131,41 +128,14 @@ def _run(source: Path, stories: int) -> RunData:
         folder = source.resolve().parent if source.is_file() else source.resolve()
         with reading(source) as journal:
             return recorded_run(journal, folder.name, stories)
-    schedule, workload = jobs_csv.read(source / jobs_csv.NAME)
-    metrics = metrics_file(source / METRICS)
-    size = metrics.get("processors")
-    parts = (source.resolve().name, workload, str(metrics.get("policy", "")))
-    run = run_of_schedule(
-        schedule,
-        ", ".join(part for part in dict.fromkeys(parts) if part),
-        size if isinstance(size, int) else 0,
+    results = simulated_results(source)
+    name = ", ".join(
+        part for part in dict.fromkeys((source.resolve().name, *results.about)) if part
     )
-    utilization = metrics.get("utilization")
+    run = run_of_schedule(results.schedule, name, results.processors or 0)
+    utilization = results.metrics.get("utilization")
     run.utilization = utilization if isinstance(utilization, float) else None
     return run
-
-
-def _sweep(source: Path) -> dict[str, Any]:
-    """Read the results of a sweep as a table: a row for each point, with its axes and metrics."""
-    try:
-        lines = source.read_bytes().splitlines()
-    except OSError as error:
-        raise ReshapeError(f"{source} cannot be read: {error.strerror}") from None
-    points = []
-    for number, line in enumerate(lines, 1):
-        try:
-            run = json.loads(line)
-            points.append({**run["parameters"], **run["result"]})
-        except (ValueError, KeyError, TypeError):
-            if number < len(lines):  # the sweep may be writing the last one
-                raise ReshapeError(f"{source}:{number}: is not a point of a sweep") from None
-    heads = list(dict.fromkeys(name for point in points for name in point))
-    rows = [[_shown(point.get(name)) for name in heads] for point in points]
-    return {"title": source.name, "heads": heads, "rows": rows}
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def what_if(
@@ -198,71 +168,65 @@ def what_if(
     jobs = [job for job in recorded.jobs if job.submitted_at >= since]
     if not jobs:
         raise ReshapeError(f"{name}: no job has started and ended in this time")
-    numbers = [job.id for job in sorted(jobs, key=lambda job: job.submitted_at)]
+    in_order = sorted(jobs, key=lambda job: job.submitted_at)
     kept = {job.id for job in jobs}
-    cost = costs(recorded)
-    simulated = [
-        each for job, each in zip(recorded.jobs, measured(recorded), strict=True) if job.id in kept
-    ]
-    nodes, like = recorded.core.machine.nodes.values(), recorded.core.partitions[0].machine
-    core = Core.on(
-        chosen,
-        nodes,
-        like,
-        shares_in(recorded.core, chosen),
-        kill_at_walltime=recorded.core.kill_at_walltime,
-    )
-    schedule = Engine(core, simulated, costs=cost, allocations=True).run()
-    live = recorded_run(journal, f"{name}, as it was").part(numbers)
+    pairs = zip(recorded.jobs, measured(recorded), strict=True)
+    simulated = [each for job, each in pairs if job.id in kept]
+    engine = engine_of(recorded, chosen, simulated, costs=costs(recorded), allocations=True)
+    schedule = engine.run()
+    origin = in_order[0].submitted_at + noted_ahead_s(journal)
+    live = recorded_run(journal, f"{name}, as it was", only=kept, origin=origin)
+    live.origin, live.now = None, max(row.ended or 0.0 for row in live.jobs)
     other = run_of_schedule(schedule, f"simulated under {policy}", live.processors, live.hosts)
-    other.numbers = numbers
-    known = dict(zip(live.numbers, live.jobs, strict=True))
-    other.jobs = [
-        replace(row, label=known[number].label, name=known[number].name, user=known[number].user)
-        for number, row in zip(numbers, other.jobs, strict=True)
-    ]
+    rows = {row.number: row for row in live.jobs}
+    for row, job in zip(other.jobs, in_order, strict=True):
+        same = rows[job.id]
+        row.number, row.label, row.name, row.user = job.id, same.label, same.name, same.user
     runs = [live, other]
+    for run in runs:
+        run.utilization = run.held_s / (run.processors * run.now)
     return runs, {
         "title": f"The same {len(jobs)} jobs under {policy}",
         "heads": ["", *(run.name for run in runs), "change"],
-        "rows": [*_what_if_rows(runs)],
+        "rows": _comparison(live, other),
     }
 
 
-def _what_if_rows(runs: list[RunData]) -> list[list[str]]:
-    rows = []
-    for title, name in (
-        ("mean wait", "wait_s"),
-        ("mean turnaround", "turnaround_s"),
-        ("longest wait", "longest_wait_s"),
-        ("from the first submission to the last end", "makespan_s"),
-    ):
-        values = [_means(run)[name] for run in runs]
-        rows.append([title, *map(format_time, values), _change(*values)])
-    used = [_means(run)["utilization"] for run in runs]
-    texts = [f"{100 * part:.1f} %" for part in used]
-    return [*rows, ["utilisation", *texts, f"{100 * (used[1] - used[0]):+.1f} points"]]
-
-
-def _means(run: RunData) -> dict[str, float]:
+def _comparison(live: RunData, other: RunData) -> list[list[str]]:
+    """Return means of both and the change, a row each."""
+    pairs = {
+        "mean wait": (live.totals["wait_s"], other.totals["wait_s"]),
+        "mean turnaround": (live.totals["turnaround_s"], other.totals["turnaround_s"]),
+        "longest wait": (live.totals["longest_wait_s"], other.totals["longest_wait_s"]),
+        "from the first submission to the last end": (live.now, other.now),
+    }
     rows = [
-        (row.submitted, row.started, row.ended)
-        for row in run.jobs
-        if row.started is not None and row.ended is not None
+        [title, format_time(before), format_time(after), _change(before, after)]
+        for title, (before, after) in pairs.items()
     ]
-    table = np.array(rows, np.float64).reshape(-1, 3)
-    submitted, started, ended = table.T
-    makespan = float(ended.max() - submitted.min()) if len(table) else 0.0
-    held = run.segments
-    area = float((held["count"] * (held["end"] - held["begin"])).sum())
-    return {
-        "wait_s": float((started - submitted).mean()) if len(table) else 0.0,
-        "turnaround_s": float((ended - submitted).mean()) if len(table) else 0.0,
-        "longest_wait_s": float((started - submitted).max()) if len(table) else 0.0,
-        "makespan_s": makespan,
-        "utilization": area / (run.processors * makespan) if makespan else 0.0,
-    }
+    used = [100 * (run.utilization or 0.0) for run in (live, other)]
+    texts = [f"{part:.1f} %" for part in used]
+    return [*rows, ["utilisation", *texts, f"{used[1] - used[0]:+.1f} points"]]
 
 
 def _change(before: float, after: float) -> str:
     return f"{100 * (after / before - 1):+.0f} %" if before else "-"
+
+
+def _sweep(source: Path) -> dict[str, Any]:
+    """Read the results of a sweep as a table: a row for each point, with its axes and metrics."""
+    points = []
+    lines = source.read_bytes().rpartition(b"\n")[0]  # the sweep may be writing the last one
+    for number, line in enumerate(lines.splitlines(), 1):
+        try:
+            run = json.loads(line)
+            points.append({**run["parameters"], **run["result"]})
+        except (ValueError, KeyError, TypeError):
+            raise ReshapeError(f"{source}:{number}: is not a point of a sweep") from None
+    heads = list(dict.fromkeys(name for point in points for name in point))
+    rows = [[_shown(point.get(name)) for name in heads] for point in points]
+    return {"title": source.name, "heads": heads, "rows": rows}
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)

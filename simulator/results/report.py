@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
-from math import isnan
+from math import inf
 
 import numpy as np
 
-from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments, placed
+from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments
 from scheduler.model.procset import ProcSet
 from simulator.results.jobs_csv import job_names
-from simulator.results.schedule import Places, Schedule
+from simulator.results.schedule import Schedule
 
 _COUNTED = (
     "The simulation counted processors: each job is drawn on the lowest rows that are free, which"
@@ -31,19 +30,15 @@ def run_of_schedule(
     """
     submitted = schedule.jobs.submitted
     origin = float(submitted.min()) if len(submitted) else 0.0
-    segments, notes = Segments(), []
     size = max(processors, schedule.least_processors if schedule.ran.any() else 0)
-    if schedule.allocated is None:
-        notes.append(_COUNTED)
-        _add_counted(segments, schedule, size, origin)
-    elif schedule.held_places is not None and schedule.places is not None:
-        for number, places in schedule.held_places.items():
-            end = float(schedule.ended[number - 1])
-            _add_joining(segments, number - 1, places, schedule.places[number], end, origin)
-    else:
-        for job, begin, end, held in schedule.place_spans():
-            segments.add(job, held, begin - origin, end - origin, Kind.COMPUTING)
+    segments = Segments()
+    for job, begin, end, held, kind in _spans(schedule, size):
+        segments.add(job, held, begin - origin, end - origin, kind)
     ended = schedule.ended[schedule.ran]
+    reserved = [
+        Blocked("reservation", each.processors, each.begin - origin, each.end - origin, each.name)
+        for each in schedule.advance
+    ]
     return RunData(
         name,
         None,
@@ -52,82 +47,59 @@ def run_of_schedule(
         size,
         hosts or {},
         list(_rows(schedule, origin)),
-        range(1, len(schedule.jobs) + 1),
-        [
-            Blocked(
-                "reservation", each.processors, each.begin - origin, each.end - origin, each.name
-            )
-            for each in schedule.advance
-        ],
-        notes,
+        reserved,
+        [_COUNTED] if schedule.allocated is None else [],
     )
 
 
-def _add_counted(segments: Segments, schedule: Schedule, size: int, origin: float) -> None:
-    spans = schedule.size_spans()
-    order = np.lexsort((spans.job, spans.begin))
-    columns = (spans.begin[order] - origin, spans.end[order] - origin, spans.processors[order])
-    starts = zip(*(column.tolist() for column in columns), strict=True)
-    for job, (held, begin, end) in zip(
-        spans.job[order].tolist(), placed(starts, size), strict=True
-    ):
-        segments.add(job, held, begin, end, Kind.COMPUTING)
+def _spans(schedule: Schedule, size: int) -> Iterator[tuple[int, float, float, ProcSet, Kind]]:
+    """Yield job (its index), begin, end (s), processors and kind of each segment.
 
-
-def _add_joining(
-    segments: Segments, job: int, held: Places, computing: Places, end: float, origin: float
-) -> None:
-    """Add what a job held, apart where a group had not joined yet."""
-    times = sorted({at for at, _ in (*held, *computing)} | {end})
-    on, all_held = ProcSet(), ProcSet()
-    changes: dict[float, list[tuple[bool, ProcSet]]] = {}
-    for is_computing, places in ((False, held), (True, computing)):
-        for at, processors in places:
-            changes.setdefault(at, []).append((is_computing, processors))
-    for begin, then in pairwise(times):
-        for is_computing, processors in changes.get(begin, ()):
-            if is_computing:
-                on = processors
-            else:
-                all_held = processors
-        segments.add(job, on & all_held, begin - origin, then - origin, Kind.COMPUTING)
-        segments.add(job, all_held - on, begin - origin, then - origin, Kind.STARTING)
+    Parameters
+    ----------
+    size : processors of the machine, of which jobs get the lowest free ones if none were allocated.
+    """
+    if schedule.allocated is None:
+        spans = schedule.size_spans()
+        free_from = np.full(size, -inf)
+        for each in np.lexsort((spans.job, spans.begin)).tolist():
+            begin, end = float(spans.begin[each]), float(spans.end[each])
+            rows = np.flatnonzero(free_from <= begin)[: spans.processors[each]]
+            free_from[rows] = end
+            yield int(spans.job[each]), begin, end, ProcSet.of(rows.tolist()), Kind.COMPUTING
+        return
+    computing: dict[int, list[tuple[float, float, ProcSet]]] = {}
+    for job, begin, end, held in schedule.place_spans():
+        yield job, begin, end, held, Kind.COMPUTING
+        computing.setdefault(job, []).append((begin, end, held))
+    for job, begin, end, held in schedule.place_spans(joining=True) if schedule.held_places else ():
+        for since, until, on in computing[job]:  # what it holds beyond that has not joined yet
+            yield job, max(begin, since), min(end, until), held - on, Kind.STARTING
 
 
 def _rows(schedule: Schedule, origin: float) -> Iterator[JobRow]:
-    jobs = schedule.jobs
-    sizes = jobs.processors.tolist()
-    bounds = {name: column.tolist() for name, column in jobs.labels.items()}
-    least, most = (
-        [size if value < 1 else value for value, size in zip(column, sizes, strict=True)]
-        for column in (
-            bounds.get("min_processors", sizes),
-            bounds.get("max_processors", sizes),
-        )
-    )
-    users = jobs.users.tolist()
-    killed = schedule.killed.tolist()
-    for row, (label, submitted, started, ended) in enumerate(
-        zip(
-            job_names(schedule),
-            (jobs.submitted - origin).tolist(),
-            (schedule.started - origin).tolist(),
-            (schedule.ended - origin).tolist(),
-            strict=True,
-        )
-    ):
-        has_run = not isnan(ended)
+    jobs, ran = schedule.jobs, schedule.ran.tolist()
+    sizes = jobs.processors
+    bounds = [jobs.labels.get(f"{name}_processors", sizes) for name in ("min", "max")]
+    least, most = (np.where(column < 1, sizes, column).tolist() for column in bounds)
+    times = [jobs.submitted, schedule.started, schedule.ended]
+    submitted, started, ended = ((column - origin).tolist() for column in times)
+    for row, label in enumerate(job_names(schedule)):
+        number, user = row + 1, int(jobs.users[row])
+        state = "TIMEOUT" if schedule.killed[row] else "COMPLETED"
         yield JobRow(
-            label,
+            number,
+            "" if label == str(number) else label,
             "",
-            f"user {users[row]}" if users[row] >= 0 else "",
-            submitted,
-            sizes[row],
+            f"user {user}" if user >= 0 else "",
+            submitted[row],
+            submitted[row],
+            int(sizes[row]),
             least[row],
             most[row],
             float(jobs.estimate[row]),
-            "CANCELLED" if not has_run else "TIMEOUT" if killed[row] else "COMPLETED",
-            started if has_run else None,
-            ended if has_run else None,
-            reason="" if has_run else "it could not run",
+            state if ran[row] else "PENDING",
+            started[row] if ran[row] else None,
+            ended[row] if ran[row] else None,
+            reason="" if ran[row] else "it could not run",
         )

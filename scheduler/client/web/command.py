@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from types import FrameType
 from urllib.parse import quote
 
 import click
@@ -70,23 +69,21 @@ def web(
     if not (directory / "journal.db").is_file():
         raise ReshapeError(f"there is no journal in {directory}: name the directory of a service")
     listener = _listener(port, socket_path)
-    place = (
-        f"http://127.0.0.1:{listener.getsockname()[1]}"
-        if socket_path is None
-        else "http://localhost"
-    )
+    host = "localhost" if socket_path else f"127.0.0.1:{listener.getsockname()[1]}"
 
     def announce(token: str) -> None:
-        click.echo(f"{place}/?token={quote(token)}")
+        click.echo(f"http://{host}/?token={quote(token)}")
 
-    doors = Doors(hosts, announce)
-    pages = Pages(LiveRun(directory), administrator)
-    config = uvicorn.Config(
-        pages.app(doors), log_level="warning", access_log=False, timeout_graceful_shutdown=1
-    )
-    signal.signal(signal.SIGTERM, _terminated)
+    os.nice(5)  # the service beside it comes first
+    app = Pages(LiveRun(directory), administrator).app()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as on Ctrl-C
     try:
-        doors.open()
+        config = uvicorn.Config(
+            Doors(app, hosts, announce),
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
         asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
     except KeyboardInterrupt:
         pass
@@ -96,11 +93,6 @@ def web(
             socket_path.unlink(missing_ok=True)
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
-    """Exit as on Ctrl-C, so that the socket is removed."""
-    sys.exit(128 + number)
-
-
 def _listener(port: int, path: Path | None) -> socket.socket:
     """Listen on the loopback interface, or on a Unix socket of this user alone.
 
@@ -108,22 +100,13 @@ def _listener(port: int, path: Path | None) -> socket.socket:
     ------
     ReshapeError : the port or the path is in use.
     """
-    listener = socket.socket(socket.AF_INET if path is None else socket.AF_UNIX)
+    before = os.umask(0o077)
     try:
         if path is None:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", port))
-        else:
-            before = os.umask(0o077)
-            try:
-                listener.bind(str(path))
-            finally:
-                os.umask(before)
-        listener.listen(128)  # before the link is printed
+            return socket.create_server(("127.0.0.1", port), backlog=128)
+        return socket.create_server(str(path), family=socket.AF_UNIX, backlog=128)
     except OSError as error:
-        listener.close()
-        what = f"port {port}" if path is None else str(path)
-        raise ReshapeError(
-            f"cannot listen on {what}: {error.strerror}; choose another one"
-        ) from None
-    return listener
+        what, why = f"port {port}" if path is None else str(path), os.strerror(error.errno or 0)
+        raise ReshapeError(f"cannot listen on {what}: {why}; choose another one") from None
+    finally:
+        os.umask(before)

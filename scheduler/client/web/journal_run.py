@@ -1,12 +1,12 @@
 """A live run as its journal tells it, followed from one look to the next.
 
-A journal is only read. All that pages need of the other folders of the scheduler, apart from the
-model, is imported here.
+A journal is only read. What jobs are comes from their records, and what they held from events and
+orders. All that pages need of the journal is imported here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -15,22 +15,14 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError
-from scheduler.client.web.run_data import (
-    PENDING,
-    Blocked,
-    JobRow,
-    Kind,
-    RunData,
-    SegmentRows,
-    Segments,
-)
-from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
+from scheduler.client.tables import job_lines, resize_table
+from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments, of_rows
+from scheduler.journal.clock import ahead_of_job_s, moved_time, noted_ahead_s
 from scheduler.journal.descriptions import describe, label_of, noted_submission
-from scheduler.journal.ended_jobs import ended_info, events_of_task, recorded_job
-from scheduler.journal.explanations import HeldGroups, explanation_lines
+from scheduler.journal.ended_jobs import ended_info, explanation, recorded_job
+from scheduler.journal.explanations import HeldGroups
 from scheduler.journal.journal_format import event_decoder, order_decoder
 from scheduler.journal.journal_reader import JournalReader
-from scheduler.journal.retention import removed_lines
 from scheduler.model.events import (
     DrainChanged,
     Event,
@@ -75,49 +67,50 @@ ORDER BY 5, 1, 2"""
 
 
 class _LiveJob:
-    """A job with the groups that it holds, and since when (s), each with its kind."""
+    """What a job holds: each group with its processors, its kind, and since when (s)."""
 
     def __init__(self, row: int, is_step: bool) -> None:
         self.row, self.is_step = row, is_step
-        self.held = HeldGroups()
-        self.runs = False
-        self.first_group = 0
-        self.open: dict[int, tuple[ProcSet, float, Kind]] = {}
+        self.groups: dict[int, tuple[ProcSet, Kind, float]] = {}
+        self._held = HeldGroups()
+        self._runs = False
+        self._first_group = 0
 
-    def apply(self, what: Event | Order) -> None:
-        """Apply an event or an order."""
+    def apply(self, what: Event | Order, time: float, segments: Segments) -> None:
+        """Apply an event or an order; add the segments of groups that it changes."""
         match what:
             case Start(group=group):
-                self.runs, self.first_group = False, group
+                self._runs, self._first_group = False, group
             case JobStarted():
-                self.runs = True
-        self.held.apply(what)
+                self._runs = True
+        self._held.apply(what)
+        held = self._held.groups
+        present = {group: (held[group], self._kind(group)) for group in held}
+        changed = [g for g, span in self.groups.items() if present.get(g) != span[:2]]
+        self._add([self.groups.pop(group) for group in changed], time, segments)
+        for group, span in present.items():
+            self.groups.setdefault(group, (*span, time))
 
-    def now_held(self) -> dict[int, tuple[ProcSet, Kind]]:
-        """Processors and kind of each group."""
-        joining, leaving = set(self.held.joining), set(self.held.leaving)
-        return {
-            group: (held, self._kind(group, joining, leaving))
-            for group, held in self.held.groups.items()
-        }
+    def add_held(self, end: float, segments: Segments) -> None:
+        """Add what the job holds as segments that end at a time (s)."""
+        self._add(self.groups.values(), end, segments)
 
-    def _kind(self, group: int, joining: set[int], leaving: set[int]) -> Kind:
-        if group == self.first_group and self.is_step:
+    def _add(
+        self, groups: Iterable[tuple[ProcSet, Kind, float]], end: float, segments: Segments
+    ) -> None:
+        """Add the segments of groups; those that began together become one."""
+        together: dict[tuple[float, Kind], list[ProcSet]] = {}
+        for held, kind, since in groups:
+            together.setdefault((since, kind), []).append(held)
+        for (since, kind), parts in together.items():
+            segments.add(self.row, ProcSet.union(parts), since, end, kind)
+
+    def _kind(self, group: int) -> Kind:
+        if group == self._first_group and self.is_step:
             return Kind.LENT
-        if group in joining or not self.runs:
+        if group in self._held.joining or not self._runs:
             return Kind.STARTING
-        return Kind.LEAVING if group in leaving else Kind.COMPUTING
-
-
-def _add_groups(
-    segments: Segments, row: int, spans: Iterable[tuple[ProcSet, float, Kind]], end: float
-) -> None:
-    """Add groups of a job that end together; those that began together become one."""
-    together: dict[tuple[float, Kind], list[ProcSet]] = {}
-    for held, since, kind in spans:
-        together.setdefault((since, kind), []).append(held)
-    for (since, kind), parts in together.items():
-        segments.add(row, ProcSet.union(parts), since, end, kind)
+        return Kind.LEAVING if group in self._held.leaving else Kind.COMPUTING
 
 
 class JournalRun:
@@ -126,22 +119,24 @@ class JournalRun:
     Parameters
     ----------
     name : of the run, for people.
+    only : numbers of the jobs that it has; None: all.
+    origin : Unix time of second 0; None: that of the first event.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.origin: float | None = None
+    def __init__(
+        self, name: str, only: Container[int] | None = None, origin: float | None = None
+    ) -> None:
+        self.name, self.origin = name, origin
+        self._only = only
         self.sequence = 0
         self.now = 0.0
         self.rows: list[JobRow] = []
-        self.numbers: list[int] = []
-        self.hosts: dict[str, ProcSet] = {}
-        self.blocked: list[Blocked] = []
+        self._hosts: dict[str, ProcSet] = {}
+        self._blocked: list[Blocked] = []
         self._open: dict[tuple[str, str], Blocked] = {}
-        self._ahead_s = 0.0
+        self._ahead_s = 0.0  # what times of the journal become seconds from the origin by
         self._jobs: dict[int, _LiveJob] = {}
         self._segments = Segments()
-        self._closed: SegmentRows | None = None
         self._event = self._order = 0  # sequence numbers of what was read last
 
     def update(self, journal: JournalReader) -> bool:
@@ -149,16 +144,21 @@ class JournalRun:
         with journal.one_moment():
             before = (self._event, self._order)
             self.sequence = journal.sequence()
-            changed: set[int] = set()
-            ahead_s = noted_ahead_s(journal)
+            ahead_s, current = noted_ahead_s(journal), set[int]()
             for at, what in self._news(journal):
                 if self.origin is None:
                     self.origin = at + ahead_s
-                self._ahead_s = ahead_s
-                time = at + ahead_s - self.origin
+                self._ahead_s = ahead_s - self.origin
+                time = at + self._ahead_s
                 self.now = max(self.now, time)
-                self._apply(journal, time, what, changed)
-            self._refresh(journal, changed)
+                if isinstance(what, JobEvent | JobOrder):
+                    if what.job not in current and (self._only is None or what.job in self._only):
+                        current.add(what.job)
+                        self._read_job(journal, what.job)
+                    if what.job in self._jobs:
+                        self._jobs[what.job].apply(what, time, self._segments)
+                else:
+                    self._apply_to_machine(journal, what, time)
             self._forget()
         return before != (self._event, self._order)
 
@@ -176,169 +176,79 @@ class JournalRun:
             except (msgspec.DecodeError, ValueError) as error:
                 journal.report_unreadable(f"{'order' if is_order else 'event'} {seq}", error)
 
-    def _apply(
-        self, journal: JournalReader, time: float, what: Event | Order, changed: set[int]
-    ) -> None:
+    def _read_job(self, journal: JournalReader, number: int) -> None:
+        """Make the row of a job from its record."""
+        recorded = recorded_job(journal, number)
+        if recorded is None:
+            return
+        row = _row(recorded, self._ahead_s)
+        if number in self._jobs:
+            self.rows[self._jobs[number].row] = row
+        else:
+            self._jobs[number] = _LiveJob(len(self.rows), recorded.spec.step_of is not None)
+            self.rows.append(row)
+
+    def _apply_to_machine(self, journal: JournalReader, what: Event | Order, time: float) -> None:
         match what:
-            case JobEvent(job=number) | JobOrder(job=number):
-                changed.add(number)
-                self._apply_to_job(journal, time, number, what)
             case NodeJoined(node=node):
-                self._read_hosts(journal)
+                self._hosts |= journal.nodes()
                 self._close("down", node, time)
             case NodeLost(node=node):
-                self._block("down", node, time, f"node {node} is down")
+                self._block("down", node, time, "is down")
             case NodeRemoved(node=node):
-                self._block("down", node, time, f"node {node} is removed")
+                self._block("down", node, time, "is removed")
             case DrainChanged(node=node, drains=True, why=why):
-                text = f"node {node} drains: {why}" if why else f"node {node} drains"
-                self._block("drained", node, time, plain(text))
+                self._block("drained", node, time, f"drains: {why}" if why else "drains")
             case DrainChanged(node=node):
                 self._close("drained", node, time)
                 self._close("down", node, time)
             case Reserve(name=name):
-                begin = what.begin + self._ahead_s - (self.origin or 0.0)
-                self._block("reservation", name, begin, plain(f"reservation {name}"), what)
+                begin, end = what.begin + self._ahead_s, what.end + self._ahead_s
+                text = plain(f"reservation {name}")
+                self._add(name, Blocked("reservation", what.processors, begin, end, text))
             case ReservationCancelled(name=name):
                 self._close("reservation", name, time)
 
-    def _apply_to_job(
-        self, journal: JournalReader, time: float, number: int, what: Event | Order
-    ) -> None:
-        spec = what.spec if isinstance(what, JobSubmitted) else None
-        job = self._job(journal, number, time, spec)
-        if job is None:
-            return
-        row = self.rows[job.row]
-        match what:
-            case Start(restart=False):
-                row.started, row.state = row.started or time, "RUNNING"
-            case JobEnded() | Drop():
-                row.ended, row.state = time, "COMPLETED"
-            case Requeue():
-                row.ended, row.state = None, PENDING
-                row.started, row.requeued = None, time
-            case JobUpdated(spec=new):
-                row.requested, row.most = new.processors, new.largest
-                row.least = new.min_processors or new.processors
-                row.name = plain(new.name)
-        job.apply(what)
-        self._note_groups(job, time)
+    def _block(self, kind: str, node: str, time: float, what: str) -> None:
+        """Note that the processors of a node are not available any more."""
+        if (kind, node) not in self._open:
+            held, text = self._hosts.get(node, ProcSet()), plain(f"node {node} {what}")
+            self._add(node, Blocked(kind, held, time, inf, text))
 
-    def _note_groups(self, job: _LiveJob, time: float) -> None:
-        """Close the segments of groups that changed, and open those that follow."""
-        present = job.now_held()
-        closed = {
-            group: span
-            for group, span in job.open.items()
-            if present.get(group) != (span[0], span[2])
-        }
-        if closed:
-            _add_groups(self._segments, job.row, closed.values(), time)
-            self._closed = None
-        for group in closed:
-            del job.open[group]
-        for group, (held, kind) in present.items():
-            if group not in job.open:
-                job.open[group] = held, time, kind
+    def _add(self, name: str, span: Blocked) -> None:
+        self._open[span.kind, name] = span
+        self._blocked.append(span)
 
-    def _job(self, journal: JournalReader, number: int, time: float, spec: Any) -> _LiveJob | None:
-        """Return a job; one that is not known is added, by its record unless `spec` is given."""
-        if number in self._jobs:
-            return self._jobs[number]
-        label = ""
-        if spec is None or spec.task_of or spec.step_of or spec.array:
-            recorded = recorded_job(journal, number)
-            if recorded is not None:
-                spec, label = recorded.spec, label_of(recorded)
-                time = recorded.submitted_at + self._ahead_s - (self.origin or 0.0)
-        if spec is None:
-            return None
-        job = self._jobs[number] = _LiveJob(len(self.rows), spec.step_of is not None)
-        self.numbers.append(number)
-        self.rows.append(
-            JobRow(
-                label or str(number),
-                plain(spec.name),
-                plain(spec.user),
-                time,
-                spec.processors,
-                spec.min_processors or spec.processors,
-                spec.largest,
-                spec.walltime_s,
-            )
-        )
-        return job
-
-    def _refresh(self, journal: JournalReader, changed: set[int]) -> None:
-        """Take the states of jobs, and their users, from their records."""
-        numbers = sorted(changed & self._jobs.keys())
-        for at in range(0, len(numbers), 500):
-            part = numbers[at : at + 500]
-            places = ",".join("?" * len(part))
-            query = f"SELECT job, state, user, name FROM records WHERE job IN ({places})"
-            for number, state, user, name in journal.rows(query, *part):
-                row = self.rows[self._jobs[number].row]
-                row.state, row.user = str(state), plain(str(user)) or row.user
-                row.name = plain(str(name)) or row.name
-                if row.least < row.most and row.group == "ended":
-                    job = recorded_job(journal, number)
-                    row.gained_s = None if job is None else gained_s(job, 0.0)
+    def _close(self, kind: str, name: str, time: float) -> None:
+        if (span := self._open.pop((kind, name), None)) is not None:
+            span.end = min(span.end, max(time, span.begin))
 
     def _forget(self) -> None:
         """Drop the jobs that ended first if there are more than `MOST_JOBS`."""
         if len(self.rows) <= MOST_JOBS:
             return
-        ended = sorted(
-            (row.ended, i)
-            for i, row in enumerate(self.rows)
-            if row.group == "ended" and row.ended is not None
-        )
+        ended = sorted((row.ended, i) for i, row in enumerate(self.rows) if row.ended is not None)
         dropped = {i for _, i in ended[: len(self.rows) - MOST_JOBS // 2]}
-        place = np.full(len(self.rows), -1, np.int32)
         kept = [i for i in range(len(self.rows)) if i not in dropped]
-        place[kept] = np.arange(len(kept))
-        rows = self._segments.rows()
-        rows["job"] = place[rows["job"]]
-        self._segments, self._closed = Segments.of(rows[rows["job"] >= 0]), None
-        self._jobs = {n: job for n, job in self._jobs.items() if place[job.row] >= 0}
-        for job in self._jobs.values():
-            job.row = int(place[job.row])
+        self._segments = Segments(of_rows(self._segments.rows(), kept, len(self.rows)))
         self.rows = [self.rows[i] for i in kept]
-        self.numbers = [self.numbers[i] for i in kept]
+        jobs = {row.number: self._jobs[row.number] for row in self.rows}
+        for place, job in enumerate(jobs.values()):
+            job.row = place
+        self._jobs = jobs
 
-    def expected_ends(self, now: float) -> Iterator[tuple[int, ProcSet, float]]:
+    def expected_ends(self) -> Iterator[tuple[int, ProcSet, float]]:
         """Yield row, processors and end by the walltime (s) of each job that holds processors."""
         for job in self._jobs.values():
             row = self.rows[job.row]
-            if job.open and row.started is not None and row.started + row.walltime_s > now:
-                own = [held for held, _, kind in job.open.values() if kind != Kind.LENT]
+            if job.groups and row.started is not None:
+                own = [held for held, kind, _ in job.groups.values() if kind != Kind.LENT]
                 yield job.row, ProcSet.union(own), row.started + row.walltime_s
 
-    def row_of(self, number: int) -> JobRow | None:
-        """Return what tables show of a job; None if it is not known."""
+    def place_of(self, number: int) -> int | None:
+        """Return the place of a job in `rows`; None if it is not known."""
         job = self._jobs.get(number)
-        return None if job is None else self.rows[job.row]
-
-    def _read_hosts(self, journal: JournalReader) -> None:
-        recorded = journal.core_record()
-        for part in recorded.partitions if recorded else ():
-            for node in part.nodes:
-                self.hosts[node.name] = self.hosts.get(node.name, ProcSet()) | node.processors
-
-    def _block(
-        self, kind: str, name: str, begin: float, text: str, reserved: Reserve | None = None
-    ) -> None:
-        """Note that processors are not available: those of a node, or of a reservation."""
-        held = self.hosts.get(name, ProcSet()) if reserved is None else reserved.processors
-        if (kind, name) not in self._open or reserved is not None:
-            end = inf if reserved is None else begin + reserved.end - reserved.begin
-            self._open[kind, name] = Blocked(kind, held, begin, end, text)
-            self.blocked.append(self._open[kind, name])
-
-    def _close(self, kind: str, name: str, time: float) -> None:
-        if (span := self._open.pop((kind, name), None)) is not None:
-            span.end = min(span.end, max(time, span.begin))
+        return None if job is None else job.row
 
     def data(self, now: float | None = None) -> RunData:
         """Return the run as it is at a time; None: at the latest event.
@@ -348,25 +258,52 @@ class JournalRun:
         now : seconds from the origin.
         """
         now = self.now if now is None else max(now, self.now)
-        if self._closed is None:
-            self._closed = self._segments.rows()
-        still = Segments()
+        held = Segments()
         for job in self._jobs.values():
-            _add_groups(still, job.row, job.open.values(), now)
-        segments = np.concatenate([self._closed, still.rows()])
+            job.add_held(now, held)
+        segments = np.concatenate([self._segments.rows(), held.rows()])
         used = int((segments["first"] + segments["count"]).max()) if len(segments) else 0
-        of_hosts = ProcSet.union(self.hosts.values()).intervals
+        installed = ProcSet.union(self._hosts.values()).intervals
+        processors = max(used, installed[-1][1] + 1 if installed else 0)
         return RunData(
             self.name,
             self.origin,
             segments,
             now,
-            max(used, of_hosts[-1][1] + 1 if of_hosts else 0),
-            self.hosts,
-            self.rows,
-            self.numbers,
-            self.blocked,
+            processors,
+            self._hosts,
+            list(self.rows),
+            self._blocked,
         )
+
+
+def _row(job: Job, ahead_s: float) -> JobRow:
+    """Return what tables show of a job; its times are moved by `ahead_s`."""
+    spec = job.spec
+    is_resized = job.state in FINAL and job.committed
+    return JobRow(
+        job.id,
+        label_of(job),
+        plain(spec.name),
+        plain(spec.user),
+        job.submitted_at + ahead_s,
+        max([job.queued_at, *(at for at, size in job.sizes if not size)]) + ahead_s,
+        spec.processors,
+        spec.min_processors or spec.processors,
+        spec.largest,
+        spec.walltime_s,
+        job.state.name,
+        moved_time(job.started_at, ahead_s),
+        moved_time(job.ended_at, ahead_s),
+        gained_s=gained_s(job, 0.0) if is_resized else None,
+    )
+
+
+#: What `reshape info` shows of a job and stories show, too.
+_FACTS = (
+    *("Partition", "Processors", "Nodes", "Resources", "Time", "ExitCode", "Held"),
+    *("Resizes", "Memory", "Facts", "Command", "Output", "Error"),
+)
 
 
 def story(journal: JournalReader, number: int, now: float | None = None) -> dict[str, Any]:
@@ -386,65 +323,26 @@ def story(journal: JournalReader, number: int, now: float | None = None) -> dict
     if job is None:
         raise ReshapeError(f"there is no job {number} in {journal.path}")
     ahead_s = ahead_of_job_s(journal, job)
-    events = journal.events_of(number)
-    if job.spec.task_of is not None:
-        events = [*events_of_task(journal, job.spec.task_of.array, number), *events]
-    orders = journal.orders_of(number, routine=True)
-    lines = explanation_lines(events, orders, journal.phases_of(number), ahead_s)
-    lines += removed_lines(journal, number, ahead_s)
-    lines.sort(key=lambda line: line.at)
-    until = journal.latest_event_at() if now is None else now - ahead_s
-    info = _info(journal, job, until, ahead_s)
+    now = journal.latest_event_at() + ahead_s if now is None else now
+    if job.state in FINAL:
+        info = ended_info(journal, job)
+    else:
+        submission, until = noted_submission(journal, job), now - ahead_s
+        info = describe(job, journal, submission, until, reason=job.why, ahead_s=ahead_s)
+    lines, shown = explanation(journal, number, job.spec.task_of), job_lines(info, now)
+    table = resize_table(info)
+    facts = {"Reason": info.reason} | {name: shown[name] for name in _FACTS if name in shown}
     return {
-        "job": number,
-        "label": info.label or str(number),
         "lines": [(line.at, plain(line.text), line.rule) for line in lines[-MOST_LINES:]],
         "left_out": max(0, len(lines) - MOST_LINES),
         "sizes": info.sizes,
-        "ended": info.ended_at,
         "iterations": iteration_times(job),
-        "gained_s": gained_s(job, until),
-        "resizes": [
-            {name: getattr(resize, name) for name in _RESIZE} | {"outcome": plain(resize.outcome)}
-            for resize in info.resizes
-        ],
-        "facts": _facts(info),
+        "gained_s": gained_s(job, now - ahead_s),
+        "resizes": [[plain(text) for text in row] for row in (table.headings, *table.rows)],
+        "facts": {name: plain(text) for name, text in facts.items() if text not in ("", "-")},
         "output": plain(info.last_lines).replace("\\n", "\n"),
         "advice": advice(job, info),
     }
-
-
-_RESIZE = (
-    *("at", "serial", "old", "new", "start_s", "close_s", "join_s", "plan_s", "move_s"),
-    *("resume_s", "moved_bytes"),
-)
-
-
-def _info(journal: JournalReader, job: Job, until: float, ahead_s: float) -> m.JobInfo:
-    if job.state in FINAL:
-        return ended_info(journal, job)
-    submission = noted_submission(journal, job)
-    return describe(job, journal, submission, until, reason=job.why, ahead_s=ahead_s)
-
-
-def _facts(info: m.JobInfo) -> Mapping[str, Any]:
-    """Facts about a job by name, in the order in which a page shows them."""
-    facts = {
-        "state": info.state,
-        "user": info.user,
-        "partition": info.partition,
-        "requested": info.requested,
-        "processors": info.processors,
-        "nodes": info.nodes,
-        "program": " ".join(info.argv),
-        "reason": info.reason,
-        "exit code": f"{info.exit_code}:{info.signal}" if info.ended_at is not None else "",
-        "memory": f"{info.max_memory_mib} MiB" if info.max_memory_mib else "",
-        "output": info.output,
-        **{name: value for name, value in info.facts.items() if name not in _RESIZE},
-    }
-    shown = {plain(name): plain(str(value)) for name, value in facts.items()}
-    return {name: value for name, value in shown.items() if value}
 
 
 def iteration_times(job: Job) -> list[tuple[int, float]]:
@@ -517,33 +415,36 @@ ALL_STORIES = 1 << 31
 MOST_BYTES = 8 << 20
 
 
-def recorded_run(journal: JournalReader, name: str, stories: int = 0) -> RunData:
+def recorded_run(
+    journal: JournalReader,
+    name: str,
+    stories: int = 0,
+    only: Container[int] | None = None,
+    origin: float | None = None,
+) -> RunData:
     """Read a whole journal as a run.
 
     Parameters
     ----------
-    name : of the run, for people.
     stories : number of jobs whose stories are told, the latest ones.
+    name, only, origin : as of `JournalRun`.
 
     Raises
     ------
     ReshapeError : the journal cannot be read.
     """
-    followed = JournalRun(name)
+    followed = JournalRun(name, only, origin)
     followed.update(journal)
     run = followed.data()
-    told: dict[int, dict[str, Any]] = {}
     size = 0
-    for number in reversed(followed.numbers[-stories:] if stories else ()):
-        one = story(journal, number)
-        size += len(msgspec.json.encode(one))
+    for row in reversed(run.jobs[-stories:] if stories else ()):
+        told = story(journal, row.number)
+        size += len(msgspec.json.encode(told))
         if size > MOST_BYTES:
             break
-        told[number] = one
-    left_out = len(followed.numbers) - len(told)
-    run.stories = told
+        run.stories[row.number] = told
+    left_out = len(run.jobs) - len(run.stories)
     if left_out and stories:
-        run.notes = [f"Decisions about the first {left_out} jobs are left out"]
-    if journal.unreadable:
-        run.notes = [*run.notes, *map(plain, journal.unreadable)]
+        run.notes.append(f"Decisions about the first {left_out} jobs are left out")
+    run.notes += map(plain, journal.unreadable)
     return run

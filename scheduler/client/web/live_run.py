@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.times import utc_moment
+from reshape.errors import ReshapeError
 from reshape.wire.connection import endpoint_of
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
-from scheduler.client.forecasting import waiting_lines
+from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
 from scheduler.client.web.journal_run import JournalRun, story
-from scheduler.client.web.run_data import PENDING, JobRow, Kind, RunData, Segments, between
-from scheduler.forecasts.answers import JobForecast, Starts, Waiting
+from scheduler.client.web.run_data import JobRow, Kind, RunData, SegmentRows, Segments, between
+from scheduler.forecasts.answers import JobForecast, Starts
 from scheduler.journal.journal_format import IDENTITY
 from scheduler.journal.journal_reader import reading
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
 
-_LOCAL = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?!Z)")
 #: Seconds between two looks at the journal; SQLite says without reading it whether it has changed.
 LOOK_S = 0.04
 #: Seconds between two forecasts at least, and how often as long as the last one took.
@@ -59,10 +55,10 @@ class LiveRun:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.version, self.viewers, self.fault = 0, 0, "its journal is being read"
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], object] = lambda: None
         self._lock = threading.RLock()
         self._followed = JournalRun(str(directory))
-        self._expected: dict[int, JobForecast] = {}
+        self._queued: dict[int, tuple[str, JobForecast | None]] = {}  # why it waits, and how long
         self._kept: tuple[int, float, RunData] | None = None
         self._ends = threading.Event()
         self._threads = [
@@ -116,6 +112,7 @@ class LiveRun:
                     with self._lock:
                         is_new = followed.update(journal) or seen is None
                         self._followed = followed
+                        self._mark()
                     if is_new:
                         self._changed("")
                     seen = version
@@ -135,8 +132,8 @@ class LiveRun:
         done, pause_s = -1, FORECAST_S
         while not self._ends.wait(pause_s):
             pause_s = FORECAST_S
-            queued = [row for row in self._followed.rows if row.state == PENDING]
-            if not self.viewers or done == self.version or not (queued or self._expected):
+            waits = self._queued or any(row.group == "queued" for row in self._followed.rows)
+            if not self.viewers or done == self.version or not waits:
                 continue
             done, began = self.version, time.monotonic()
             try:
@@ -147,17 +144,27 @@ class LiveRun:
             except (ReshapeError, msgspec.MsgspecError, OSError):
                 continue  # it is asked again after the next change
             pause_s = max(FORECAST_S, FORECAST_SHARE * (time.monotonic() - began))
-            reasons = {job.job: plain(job.reason) for job in listing.jobs}
+            forecasts = {each.job: each for each in starts.jobs}
             with self._lock:
-                origin = self._followed.origin or 0.0
-                self._expected = {each.job: each for each in starts.jobs}
-                for number, row in zip(self._followed.numbers, self._followed.rows, strict=True):
-                    if row.state == PENDING:
-                        start = getattr(self._expected.get(number), "start", None)
-                        row.expected = None if start is None else start - origin
-                        row.reason = reasons.get(number, "")
+                self._queued = {
+                    job.job: (plain(job.reason), forecasts.get(job.job)) for job in listing.jobs
+                }
+                self._mark()
             self._changed("")
             done = self.version
+
+    def _mark(self) -> None:
+        """Note in the rows of queued jobs why they wait, and when they are expected to start."""
+        for number, (reason, forecast) in self._queued.items():
+            row = self._row(number)
+            if row is not None and row.group == "queued":
+                start = None if forecast is None else forecast.start
+                row.reason = reason
+                row.expected = None if start is None else start - (self._followed.origin or 0.0)
+
+    def _row(self, number: int) -> JobRow | None:
+        place = self._followed.place_of(number)
+        return None if place is None else self._followed.rows[place]
 
     def data(self) -> RunData:
         """Return the run as it is now, with what is expected of it."""
@@ -168,28 +175,27 @@ class LiveRun:
                 return self._kept[2]
             now = clock - followed.origin if clock and followed.origin is not None else None
             run = followed.data(now)
-            run.segments = np.concatenate([run.segments, self._expected_rows(run.now)])
-            run.jobs, run.numbers = list(run.jobs), list(run.numbers)
+            if clock:
+                run.segments = np.concatenate([run.segments, self._expected(run.now)])
             self._kept = version, clock, run
             return run
 
-    def _expected_rows(self, now: float) -> Any:
+    def _expected(self, now: float) -> SegmentRows:
+        """Return segments from now on: of running jobs by walltime, of queued ones by forecast."""
         segments, followed = Segments(), self._followed
-        rows = {number: row for row, number in enumerate(followed.numbers)}
-        if followed.origin is None or not self.is_served:
-            return segments.rows()
-        for row, held, end in followed.expected_ends(now):
-            segments.add(row, held, now, end, Kind.EXPECTED)
-        for each in self._expected.values():
-            if each.start is None or each.end is None or each.job not in rows:
+        for place, held, end in followed.expected_ends():
+            segments.add(place, held, now, end, Kind.EXPECTED)
+        origin = followed.origin or 0.0
+        for number, (_, forecast) in self._queued.items():
+            row = followed.place_of(number)
+            if row is None or forecast is None or followed.rows[row].group != "queued":
                 continue
-            if followed.rows[rows[each.job]].state == PENDING:
-                begin = max(now, each.start - followed.origin)
-                held = ProcSet.parse(each.processors)
-                segments.add(rows[each.job], held, begin, each.end - followed.origin, Kind.EXPECTED)
+            if forecast.start is not None and forecast.end is not None:
+                begin, held = max(now, forecast.start - origin), ProcSet.parse(forecast.processors)
+                segments.add(row, held, begin, forecast.end - origin, Kind.EXPECTED)
         return segments.rows()
 
-    def jobs(self, group: str, text: str, offset: int) -> tuple[int, list[dict[str, Any]]]:
+    def jobs(self, group: str, text: str, offset: int) -> tuple[int, list[JobRow]]:
         """Return how many jobs match, and a page of them, the newest first unless they wait.
 
         Parameters
@@ -198,21 +204,10 @@ class LiveRun:
         text : part of the number, name, user or state.
         offset : of the page.
         """
-        text = text.lower()
-        run = self.data()
-        found = [
-            row
-            for row, job in enumerate(run.jobs)
-            if group in ("all", job.group)
-            and (
-                not text
-                or any(text in s.lower() for s in (job.label, job.name, job.user, job.state))
-            )
-        ]
+        matching = [job for job in self.data().jobs if _is_match(job, group, text.lower())]
         if group != "queued":
-            found.reverse()
-        page = found[offset : offset + PAGE]
-        return len(found), [shown(run.numbers[row], run.jobs[row]) for row in page]
+            matching.reverse()
+        return len(matching), matching[offset : offset + PAGE]
 
     def job(self, number: int) -> dict[str, Any]:
         """Return the row and the story of a job, and of one that waits what would change that.
@@ -223,21 +218,19 @@ class LiveRun:
         """
         with reading(self.directory) as journal:
             told = story(journal, number, time.time() if self.is_served else None)
-        row = self._followed.row_of(number)
+        row = self._row(number)
         if row is None:
             raise ReshapeError(f"job {number} is too old for the page: reshape explain {number}")
-        if row.state == PENDING:
+        if row.group == "queued":
             told["waiting"] = self._waiting(number)
-        return {"row": shown(number, row), "story": told}
+        return {"row": row, "story": told}
 
     def _waiting(self, number: int) -> list[str]:
         try:
-            with Client(self.directory) as client:
-                asked = m.RequestForecast(of=number)
-                found = client.run(operations.forecast(asked, Waiting, FORECAST_WAIT_S))
-        except (ReshapeError, ServiceUnavailable) as error:
+            waiting = forecast_of_waiting(self.directory, number)
+        except ReshapeError as error:
             return [f"There is no forecast: {plain(str(error))}"]
-        lines = (found.reason, *map(_in_utc, waiting_lines(found)))
+        lines = () if waiting is None else (waiting.reason, *waiting_lines(waiting))
         return [plain(line) for line in lines if line]
 
     def at(self, moment: float, processor: int) -> int | None:
@@ -245,7 +238,7 @@ class LiveRun:
         run = self.data()
         rows = between(run.segments, moment, np.nextafter(moment, np.inf))
         rows = rows[(rows["first"] <= processor) & (processor < rows["first"] + rows["count"])]
-        return run.numbers[int(rows["job"][-1])] if len(rows) else None
+        return run.jobs[int(rows["job"][-1])].number if len(rows) else None
 
     def state(self) -> Mapping[str, Any]:
         """Return the data of an event of the stream: versions and the state of the service."""
@@ -259,17 +252,9 @@ class LiveRun:
         }
 
 
-def _in_utc(text: str) -> str:
-    """Write the local times of a sentence in UTC, which pages show by the clock of their reader."""
-    return _LOCAL.sub(lambda found: utc_moment(datetime.fromisoformat(found[0]).timestamp()), text)
-
-
-def shown(number: int, row: JobRow) -> dict[str, Any]:
-    """Return the fields of a row of the table."""
-    fields = {name: getattr(row, name) for name in JobRow.__slots__}
-    return {"number": number, **fields}
-
-
-def as_json(value: Any) -> bytes:
-    """Encode an answer; numbers that do not exist are null."""
-    return msgspec.json.encode(value)
+def _is_match(job: JobRow, group: str, text: str) -> bool:
+    """Whether a job is in a group, and its number, name, user or state has a text (lower case)."""
+    if group not in ("all", job.group):
+        return False
+    fields = job.shown_label, job.name, job.user, job.state
+    return not text or any(text in field.lower() for field in fields)

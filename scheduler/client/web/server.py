@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from hmac import compare_digest
-from importlib import resources
 from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +17,6 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import QueryParams
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -27,8 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client
-from scheduler.client.web.document import TimeWindow, encode
-from scheduler.client.web.live_run import LiveRun, as_json
+from scheduler.client.web.document import TimeWindow, encode, script, static
+from scheduler.client.web.live_run import LiveRun
 from scheduler.policies.registry import known
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
@@ -36,8 +33,8 @@ from scheduler.text.plain import plain
 
 #: Segments of an answer at most; an image stands for more.
 MOST_SEGMENTS = 8000
-#: Largest image, rows and columns.
-LARGEST = 256, 2400
+#: Largest image.
+LARGEST = {"rows": 256, "columns": 2400}
 #: Seconds between two messages of a stream at least, and at most.
 LEAST_S, MOST_S = 0.1, 15.0
 #: Streams that are open at once, at most.
@@ -46,14 +43,18 @@ MOST_STREAMS = 200
 MOST_BODY = 10_000
 #: Seconds that a simulation of another scenario may take.
 WHAT_IF_S = 120.0
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
-    " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+_HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+        b" frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+#: Files of the page.
+_TYPES = {"page.js": "text/javascript", "page.css": "text/css", "index.html": "text/html"}
 _ACTIONS: dict[str, m.JobChange] = {
     "cancel": m.CancelJob(),
     "hold": m.HoldJob(),
@@ -70,99 +71,83 @@ class WhatIf(msgspec.Struct):
 
 
 class Doors:
-    """Access to the pages: a link with a one-time token gives a browser the cookie that they need.
+    """Application that lets browsers in: it checks each request and restricts what pages may do.
+
+    A link with a one-time token gives a browser the cookie that all other requests need.
 
     Parameters
     ----------
+    app : the application behind it.
     hosts : names by which browsers may reach the server, besides those of the loopback interface.
     announce : called with each new token.
     """
 
-    def __init__(self, hosts: Sequence[str], announce: Callable[[str], None]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], announce: Callable[[str], None]) -> None:
+        self._app = app
         self._hosts, self._proxies = {"localhost", "127.0.0.1", "::1", *hosts}, {*hosts}
         self._announce = announce
-        self._token, self._key = "", secrets.token_urlsafe(32)
-        self.cookie = f"reshape-web-{secrets.token_hex(4)}"
+        self._key = secrets.token_urlsafe(32)
+        self._cookie = f"reshape-web-{secrets.token_hex(4)}"
+        self.open()
 
     def open(self) -> None:
         """Announce a token."""
         self._token = secrets.token_urlsafe(32)
         self._announce(self._token)
 
-    def key_for(self, token: str) -> str | None:
-        """Return the value of the cookie for a valid token, which is used up; None: it is not."""
-        if not self._token or not compare_digest(token.encode(), self._token.encode()):
-            return None
-        self.open()
-        return self._key
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
 
-    def fault(self, request: Request) -> str:
-        """Say why a request is refused; "" if it is not."""
+        async def restricted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        is_request = scope["type"] == "http"
+        answer = self._refusal(Request(scope)) if is_request else None
+        await (answer or self._app)(scope, receive, restricted)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that is not passed on; None: it is."""
+        if fault := self._fault(request):
+            return refusal(fault)
+        is_open = _is_same(request.cookies.get(self._cookie, ""), self._key)
+        if request.url.path != "/" or "token" not in request.query_params:
+            text = "open the link that reshape web has printed; each one is valid once"
+            return None if is_open else refusal(text)
+        answer = RedirectResponse("./", 303)
+        if _is_same(request.query_params["token"], self._token):
+            self.open()
+            answer.set_cookie(self._cookie, self._key, path=None, httponly=True, samesite="lax")
+        elif not is_open:
+            return refusal(
+                "this link was used or is wrong: reshape web prints a new one after each"
+            )
+        return answer
+
+    def _fault(self, request: Request) -> str:
+        """Say why a request is refused whatever its cookie; "" if it is not."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if host_of(f"//{host}") not in self._hosts:
+        if _host_of(f"//{host}") not in self._hosts:
             return "this name of the host is not allowed: see --allow-host"
         if origin is None:
             names_none = "a request that changes something names no origin"
             return names_none if request.method == "POST" else ""
-        if origin.partition("://")[2] != host and host_of(origin) not in self._proxies:
+        if origin.partition("://")[2] != host and _host_of(origin) not in self._proxies:
             return "the request comes from another site"  # other ports are other sites
         return ""
 
-    def is_open_to(self, request: Request) -> bool:
-        """Whether a request has the cookie."""
-        given = request.cookies.get(self.cookie, "")
-        return compare_digest(given.encode(), self._key.encode())
+
+def _is_same(text: str, secret: str) -> bool:
+    return compare_digest(text.encode(), secret.encode())
 
 
-def host_of(url: str) -> str:
+def _host_of(url: str) -> str:
     """Name of the host of an address; "" if it has none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
-
-
-class RequestGuard:
-    """Middleware: checks each request, and adds the headers that restrict the page."""
-
-    def __init__(self, app: ASGIApp, doors: Doors) -> None:
-        self._app, self._doors = app, doors
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope)
-
-        async def restricted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                kept = message.setdefault("headers", [])
-                kept.extend(
-                    (name.lower().encode(), text.encode()) for name, text in _HEADERS.items()
-                )
-            await send(message)
-
-        if fault := self._doors.fault(request):
-            await refusal(fault)(scope, receive, restricted)
-        elif request.url.path == "/" and "token" in request.query_params:
-            await self._enter(request)(scope, receive, restricted)
-        elif not self._doors.is_open_to(request):
-            text = "open the link that reshape web has printed; each one is valid once"
-            await refusal(text)(scope, receive, restricted)
-        else:
-            await self._app(scope, receive, restricted)
-
-    def _enter(self, request: Request) -> Response:
-        key = self._doors.key_for(request.query_params["token"])
-        if key is None and not self._doors.is_open_to(request):
-            return refusal(
-                "this link was used or is wrong: reshape web prints a new one after each"
-            )
-        answer = RedirectResponse("./", 303)
-        if key is not None:
-            answer.set_cookie(self._doors.cookie, key, path=None, httponly=True, samesite="lax")
-        return answer
 
 
 def refusal(why: str, status: int = 403) -> Response:
@@ -181,9 +166,9 @@ class Pages:
     def __init__(self, run: LiveRun, administrator: Path | None = None) -> None:
         self._run, self._administrator = run, administrator
         self._streams: set[asyncio.Event] = set()
-        self._simulates = False
+        self._simulation = asyncio.Lock()
 
-    def app(self, doors: Doors) -> Starlette:
+    def app(self) -> Starlette:
         """Make the application."""
         routes = [
             Route("/", self._file),
@@ -198,62 +183,48 @@ class Pages:
             Route("/api/v1/scenarios", self._scenarios),
             Route("/api/v1/whatif", self._what_if, methods=["POST"]),
         ]
-        return Starlette(
-            routes=routes,
-            middleware=[Middleware(RequestGuard, doors=doors)],
-            exception_handlers=dict.fromkeys(
-                (ReshapeError, msgspec.DecodeError, OverflowError), _failed
-            ),
-            lifespan=self._lifespan,
-        )
+        errors = dict.fromkeys((ReshapeError, msgspec.DecodeError, OverflowError), _failed)
+        return Starlette(routes=routes, exception_handlers=errors, lifespan=self._lifespan)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
-        def changed() -> None:
-            loop.call_soon_threadsafe(self._wake)
+        def wake() -> None:
+            for stream in self._streams:
+                stream.set()
 
-        self._run.on_change = changed
+        self._run.on_change = lambda: loop.call_soon_threadsafe(wake)
         self._run.start()
         yield
         await run_in_threadpool(self._run.stop)
 
-    def _wake(self) -> None:
-        for stream in self._streams:
-            stream.set()
-
     def _file(self, request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
-        path = resources.files("scheduler.client.web") / "static" / name
-        suffix = Path(name).suffix
-        if suffix not in _TYPES or "/" in name or not path.is_file():
+        if name not in _TYPES:
             return refusal("there is no such file", 404)
-        return Response(path.read_bytes(), media_type=_TYPES[suffix])
+        return Response(script() if name == "page.js" else static(name), media_type=_TYPES[name])
 
     def _state(self, request: Request) -> Response:
         may_change = self._administrator is not None
         return _json({**self._run.state(), "actions": [*_ACTIONS] if may_change else []})
 
     def _window(self, request: Request) -> Response:
-        query = request.query_params
-        begin, end = _number(query, "from", -inf), _number(query, "to", inf)
+        begin, end = _number(request, "from", -inf), _number(request, "to", inf)
         rows, columns = (
-            max(1, min(int(_number(query, name, most)), most))
-            for name, most in zip(("rows", "columns"), LARGEST, strict=True)
+            max(1, min(int(_number(request, name, most)), most)) for name, most in LARGEST.items()
         )
         window = TimeWindow(begin, end, MOST_SEGMENTS, (rows, columns))
         body = encode([self._run.data()], window, sequence=self._run.sequence)
         return Response(body, media_type="application/octet-stream")
 
     def _at(self, request: Request) -> Response:
-        query = request.query_params
-        processor = int(_number(query, "processor", 0))
-        return _json({"job": self._run.at(_number(query, "time", 0), processor)})
+        moment, processor = _number(request, "time", 0), int(_number(request, "processor", 0))
+        return _json({"job": self._run.at(moment, processor)})
 
     def _jobs(self, request: Request) -> Response:
         query = request.query_params
-        offset = max(0, int(_number(query, "offset", 0)))
+        offset = max(0, int(_number(request, "offset", 0)))
         group, text = query.get("group", "all"), query.get("text", "")
         total, rows = self._run.jobs(group, text[:200], offset)
         return _json({"total": total, "rows": rows})
@@ -288,7 +259,7 @@ class Pages:
             while True:
                 state = self._run.state()
                 if state["version"] != sent and (sent >= 0 or str(state["sequence"]) != last):
-                    yield b"id: %d\ndata: %s\n\n" % (state["sequence"], as_json(state))
+                    yield b"id: %d\ndata: %s\n\n" % (state["sequence"], msgspec.json.encode(state))
                     await asyncio.sleep(LEAST_S)
                 sent = state["version"]
                 woken.clear()
@@ -305,16 +276,16 @@ class Pages:
         return _json({"scenarios": sorted(known("scenario"))})
 
     async def _what_if(self, request: Request) -> Response:
-        asked = msgspec.json.decode(await _body(request), type=WhatIf)
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > MOST_BODY:
+            raise ReshapeError(f"the body must have a length of at most {MOST_BODY} bytes")
+        asked = msgspec.json.decode(await request.body(), type=WhatIf)
         if asked.scenario not in known("scenario"):
             raise ReshapeError(f"there is no scenario {plain(asked.scenario)}")
-        if self._simulates:
+        if self._simulation.locked():
             return refusal("another simulation runs: try again when it has ended", 503)
-        self._simulates = True
-        try:
+        async with self._simulation:
             return await self._simulated(asked)
-        finally:
-            self._simulates = False
 
     async def _simulated(self, asked: WhatIf) -> Response:
         """Simulate the last hours in a process of its own, which does not slow the pages."""
@@ -342,33 +313,18 @@ class Pages:
             return Response(out.read_bytes(), media_type="application/octet-stream")
 
 
-async def _body(request: Request) -> bytes:
-    """Read the body of a request.
-
-    Raises
-    ------
-    ReshapeError : it is too long.
-    """
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BODY:
-            raise ReshapeError(f"the body has more than {MOST_BODY} bytes")
-    return body
-
-
 def _json(value: Any) -> Response:
-    return Response(as_json(value), media_type="application/json")
+    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
-def _number(query: QueryParams, name: str, default: float) -> float:
-    """Read a number of a query.
+def _number(request: Request, name: str, default: float) -> float:
+    """Read a number of the query of a request.
 
     Raises
     ------
     ReshapeError : it is none, or not finite.
     """
-    text = query.get(name)
+    text = request.query_params.get(name)
     if text is None:
         return default
     try:

@@ -23,11 +23,8 @@ import zmq
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import PROTOCOL, encode
-from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
-from scheduler.journal.ended_jobs import events_of_task, page, recorded_job
-from scheduler.journal.explanations import explanation_lines
-from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader, reading
-from scheduler.journal.retention import removed_lines
+from scheduler.journal.ended_jobs import explanation, page
+from scheduler.journal.journal_reader import JournalReader, reading
 from scheduler.model.events import JobSpec
 from scheduler.model.requests.task_array import TaskOf
 from scheduler.protocol import messages as m
@@ -95,18 +92,7 @@ def _listing(journal: JournalReader, request: int, question: ListQuestion) -> _J
 
 def _explanation(journal: JournalReader, request: int, question: ExplainQuestion) -> m.Explanation:
     number = question.job
-    job = recorded_job(journal, number)
-    ahead_s = noted_ahead_s(journal) if job is None else ahead_of_job_s(journal, job)
-    events = journal.events_of(number)
-    if question.task_of is not None:
-        events = [*events_of_task(journal, question.task_of.array, number), *events]
-    orders = journal.orders_of(number, routine=True)
-    lines = explanation_lines(events, orders, journal.phases_of(number), ahead_s)
-    if len(orders) == ORDERS_LIMIT:
-        text = f"earlier decisions are left out: the latest {ORDERS_LIMIT} are shown"
-        lines.append(m.Story(at=orders[0][0] + ahead_s, text=text))
-    lines += removed_lines(journal, number, ahead_s)
-    lines.sort(key=lambda line: line.at)
+    lines = explanation(journal, number, question.task_of)
     told, present = [*lines, *question.present], len(question.present)
     return m.Explanation(id=request, job=number, lines=told, present=present)
 

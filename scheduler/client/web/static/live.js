@@ -1,44 +1,54 @@
-// The data of a run that goes on: windows of it, pages of its jobs, and a stream of changes.
-
-import { decode } from "./document.js";
-import { element } from "./story.js";
+// Where the data come from: a file has all of them, a server gives windows, pages and changes.
 
 const API = "api/v1";
 const NO_CONNECTION = "no connection; it is tried again";
 const SOON_MS = 30; // between two requests for a window
 
-async function request(path, options = {}) {
+async function ask(path, options = {}) {
   const answer = await fetch(`${API}/${path}`, options).catch(() => { throw new Error(NO_CONNECTION); });
   if (!answer.ok) throw new Error((await answer.text()).trim().replace(/^reshape: /, ""));
   return answer;
 }
 
-export async function get(path) {
-  return (await request(path)).json();
+const get = async (path) => (await ask(path)).json();
+
+async function post(path, body = {}) {
+  const headers = { "Content-Type": "application/json" };
+  return ask(path, { method: "POST", body: JSON.stringify(body), headers });
 }
 
-export async function post(path, body = {}) {
-  const options = { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
-  return request(path, options);
+class FileSource {
+  constructor(header) {
+    this.header = header;
+  }
+
+  async jobs(place, query) {
+    const run = this.header.runs[place];
+    const rows = Array.from(run.jobs.number, (_, row) => run.row(row)).filter((row) => isMatch(row, query));
+    return { total: rows.length, rows: rows.slice(query.offset, query.offset + PAGE) };
+  }
+
+  async job(place, number) {
+    const run = this.header.runs[place];
+    return { row: run.row(run.rowOf.get(number)), story: run.stories[number] ?? null };
+  }
 }
 
-export class LiveSource {
+class LiveSource {
   constructor(status) {
     this.isLive = true;
     this.status = status;
     this.timer = null;
     this.stream = null;
-    this.isNew = this.wanted = false;
+    this.isNew = this.isAskedAgain = false;
   }
 
   // The window of the run that a view needs: with a margin, so that moving shows something at once.
   async load(view, width, height) {
     const margin = view === null ? 0 : 0.25 * (view.to - view.from);
     const span = view === null ? "" : `from=${view.from - margin}&to=${view.to + margin}&`;
-    const scale = devicePixelRatio || 1;
-    const columns = Math.round(1.5 * width * scale), rows = Math.round(height);
-    const answer = await request(`window?${span}columns=${columns}&rows=${rows}`);
-    return decode(await answer.arrayBuffer());
+    const columns = Math.round(1.5 * width * (devicePixelRatio || 1)), rows = Math.round(height);
+    return decode(await (await ask(`window?${span}columns=${columns}&rows=${rows}`)).arrayBuffer());
   }
 
   async jobs(place, { group, text, offset }) {
@@ -56,14 +66,10 @@ export class LiveSource {
   // Load what is shown again, soon and once; `isNew`: the journal has changed, too.
   viewed(page, isNew = false) {
     this.isNew ||= isNew;
-    if (this.timer !== null) {
-      this.wanted = true;
-      return;
-    }
-    this.timer = setTimeout(async () => {
+    this.isAskedAgain = true;
+    this.timer ??= setTimeout(async () => {
       const before = this.isNew;
-      this.isNew = false;
-      this.wanted = false;
+      this.isNew = this.isAskedAgain = false;
       try {
         await page.reload(before);
       } catch (error) {
@@ -71,7 +77,7 @@ export class LiveSource {
         this.lost(error.message);
       }
       this.timer = null;
-      if (this.wanted || this.isNew) this.viewed(page);
+      if (this.isAskedAgain || this.isNew) this.viewed(page);
     }, SOON_MS);
   }
 
@@ -82,53 +88,43 @@ export class LiveSource {
 
   // Follow changes while the page is visible.
   follow(page) {
-    const open = () => {
-      if (document.hidden || this.stream !== null) return;
-      this.stream = new EventSource(`${API}/events`);
-      this.stream.addEventListener("message", (event) => this.changed(page, JSON.parse(event.data)));
-      this.stream.addEventListener("open", async () => {
-        this.changed(page, await get("state").catch((error) => ({ fault: error.message })));
-      });
-      this.stream.addEventListener("error", () => this.lost(this.stream?.readyState === EventSource.CLOSED
-        ? "reshape web was started again: open the link that it has printed" : NO_CONNECTION));
-    };
-    const close = () => {
+    const turn = () => {
       this.stream?.close();
-      this.stream = null;
+      this.stream = document.hidden ? null : this.open(page);
     };
-    document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
-    open();
+    document.addEventListener("visibilitychange", turn);
+    turn();
     let drawn = 0;
     setInterval(() => { // time goes on, a pixel or more at once
-      const { from, to } = page.view, pixel_s = (to - from) / innerWidth;
-      const isShown = !document.hidden && this.isServed && from < page.runs[0].now + pixel_s && page.runs[0].now < to;
+      const { from, to } = page.view, { now } = page.runs[0], pixel_s = (to - from) / innerWidth;
+      const isShown = !document.hidden && this.isServed && from < now + pixel_s && now < to;
       if (!isShown || performance.now() - drawn < 1000 * pixel_s) return;
       drawn = performance.now();
       this.viewed(page);
     }, 1000);
   }
 
-  changed(page, state) {
-    this.isServed = state.served;
-    this.status.className = state.fault || !state.served ? "lost" : "";
-    this.status.textContent = state.fault || (state.served ? "live" : "the service does not run; this is its journal");
+  open(page) {
+    const stream = new EventSource(`${API}/events`);
+    stream.onmessage = (event) => this.changed(page, JSON.parse(event.data));
+    stream.onopen = async () => this.changed(page, await get("state").catch((error) => ({ fault: error.message })));
+    stream.onerror = () => this.lost(stream.readyState === EventSource.CLOSED
+      ? "reshape web was started again: open the link that it has printed" : NO_CONNECTION);
+    return stream;
+  }
+
+  changed(page, { served, fault }) {
+    this.isServed = served;
+    this.status.className = fault || !served ? "lost" : "";
+    this.status.textContent = fault || (served ? "live" : "the service does not run; this is its journal");
     this.viewed(page, true);
   }
 
   // Buttons that change a job, if the server has the key of an administrator.
-  actions(place, row) {
-    const wanted = row.state === "PENDING" ? ["hold", "release", "cancel"] : row.ended === null ? ["requeue", "cancel"] : [];
-    place.replaceChildren(...wanted.filter((name) => this.may.includes(name)).map((name) => {
-      const button = element("button", name);
-      button.type = "button";
-      button.addEventListener("click", async () => {
-        try {
-          await post(`jobs/${row.number}/${name}`);
-        } catch (error) {
-          this.lost(error.message);
-        }
-      });
-      return button;
-    }));
+  actions(row) {
+    const ofGroup = { queued: ["hold", "release", "cancel"], running: ["requeue", "cancel"], ended: [] };
+    const names = ofGroup[groupOf(row)].filter((name) => this.may.includes(name));
+    const act = (name) => post(`jobs/${row.number}/${name}`).catch((error) => this.lost(error.message));
+    return names.map((name) => button(name, () => act(name)));
   }
 }

@@ -11,12 +11,11 @@ import pytest
 
 from reshape.errors import ReshapeError
 from scheduler.client.web import document
-from scheduler.client.web.document import COLOURS, LEVELS, MODULES, TimeWindow, encode, picture
+from scheduler.client.web.document import COLOURS, LEVELS, PARTS, TimeWindow, encode, picture
 from scheduler.client.web.run_data import JobRow, Kind, RunData, Segments
 from scheduler.model.procset import ProcSet
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\"'&"
-_TYPES = {"i4": "<i4", "u2": "<u2", "u1": "|u1"}
 
 
 def run_of(spans: list[tuple[int, str, float, float]], name: str = "job") -> RunData:
@@ -24,20 +23,21 @@ def run_of(spans: list[tuple[int, str, float, float]], name: str = "job") -> Run
     for row, held, begin, end in spans:
         segments.add(row, ProcSet.parse(held), begin, end, Kind.COMPUTING)
     count = max(row for row, *_ in spans) + 1
-    jobs = [JobRow(str(i + 1), name, "u", 0, 1, 1, 2, 9, "COMPLETED", 0, 5) for i in range(count)]
+    times = {"submitted": 0.0, "queued": 0.0, "started": 0.0, "ended": 5.0, "walltime_s": 9.0}
+    sizes = {"requested": 1, "least": 1, "most": 2}
+    jobs = [JobRow(i + 1, label="", name=name, user="u", **sizes, **times) for i in range(count)]
     rows = segments.rows()
-    return RunData(
-        "run", None, rows, float(rows["end"].max()), 8, jobs=jobs, numbers=range(1, count + 1)
-    )
+    return RunData("run", None, rows, float(rows["end"].max()), 8, jobs=jobs)
 
 
 def decoded(data: bytes) -> tuple[dict[str, Any], Any]:
     length = int.from_bytes(data[:4], "little")
     header = json.loads(data[4 : 4 + length])
 
-    def column(place: tuple[str, int, int]) -> Any:
-        kind, offset, count = place
-        return np.frombuffer(data, _TYPES[kind], count, 4 + length + offset)
+    def column(place: list[Any]) -> Any:
+        kind, offset, count, *texts = place
+        values = np.frombuffer(data, "|u1" if kind == "u1" else "<i4", count, 4 + length + offset)
+        return np.array(texts[0])[values] if texts else values
 
     return header, column
 
@@ -52,6 +52,18 @@ def test_columns_hold_segments_in_ticks() -> None:
     }
     assert run["tick_s"] == 0.001
     assert column(run["curves"]["busy"]["values"]).tolist() == [0, 200, 300, 100, 0]
+
+
+def test_jobs_have_a_column_for_each_field() -> None:
+    run = run_of([(0, "0-1", 1.0, 2.5), (1, "3", 2.0, 4.25)], "n")
+    run.jobs[1].expected = 2.5
+    header, column = decoded(encode([run]))
+    columns = {name: column(place).tolist() for name, place in header["runs"][0]["jobs"].items()}
+    assert columns["number"] == [1, 2]
+    assert columns["name"] == ["n", "n"]
+    assert columns["expected"] == [document.NO_TIME, 2500]
+    assert columns["most"] == [2, 2]
+    assert columns.keys() == {*JobRow.__struct_fields__}
 
 
 def test_times_of_years_fit_into_ticks() -> None:
@@ -94,16 +106,12 @@ def test_a_page_has_no_markup_of_names() -> None:
     assert len(re.findall("<script", page)) == 2
 
 
-def test_the_modules_of_the_page_are_one_script() -> None:
-    names = []
-    for module in MODULES:
-        text = document.static(f"{module}.js")
-        exported = r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)"
-        names += re.findall(exported, text, re.M)
-        assert "innerHTML" not in text
-    assert len(names) == len(set(names))
+def test_the_parts_of_the_page_are_one_script() -> None:
     script = document.script()
-    assert not re.search(r"^(import|export)\b", script, re.M)
+    names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", script, re.M)
+    assert len(names) == len(set(names))
+    assert "innerHTML" not in script
+    assert len(script) >= sum(len(document.static(f"{part}.js")) for part in PARTS)
 
 
 def test_a_trace_has_a_track_for_each_processor() -> None:

@@ -8,13 +8,15 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.client.web.run_data import JobRow, Kind, RunData, Segments, curve_of, placed
+from scheduler.client.web.run_data import JobRow, Kind, RunData, Segments, curve_of
 from scheduler.model.procset import ProcSet
 
 
 def job(submitted: float, started: float | None, ended: float | None, size: int) -> JobRow:
     state = "PENDING" if started is None else "RUNNING" if ended is None else "COMPLETED"
-    return JobRow("1", "a", "u", submitted, size, size, size, 9.0, state, started, ended)
+    sizes = {"requested": size, "least": size, "most": size, "walltime_s": 9.0}
+    times = {"submitted": submitted, "queued": submitted, "started": started, "ended": ended}
+    return JobRow(1, label="", name="a", user="u", state=state, **sizes, **times)
 
 
 def test_curves_count_what_jobs_hold_and_who_waits() -> None:
@@ -23,7 +25,7 @@ def test_curves_count_what_jobs_hold_and_who_waits() -> None:
     segments.add(0, ProcSet.parse("0"), 3, 4, Kind.LENT)  # a step: its job holds this processor
     segments.add(1, ProcSet.parse("2"), 4, 8, Kind.STARTING)
     jobs = [job(1, 2, 6, 3), job(2, 4, None, 1), job(5, None, None, 7)]
-    curves = RunData("r", None, segments.rows(), 8, 8, jobs=jobs, numbers=[1, 2, 3]).curves(0, 9)
+    curves = RunData("r", None, segments.rows(), 8, 8, jobs=jobs).curves(0, 9)
     times, held = curves["busy"]
     assert times.tolist() == [0, 2, 4, 6, 8]
     assert held.tolist() == [0, 3, 4, 1, 0]
@@ -33,8 +35,8 @@ def test_curves_count_what_jobs_hold_and_who_waits() -> None:
 
 def test_a_job_that_went_back_to_the_queue_waits_from_then_on() -> None:
     again = job(1, 7, None, 1)
-    again.requeued = 5
-    run = RunData("r", None, Segments().rows(), 8, 8, jobs=[again], numbers=[1])
+    again.queued = 5
+    run = RunData("r", None, Segments().rows(), 8, 8, jobs=[again])
     times, waiting = run.curves(0, 9)["waiting"]
     assert (times.tolist(), waiting.tolist()) == ([0, 5, 7], [0, 1, 0])
 
@@ -49,8 +51,3 @@ def test_a_shortened_curve_has_the_same_area(spans: list[tuple[int, int, int]]) 
         areas.append(float((np.diff(np.append(times, 80.0)) * values).sum()))
     within = np.clip(begins + lengths, 10, 80) - np.clip(begins, 10, 80)
     assert areas == [pytest.approx(float((within * amounts).sum()))] * 2
-
-
-def test_jobs_without_processors_get_the_lowest_free_rows() -> None:
-    rows = placed([(0, 5, 2), (1, 3, 1), (3, 9, 3), (5, 6, 2)], 6)
-    assert [str(held) for held, _, _ in rows] == ["0-1", "2", "2-4", "0-1"]

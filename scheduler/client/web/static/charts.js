@@ -1,0 +1,383 @@
+// Charts of a run on canvases: a Gantt chart, and curves below it on the same axis of time.
+
+const COLOURS = 12, LEVELS = 16;
+const LIGHT = ["#4477aa", "#ee7733", "#228833", "#aa3377", "#66aadd", "#bb9933", "#44aa99",
+  "#cc6677", "#8866bb", "#999933", "#5599cc", "#dd8866"];
+const DARK = ["#5c93cc", "#f08a4b", "#48a858", "#c85a98", "#7fb8e6", "#cfae4e", "#57bfae",
+  "#dc8090", "#a284d4", "#b3b34d", "#71aede", "#e69d80"];
+const AXIS = 22;
+const MOST_LABELS = 3000;
+const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120,
+  300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
+const PANELS = {
+  busy: { label: "processors in use", tall: 54, fill: "accent" },
+  waiting: { label: "jobs waiting", tall: 42, fill: "faint" },
+  gained: { label: "seconds that resizes have saved ended jobs", tall: 42, fill: "accent" },
+};
+
+const colourOf = (number) => number % COLOURS;
+
+function rgb(text) {
+  const value = parseInt(text.slice(1), 16);
+  return [value >> 16, (value >> 8) & 255, value & 255];
+}
+
+// A colour between two ones as a pixel of an ImageData: 32 bits, little-endian as all browsers are.
+function mixed(one, other, part) {
+  const [red, green, blue] = one.map((value, i) => Math.round(part * value + (1 - part) * other[i]));
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+// Colours of the present theme; `ground` and the others are those of page.css.
+class Theme {
+  constructor() {
+    const style = getComputedStyle(document.documentElement);
+    for (const name of ["ground", "ink", "faint", "accent"]) {
+      this[name] = style.getPropertyValue(`--${name}`).trim();
+    }
+    const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+    this.jobs = isDark ? DARK : LIGHT;
+    this.onJobs = isDark ? "#10151a" : "#ffffff";
+    const jobs = this.jobs.map(rgb), ground = rgb(this.ground), ink = rgb(this.ink);
+    this.solid = jobs.map((job) => mixed(job, ground, 1));
+    this.light = jobs.map((job) => mixed(job, ground, 0.35));
+    this.deep = jobs.map((job) => mixed(job, ink, 0.7));
+    // Pixels of an image: colour + COLOURS * coverage of LEVELS.
+    this.image = Uint32Array.from({ length: COLOURS * (LEVELS + 1) }, (_, value) => {
+      const level = Math.floor(value / COLOURS) / LEVELS;
+      return mixed(jobs[value % COLOURS], ground, level && 0.15 + 0.85 * level);
+    });
+  }
+}
+
+// Fit a canvas to its place; return its context, which draws in CSS pixels, and its size in them.
+function prepared(canvas) {
+  const scale = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.font = "11px system-ui, sans-serif";
+  return { context, width, height };
+}
+
+function write(context, text, x, y, { align = "left", base = "middle", most } = {}) {
+  context.textAlign = align;
+  context.textBaseline = base;
+  context.fillText(text, x, y, most);
+}
+
+function clipped(context, [x, y, width, height], draw) {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, width, height);
+  context.clip();
+  draw();
+  context.restore();
+}
+
+// Draw a quantity that changes in steps as an area: (time, value), up to a time, within a box.
+function drawSteps(context, steps, until, view, [left, top, width, height], { fill, ink, most = 1 }) {
+  const largest = steps.reduce((sofar, [, value]) => Math.max(sofar, value), most);
+  const x = (time) => left + ((time - view.from) / (view.to - view.from)) * width;
+  const y = (value) => top + height * (1 - value / largest);
+  clipped(context, [left, top - 1, width, height + 2], () => {
+    context.beginPath();
+    context.moveTo(x(steps.length ? steps[0][0] : until), top + height);
+    steps.forEach(([time, value], i) => {
+      context.lineTo(x(time), y(value));
+      context.lineTo(x(i + 1 < steps.length ? steps[i + 1][0] : until), y(value));
+    });
+    context.lineTo(x(until), top + height);
+    context.globalAlpha = 0.55;
+    context.fillStyle = context.strokeStyle = fill;
+    context.fill();
+    context.globalAlpha = 1;
+    context.stroke();
+  });
+  context.fillStyle = ink;
+  write(context, String(Math.round(largest)), left - 8, top - 2, { align: "right", base: "top" });
+  write(context, "0", left - 8, top + height + 4, { align: "right", base: "bottom" });
+}
+
+// Round times between two ones, about 110 pixels apart.
+function ticks(run, view, width) {
+  const wish = (110 * (view.to - view.from)) / width;
+  const step = STEPS.find((each) => each >= wish) ?? 86400 * 30 * Math.ceil(wish / 86400 / 30);
+  const zone = run.origin === null ? 0
+    : run.origin - 60 * new Date(1000 * (run.origin + view.from)).getTimezoneOffset();
+  const times = [];
+  for (let at = Math.ceil((view.from + zone) / step) * step - zone; at < view.to; at += step) times.push(at);
+  return { step, times };
+}
+
+function tickText(run, at, step) {
+  if (run.origin === null) {
+    const s = Math.round(at / step) * step;
+    if (step < 60) return `${Number(s.toFixed(3))} s`;
+    if (step < 3600) return `${Math.round(s / 60)} min`;
+    return step < 86400 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`;
+  }
+  const date = new Date(Math.round(1000 * (run.origin + at)));
+  if (step >= 86400) return date.toLocaleDateString([], { month: "short", day: "numeric" });
+  const parts = { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) };
+  return date.toLocaleTimeString([], parts);
+}
+
+// A heading, a Gantt chart (pixels for all segments, labels for wide ones), and curves.
+class Chart {
+  constructor() {
+    this.section = by("chart").content.firstElementChild.cloneNode(true);
+    [this.head, this.numbers, this.canvas, this.below] = this.section.children;
+    this.rows = [0, 1]; // part of the processors that is shown
+    this.image = null;
+  }
+
+  // Set the run, and the size of the canvases.
+  show(run) {
+    this.run = run;
+    const { jobs, in_use, running, queued, wait_s, turnaround_s } = run.totals;
+    this.head.textContent = run.name;
+    this.numbers.textContent = [
+      `${jobs} jobs, ${run.processors} processors`,
+      ...(running + queued ? [`${in_use} in use, ${running} running, ${queued} queued`] : []),
+      ...(wait_s === null ? [] : [`mean wait ${duration(wait_s)}`]),
+      ...(turnaround_s === null ? [] : [`mean turnaround ${duration(turnaround_s)}`]),
+      ...(run.utilization === null ? [] : [`utilisation ${(100 * run.utilization).toFixed(1)} %`]),
+    ].join(", ");
+    this.canvas.ariaLabel = `${run.name}: ${run.processors} processors over time`;
+    const height = Math.max(110, Math.min(run.processors * 24, innerHeight < 700 ? 300 : 440));
+    this.canvas.style.height = `${height + AXIS}px`;
+    this.below.style.height = `${run.curves.reduce((sum, [name]) => sum + PANELS[name].tall + 12, 0)}px`;
+  }
+
+  // Place of a time and of a processor, in CSS pixels.
+  x(time) {
+    return this.left + ((time - this.view.from) / (this.view.to - this.view.from)) * this.width;
+  }
+
+  y(processor) {
+    const [low, high] = this.rows;
+    return AXIS + ((processor / this.run.processors - low) / (high - low)) * this.height;
+  }
+
+  // Rectangle of a segment, in CSS pixels.
+  box(i) {
+    const { first, count, begin, end } = this.run.segments;
+    const x = this.x(begin[i]), y = this.y(first[i]);
+    return [x, y, this.x(end[i]) - x, this.y(first[i] + count[i]) - y];
+  }
+
+  // Time and processor below the pointer; null: it is beside the chart.
+  under(event) {
+    const box = this.canvas.getBoundingClientRect(), [low, high] = this.rows;
+    const x = event.clientX - box.left, part = (event.clientY - box.top - AXIS) / this.height;
+    if (x < this.left || part < 0 || part >= 1) return null;
+    return {
+      time: this.view.from + ((x - this.left) / this.width) * (this.view.to - this.view.from),
+      processor: Math.floor((low + part * (high - low)) * this.run.processors),
+    };
+  }
+
+  moveRows(by) {
+    const [low, high] = this.rows;
+    const move = Math.min(Math.max(by * (high - low), -low), 1 - high);
+    this.rows = [low + move, high + move];
+  }
+
+  zoomRows(factor, at) {
+    const [low, high] = this.rows, size = Math.min(1, Math.max(0.01, factor * (high - low)));
+    const from = Math.min(Math.max(0, at - ((at - low) / (high - low)) * size), 1 - size);
+    this.rows = [from, from + size];
+  }
+
+  // Draw a part of the time; `lit` is the number of a job that is lit up, `at` a time that is marked.
+  draw(view, theme, lit = null, at = null) {
+    const { run, canvas } = this, { context, width, height } = prepared(canvas);
+    this.view = view;
+    this.left = innerWidth < 600 ? 40 : 76;
+    this.width = Math.max(1, width - this.left);
+    this.height = Math.max(1, height - AXIS);
+    this.paint(context, theme, devicePixelRatio || 1);
+    clipped(context, [this.left, AXIS, this.width, this.height], () => {
+      this.drawMarks(context, theme);
+      if (lit !== null && run.rowOf.has(lit)) this.light(context, theme, lit);
+      this.drawLabels(context, theme, lit);
+      context.fillStyle = theme.accent;
+      if (run.origin !== null) context.fillRect(this.x(run.now) - 0.5, AXIS, 1.5, this.height);
+    });
+    this.drawAxes(context, theme);
+    this.drawCurves(theme, at);
+  }
+
+  // Paint all segments as pixels; many that begin in one pixel show how much of it they cover.
+  paint(context, theme, scale) {
+    const w = Math.max(1, Math.round(this.width * scale)), h = Math.max(1, Math.round(this.height * scale));
+    if (this.image?.width !== w || this.image.height !== h) {
+      this.image = new ImageData(w, h);
+      this.cover = new Float32Array(w * h);
+    }
+    const { run, view } = this, pixels = new Uint32Array(this.image.data.buffer);
+    pixels.fill(theme.image[0]);
+    this.cover.fill(0);
+    this.paintImage(pixels, theme, w, h);
+    const { job, first, count, begin, end, kind } = run.segments, [low, high] = this.rows;
+    const xs = w / (view.to - view.from), ys = h / ((high - low) * run.processors), y0 = (low * h) / (high - low);
+    const gap = ys >= 4 ? 1 : 0;
+    for (let i = 0; i < begin.length; i++) {
+      const left = (begin[i] - view.from) * xs, right = (end[i] - view.from) * xs;
+      if (right <= 0 || left >= w) continue;
+      const top = Math.max(0, Math.round(first[i] * ys - y0));
+      const bottom = Math.min(h, Math.max(Math.round((first[i] + count[i]) * ys - y0) - gap, top + 1));
+      const colour = colourOf(run.jobs.number[job[i]]);
+      if (right - left < 1.5) {
+        const x = Math.min(w - 1, Math.max(0, Math.floor(left)));
+        for (let y = top; y < bottom; y++) {
+          const place = y * w + x, cover = Math.min(1, this.cover[place] + right - left);
+          this.cover[place] = cover;
+          pixels[place] = theme.image[colour + COLOURS * Math.ceil(LEVELS * cover)];
+        }
+        continue;
+      }
+      const from = Math.max(0, Math.round(left));
+      const to = Math.min(w, Math.max(from + 1, Math.round(right) - (gap && right - left > 4 ? 1 : 0)));
+      const full = (kind[i] === EXPECTED ? theme.light : kind[i] === LENT ? theme.deep : theme.solid)[colour];
+      const slope = kind[i] === STARTING ? 1 : kind[i] === LEAVING ? -1 : 0;
+      for (let y = top; y < bottom; y++) {
+        pixels.fill(full, y * w + from, y * w + to);
+        for (let x = from; slope && x < to; x++) {
+          if (((x + slope * y) & 7) < 4) pixels[y * w + x] = theme.light[colour];
+        }
+      }
+    }
+    context.putImageData(this.image, Math.round(this.left * scale), Math.round(AXIS * scale));
+  }
+
+  // Paint the image that stands for segments which the server did not send.
+  paintImage(pixels, theme, w, h) {
+    const { run, view } = this, [low, high] = this.rows;
+    if (run.pixels === null) return;
+    const [rows, columns] = run.image;
+    for (let y = 0; y < h; y++) {
+      const row = Math.floor((low + (y / h) * (high - low)) * rows);
+      for (let x = 0; x < w; x++) {
+        const time = view.from + (x / w) * (view.to - view.from);
+        const column = Math.floor(((time - run.from) / (run.to - run.from)) * columns);
+        if (column >= 0 && column < columns) {
+          pixels[y * w + x] = theme.image[run.pixels[row * columns + column]];
+        }
+      }
+    }
+  }
+
+  // Light up a job: everything else becomes pale.
+  light(context, theme, number) {
+    context.globalAlpha = 0.62;
+    context.fillStyle = theme.ground;
+    context.fillRect(this.left, AXIS, this.width, this.height);
+    context.strokeStyle = theme.ink;
+    context.fillStyle = theme.jobs[colourOf(number)];
+    for (const i of this.run.segmentsOf(number)) {
+      const [x, y, width, height] = this.box(i), kind = this.run.segments.kind[i];
+      context.globalAlpha = kind === COMPUTING || kind === LENT ? 1 : 0.5;
+      context.fillRect(x, y, Math.max(width, 1), Math.max(height, 1));
+      context.globalAlpha = 1;
+      if (width > 3 && height > 3) context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
+    }
+    context.globalAlpha = 1;
+  }
+
+  drawLabels(context, theme, lit) {
+    const { run } = this, { job, begin, end, kind } = run.segments;
+    const wide = (26 * (this.view.to - this.view.from)) / this.width;
+    for (let i = 0, drawn = 0; i < begin.length && drawn < MOST_LABELS; i++) {
+      if (end[i] - begin[i] < wide) continue;
+      const [x, y, width, height] = this.box(i), number = run.jobs.number[job[i]];
+      const left = Math.max(x, this.left), room = Math.min(x + width, this.left + this.width) - left;
+      if (height < 12 || room < 26 || y + height < AXIS || (lit !== null && lit !== number)) continue;
+      const text = run.jobs.label[job[i]] || String(number);
+      if (context.measureText(text).width > room - 4) continue;
+      context.fillStyle = kind[i] === COMPUTING ? theme.onJobs : theme.ink;
+      write(context, text, left + room / 2, y + height / 2, { align: "center" });
+      drawn++;
+    }
+  }
+
+  drawMarks(context, theme) {
+    for (const [kind, intervals, begin, end, text] of this.run.marks) {
+      const x = this.x(begin), width = this.x(Math.min(end, this.view.to)) - x;
+      context.fillStyle = context.strokeStyle = kind === "reservation" ? theme.accent : theme.faint;
+      context.setLineDash([4, 3]);
+      for (const [low, high] of intervals) {
+        const y = this.y(low), height = this.y(high + 1) - y;
+        context.globalAlpha = 0.3;
+        context.fillRect(x, y, width, height);
+        context.globalAlpha = 1;
+        context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
+      }
+      context.setLineDash([]);
+      context.fillStyle = theme.ink;
+      if (width > 60 && intervals.length) {
+        const place = [Math.max(x, this.left) + 4, this.y(intervals[0][0]) + 3];
+        write(context, text, ...place, { base: "top", most: width - 8 });
+      }
+    }
+  }
+
+  drawAxes(context, theme) {
+    const { run, left } = this, { step, times } = ticks(run, this.view, this.width);
+    context.fillStyle = theme.ink;
+    for (const at of times) {
+      const x = this.x(at);
+      if (x < left + 16 || x > left + this.width - 20) continue;
+      write(context, tickText(run, at, step), x, AXIS / 2 - 1, { align: "center" });
+      context.fillRect(x, AXIS - 4, 1, 4);
+    }
+    const hosts = run.hosts.filter(([, intervals]) => intervals.length);
+    const isByHost = hosts.length > 1 && hosts.length <= this.height / 11;
+    for (const [name, intervals] of isByHost ? hosts : []) {
+      for (const [low, high] of intervals) {
+        const y = this.y(low), middle = (y + this.y(high + 1)) / 2;
+        write(context, name, left - 8, middle, { align: "right", most: left - 10 });
+        context.fillRect(left - 6, Math.max(y, AXIS), 6, 1);
+      }
+    }
+    const every = STEPS.find((each) => each >= 1 && this.y(each) - this.y(0) >= 18) ?? run.processors;
+    for (let number = 0; !isByHost && number < run.processors; number += every) {
+      const y = this.y(number + 0.5);
+      if (y > AXIS && y < AXIS + this.height) write(context, String(number), left - 8, y, { align: "right" });
+    }
+  }
+
+  drawCurves(theme, at) {
+    const { run, left } = this, { context, height } = prepared(this.below);
+    let top = 6;
+    for (const [name, { times, values }] of run.curves) {
+      const { label, tall, fill } = PANELS[name], box = [left, top, this.width, tall];
+      const look = { fill: theme[fill], ink: theme.ink, most: name === "busy" ? run.processors : 1 };
+      drawSteps(context, times.map((time, i) => [time, values[i] / 100]), run.now || run.end, this.view, box, look);
+      write(context, label, left + 4, top, { base: "top" });
+      top += tall + 12;
+    }
+    if (at !== null && this.x(at) >= left) context.fillRect(this.x(at), 0, 1, height);
+  }
+
+  // The job at a place, and lines of text on it; null: nothing is there.
+  describe({ time, processor }) {
+    const { run } = this, { job, begin, end, count, kind } = run.segments, i = run.at(time, processor);
+    if (i < 0) {
+      const mark = run.marks.find(([, intervals, from, to]) => from <= time && time < to
+        && intervals.some(([low, high]) => low <= processor && processor <= high));
+      return mark ? { number: null, lines: [mark[4]] } : null;
+    }
+    const row = run.row(job[i]), { number, least, most } = row;
+    const size = run.segmentsOf(number).filter((j) => begin[j] <= time && time < end[j])
+      .reduce((sum, j) => sum + count[j], 0);
+    const lines = [
+      `job ${labelOf(row)} ${row.name}`,
+      `${KINDS[kind[i]]}, ${size} of ${least === most ? most : `${least} to ${most}`} processors`,
+      `${moment(run, begin[i])} to ${moment(run, end[i])}`,
+    ];
+    return { number, lines: row.user ? [...lines, `${row.user}, ${row.state}`] : lines };
+  }
+}
