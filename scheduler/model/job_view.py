@@ -1,13 +1,13 @@
 """What policies see of a job: `JobView`, which they read and cannot change.
 
 Policies of this package get the `Job` itself. User-defined code gets a `ReadOnlyJob`, a restriction
-to members that change nothing. So a policy reads the members of `Job`, and a type checker refuses
-an assignment to one of them, as the restriction does when it runs.
+to the attributes and to the methods that change nothing. So a policy reads the members of `Job`,
+and a type checker refuses an assignment to one of them, as the restriction does when it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -40,9 +40,9 @@ class _ReadOnly:
         __delattr__ = __setattr__
 
 
-def _reads(cls: type, names: str) -> None:
+def _reads(cls: type, names: Iterable[str]) -> None:
     """Give a class properties that read the attributes of what it shows."""
-    for name in names.split():
+    for name in names:
         setattr(
             cls, name, property(attrgetter(f"_own.{name}"), doc=f"See `{name}` of the original.")
         )
@@ -77,9 +77,14 @@ class ReadOnlyHistory(_ReadOnly):
         return MappingProxyType(self._own.failures)
 
 
-_reads(ReadOnlyHistory, "start points settled next_point_at sweet_spot data_bytes measured")
-_reads(ReadOnlyHistory, "performance time_s expanded_from contractions comparable_s benefited")
-_reads(ReadOnlyHistory, "expand_potential predict_s predict_pause_s failures_text")
+_reads(
+    ReadOnlyHistory,
+    (
+        *("start", "points", "settled", "next_point_at", "sweet_spot", "data_bytes", "measured"),
+        *("performance", "time_s", "expanded_from", "contractions", "comparable_s", "benefited"),
+        *("expand_potential", "predict_s", "predict_pause_s", "failures_text"),
+    ),
+)
 
 
 class ReadOnlyJob(_ReadOnly):
@@ -133,16 +138,20 @@ class ReadOnlyJob(_ReadOnly):
         return None if self._own.recorded_history is None else self.history
 
 
-_reads(ReadOnlyJob, "id is_plain processors estimate_s demand state topology resizable size sizes")
-_reads(ReadOnlyJob, "submitted_at queued_at redirected_at started_at ended_at walltime_s smaller")
-_reads(ReadOnlyJob, "expected_end estimated_end ends_by_progress progress bounds least most")
-_reads(ReadOnlyJob, "minimum valid_sizes valid_from valid_up_to contracts_to start_least")
-_reads(ReadOnlyJob, "left starts_on slowness estimate_on_s")
-_reads(ReadOnlyJob, "resize resizes restarts committed paused_s most_moved_bytes backfilled")
-_reads(ReadOnlyJob, "first_estimate_s misses requeues requeued_why stalled failed_starts")
-_reads(ReadOnlyJob, "checkpoint cause why exit_code signal partition conditions is_lent")
-_reads(ReadOnlyJob, "first_group next_group queue_position requeue_asked tasks_queued tasks_failed")
-_reads(ReadOnlyJob, "to_come sent warned")
+#: Methods of a job that change nothing.
+_READING = {
+    *("valid_from", "valid_up_to", "contracts_to", "starts_on", "slowness", "estimate_on_s"),
+}
+
+
+def _members() -> set[str]:
+    """Members of a job that policies may read: its attributes, and the methods in `_READING`."""
+    job = Job(0, JobSpec(1, 1.0), 0.0)
+    public = {name for name in dir(job) if not name.startswith("_")} - {"shown"}
+    return {name for name in public if not callable(getattr(Job, name, None))} | _READING
+
+
+_reads(ReadOnlyJob, _members() - vars(ReadOnlyJob).keys())
 
 #: A job, for reading.
 JobView: TypeAlias = Job | ReadOnlyJob
