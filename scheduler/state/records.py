@@ -31,7 +31,8 @@ from scheduler.state.exclusions import Exclusion
 class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job as it is stored; the fields are the attributes of `scheduler.model.job.Job`.
 
-    Times are seconds on the service's clock.
+    They are declared a second time because a compiled class has no types when it runs, by which
+    records are checked. A test compares the two. Times are seconds on the service's clock.
 
     Parameters
     ----------
