@@ -320,8 +320,8 @@ def as_measured(run: RecordedRun, submissions: Mapping[int, Submission]) -> list
     if untold and len(untold) == len(run.jobs):
         words = submissions[untold[0]].argv
         raise ReshapeError(
-            f"job {untold[0]} runs {' '.join(words)}: only the command line of {_SYNTHETIC} tells"
-            " how long it takes; what-if runs (--policy) go by measured times instead"
+            f"job {untold[0]} runs {' '.join(words)}: only the command line of {_SYNTHETIC}"
+            " states its times; what-if runs (--policy) use measured times instead"
         )
     return untold
 

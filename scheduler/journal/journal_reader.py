@@ -166,9 +166,9 @@ class JournalReader:
         rows = self.rows("SELECT at FROM orders WHERE batch<=? ORDER BY seq DESC LIMIT 1", removed)
         moment = "".join(f" ({format_moment(at)})" for (at,) in rows)
         raise ReshapeError(
-            f"{self.path} cannot be replayed: of its events up to batch {removed}{moment} resize"
-            " points or whole jobs were removed by the retention of the service, and a replay needs"
-            " all events from the first on; journal.keep_resize_points sets how many are kept"
+            f"{self.path} cannot be replayed, since a replay needs all events: the service has"
+            f" removed resize points or whole jobs up to batch {removed}{moment}; the setting"
+            " journal.keep_resize_points is the number of latest events of which it keeps them"
         )
 
     def readable_batches(self) -> tuple[list[Batch], str]:

@@ -231,7 +231,7 @@ def open_journal(path: Path, mark: HighWaterMark, *, accept_loss: bool) -> sqlit
     if missing and not accept_loss:
         raise ReshapeError(
             f"the journal {path} lacks {missing}: restore the latest copy (docs/backup.md), or"
-            " go on without what was lost by --accept-loss"
+            " continue without the lost part by --accept-loss"
         )
     if accept_loss and not missing:
         log.warning("the journal %s lacks nothing that --accept-loss would be needed for", path)

@@ -123,7 +123,7 @@ def go_on_without(
     if not accept_loss:
         raise ReshapeError(
             f"the journal {journal.path} is damaged: {'; '.join(journal.unreadable)}. Restore the"
-            " latest copy (docs/backup.md), or go on without this by --accept-loss"
+            " latest copy (docs/backup.md), or continue without this by --accept-loss"
         )
     journal.forget_unreadable_jobs(core.jobs)
     for number, job in core.jobs.items():
@@ -253,8 +253,8 @@ def _check_partitions(core: Core, config: ServeConfig) -> None:
             listed = ", ".join(str(job.id) for job in unfinished[:5])
             raise ConfigError(
                 f"node {node.name} gave {there.get(wrong, 0)} processors to"
-                f" {_title(wrong, first.name)} and shall give {shall.get(wrong, 0)}, but jobs"
-                f" {listed} are not finished: serve with the old setting until they are",
+                f" {_title(wrong, first.name)} and would now give {shall.get(wrong, 0)}, but jobs"
+                f" {listed} have not ended: serve with the old setting until they have",
                 field="redirection" if wrong == REDIRECTION else "partitions",
             )
 

@@ -175,8 +175,8 @@ def outcomes(
                 if make is None:
                     raise ReshapeError(
                         f"the executor broke ({type(error).__name__}): one of its processes was"
-                        " killed, or ended itself; give a function that makes executors in its"
-                        " place, and the run that ended it is found"
+                        " killed, or ended itself; give a function that makes executors, so that"
+                        " the run that ended it can be found"
                     ) from None
                 for run in flying.values():
                     yield run, _run_in_own_pool(run, submit, make)

@@ -263,6 +263,6 @@ def _end_of(job: JobHandle, outputs: Sequence[StepOutput]) -> JobInfo:
 def salloc(_words: Sequence[str]) -> None:
     """Say what there is in place of salloc(1)."""
     raise ReshapeError(
-        "salloc is not there, as a job has no terminal: give commands to sbatch in a script, or"
+        "there is no salloc, since a job has no terminal: give commands to sbatch in a script, or"
         " start each by srun; srun bash takes them from its standard input"
     )

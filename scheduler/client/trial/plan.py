@@ -120,7 +120,8 @@ def written_plan(
         )
     raise ReshapeError(
         f"--at {at}:{size}: the groups of the job have {_text(groups, 'and')} processes then, and "
-        f"leave whole: it can contract to {_text(sorted(_sizes(groups)), 'or') or 'no other size'}"
+        "leave only as a whole: it can contract to "
+        f"{_text(sorted(_sizes(groups)), 'or') or 'no other size'}"
     )
 
 

@@ -390,7 +390,7 @@ class Admission:
         if config.users and priority > own:
             raise ReshapeError(
                 f"priority {asked} is {priority:g}, and user {user} has {own:g}: ask for that or"
-                " less, or let the service's configuration say more under users"
+                " less, or raise it under users in the configuration of the service"
             )
         return priority
 

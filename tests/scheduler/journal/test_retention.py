@@ -91,7 +91,7 @@ def test_what_is_left_is_recovered_and_explained(journal: Journal, path: Path) -
     texts = [line.text for line in explanation.lines]
     assert any(text.startswith(f"{POINTS} resize points on size 2 up to") for text in texts)
     assert texts[-1].startswith("ended with exit code 0:0")
-    with reading(path) as reader, pytest.raises(ReshapeError, match="cannot be replayed: of its"):
+    with reading(path) as reader, pytest.raises(ReshapeError, match="cannot be replayed, since"):
         compare(reader.batches())
 
 

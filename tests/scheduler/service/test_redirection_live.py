@@ -109,7 +109,7 @@ def test_the_redirection_group_cannot_change_while_jobs_are_unfinished(redirecti
     redirecting.until(number, "RUNNING")
     redirecting.kill()
     options = redirecting.options
-    with pytest.raises(ReshapeError, match=f"shall give 1, but jobs {number} are not finished"):
+    with pytest.raises(ReshapeError, match=f"would now give 1, but jobs {number} have not ended"):
         redirecting.start(*options, "--set", "redirection.processors=1")
     redirecting.start(*options)
     assert redirecting.job(number).state == "RUNNING"

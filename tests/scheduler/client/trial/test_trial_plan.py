@@ -103,13 +103,13 @@ def test_written_plan_finds_groups_for_later_contractions() -> None:
     [
         (
             "10:4,20:2",
-            "--at 20:2: the groups of the job have 3 and 1 processes then, and leave "
-            "whole: it can contract to 1 or 3",
+            "--at 20:2: the groups of the job have 3 and 1 processes then, and leave only "
+            "as a whole: it can contract to 1 or 3",
         ),
         (
             "10:2",
-            "--at 10:2: the groups of the job have 3 processes then, and leave whole: it can "
-            "contract to no other size",
+            "--at 10:2: the groups of the job have 3 processes then, and leave only as a whole: it "
+            "can contract to no other size",
         ),
         ("10:5,20:5", "--at 20:5: the job has 5 processes then: leave it out"),
     ],
