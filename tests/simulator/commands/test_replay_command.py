@@ -342,4 +342,4 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
         db.execute(f"{other} WHERE job != 2")
     refused = replay(tmp_path, "--predict")
     assert refused.exit_code == 1
-    assert "only the command line of apps.synthetic tells" in refused.stderr
+    assert "only the command line of apps.synthetic states its times" in refused.stderr
