@@ -6,17 +6,17 @@ orders. All that pages need of the journal is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from math import inf
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from reshape.errors import ReshapeError
 from scheduler.client.tables import job_lines, resize_table
 from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments, of_rows
+from scheduler.forecasts.answers import JobForecast
 from scheduler.journal.clock import ahead_of_job_s, moved_time, noted_ahead_s
 from scheduler.journal.descriptions import describe, label_of, noted_submission
 from scheduler.journal.ended_jobs import ended_info, explanation, recorded_job
@@ -137,6 +137,7 @@ class JournalRun:
         self._ahead_s = 0.0  # what times of the journal become seconds from the origin by
         self._jobs: dict[int, _LiveJob] = {}
         self._segments = Segments()
+        self._forecasts: Mapping[int, tuple[str, JobForecast | None]] = {}
         self._event = self._order = 0  # sequence numbers of what was read last
 
     def update(self, journal: JournalReader) -> bool:
@@ -182,6 +183,7 @@ class JournalRun:
         if recorded is None:
             return
         row = _row(recorded, self._ahead_s)
+        self._note_forecast(row)
         if number in self._jobs:
             self.rows[self._jobs[number].row] = row
         else:
@@ -237,44 +239,68 @@ class JournalRun:
             job.row = place
         self._jobs = jobs
 
-    def expected_ends(self) -> Iterator[tuple[int, ProcSet, float]]:
-        """Yield row, processors and end by the walltime (s) of each job that holds processors."""
-        for job in self._jobs.values():
-            row = self.rows[job.row]
-            if job.groups and row.started is not None:
-                own = [held for held, kind, _ in job.groups.values() if kind != Kind.LENT]
-                yield job.row, ProcSet.union(own), row.started + row.walltime_s
+    def expect(self, forecasts: Mapping[int, tuple[str, JobForecast | None]]) -> None:
+        """Take the reason for which each queued job waits, and its forecast, by number."""
+        self._forecasts = forecasts
+        for number in forecasts:
+            if (row := self.row_of(number)) is not None:
+                self._note_forecast(row)
 
-    def place_of(self, number: int) -> int | None:
-        """Return the place of a job in `rows`; None if it is not known."""
+    def _note_forecast(self, row: JobRow) -> None:
+        reason, forecast = self._forecasts.get(row.number, ("", None))
+        if row.group == "queued":
+            start = None if forecast is None else forecast.start
+            row.reason = reason
+            row.expected = None if start is None else start - (self.origin or 0.0)
+
+    def row_of(self, number: int) -> JobRow | None:
+        """Return what tables show of a job; None if it is not known."""
         job = self._jobs.get(number)
-        return None if job is None else job.row
+        return None if job is None else self.rows[job.row]
 
     def data(self, now: float | None = None) -> RunData:
-        """Return the run as it is at a time; None: at the latest event.
+        """Return the run as it is at a time, with what is expected from then on.
 
         Parameters
         ----------
-        now : seconds from the origin.
+        now : seconds from the origin; None: at the latest event, and nothing is expected.
         """
-        now = self.now if now is None else max(now, self.now)
-        held = Segments()
+        until = self.now if now is None else max(now, self.now)
+        segments = Segments(self._segments.rows())
         for job in self._jobs.values():
-            job.add_held(now, held)
-        segments = np.concatenate([self._segments.rows(), held.rows()])
-        used = int((segments["first"] + segments["count"]).max()) if len(segments) else 0
+            if job.groups:
+                job.add_held(until, segments)
+        if now is not None:
+            self._add_expected(until, segments)
+        rows = segments.rows()
+        used = int((rows["first"] + rows["count"]).max()) if len(rows) else 0
         installed = ProcSet.union(self._hosts.values()).intervals
-        processors = max(used, installed[-1][1] + 1 if installed else 0)
         return RunData(
             self.name,
             self.origin,
-            segments,
-            now,
-            processors,
+            rows,
+            until,
+            max(used, installed[-1][1] + 1 if installed else 0),
             self._hosts,
             list(self.rows),
             self._blocked,
         )
+
+    def _add_expected(self, now: float, segments: Segments) -> None:
+        """Add segments of running jobs until their walltime, and of queued ones by forecast."""
+        origin = self.origin or 0.0
+        for job in self._jobs.values():
+            row = self.rows[job.row]
+            if job.groups and row.started is not None:
+                own = [held for held, kind, _ in job.groups.values() if kind != Kind.LENT]
+                end = row.started + row.walltime_s
+                segments.add(job.row, ProcSet.union(own), now, end, Kind.EXPECTED)
+            _, forecast = self._forecasts.get(row.number, ("", None))
+            if forecast is None or forecast.end is None or row.expected is None:
+                continue
+            if row.group == "queued":
+                held, begin = ProcSet.parse(forecast.processors), max(now, row.expected)
+                segments.add(job.row, held, begin, forecast.end - origin, Kind.EXPECTED)
 
 
 def _row(job: Job, ahead_s: float) -> JobRow:

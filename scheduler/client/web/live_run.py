@@ -18,11 +18,10 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
 from scheduler.client.web.journal_run import JournalRun, story
-from scheduler.client.web.run_data import JobRow, Kind, RunData, SegmentRows, Segments, between
-from scheduler.forecasts.answers import JobForecast, Starts
+from scheduler.client.web.run_data import JobRow, RunData, between
+from scheduler.forecasts.answers import Starts
 from scheduler.journal.journal_format import IDENTITY
 from scheduler.journal.journal_reader import reading
-from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
 
@@ -58,7 +57,6 @@ class LiveRun:
         self.on_change: Callable[[], object] = lambda: None
         self._lock = threading.RLock()
         self._followed = JournalRun(str(directory))
-        self._queued: dict[int, tuple[str, JobForecast | None]] = {}  # why it waits, and how long
         self._kept: tuple[int, float, RunData] | None = None
         self._ends = threading.Event()
         self._threads = [
@@ -112,7 +110,6 @@ class LiveRun:
                     with self._lock:
                         is_new = followed.update(journal) or seen is None
                         self._followed = followed
-                        self._mark()
                     if is_new:
                         self._changed("")
                     seen = version
@@ -132,8 +129,8 @@ class LiveRun:
         done, pause_s = -1, FORECAST_S
         while not self._ends.wait(pause_s):
             pause_s = FORECAST_S
-            waits = self._queued or any(row.group == "queued" for row in self._followed.rows)
-            if not self.viewers or done == self.version or not waits:
+            is_waited = any(row.group == "queued" for row in self._followed.rows)
+            if not self.viewers or done == self.version or not is_waited:
                 continue
             done, began = self.version, time.monotonic()
             try:
@@ -145,26 +142,11 @@ class LiveRun:
                 continue  # it is asked again after the next change
             pause_s = max(FORECAST_S, FORECAST_SHARE * (time.monotonic() - began))
             forecasts = {each.job: each for each in starts.jobs}
+            reasons = {job.job: plain(job.reason) for job in listing.jobs}
             with self._lock:
-                self._queued = {
-                    job.job: (plain(job.reason), forecasts.get(job.job)) for job in listing.jobs
-                }
-                self._mark()
+                self._followed.expect({n: (why, forecasts.get(n)) for n, why in reasons.items()})
             self._changed("")
             done = self.version
-
-    def _mark(self) -> None:
-        """Note in the rows of queued jobs why they wait, and when they are expected to start."""
-        for number, (reason, forecast) in self._queued.items():
-            row = self._row(number)
-            if row is not None and row.group == "queued":
-                start = None if forecast is None else forecast.start
-                row.reason = reason
-                row.expected = None if start is None else start - (self._followed.origin or 0.0)
-
-    def _row(self, number: int) -> JobRow | None:
-        place = self._followed.place_of(number)
-        return None if place is None else self._followed.rows[place]
 
     def data(self) -> RunData:
         """Return the run as it is now, with what is expected of it."""
@@ -175,25 +157,8 @@ class LiveRun:
                 return self._kept[2]
             now = clock - followed.origin if clock and followed.origin is not None else None
             run = followed.data(now)
-            if clock:
-                run.segments = np.concatenate([run.segments, self._expected(run.now)])
             self._kept = version, clock, run
             return run
-
-    def _expected(self, now: float) -> SegmentRows:
-        """Return segments from now on: of running jobs by walltime, of queued ones by forecast."""
-        segments, followed = Segments(), self._followed
-        for place, held, end in followed.expected_ends():
-            segments.add(place, held, now, end, Kind.EXPECTED)
-        origin = followed.origin or 0.0
-        for number, (_, forecast) in self._queued.items():
-            row = followed.place_of(number)
-            if row is None or forecast is None or followed.rows[row].group != "queued":
-                continue
-            if forecast.start is not None and forecast.end is not None:
-                begin, held = max(now, forecast.start - origin), ProcSet.parse(forecast.processors)
-                segments.add(row, held, begin, forecast.end - origin, Kind.EXPECTED)
-        return segments.rows()
 
     def jobs(self, group: str, text: str, offset: int) -> tuple[int, list[JobRow]]:
         """Return how many jobs match, and a page of them, the newest first unless they wait.
@@ -218,7 +183,7 @@ class LiveRun:
         """
         with reading(self.directory) as journal:
             told = story(journal, number, time.time() if self.is_served else None)
-        row = self._row(number)
+        row = self._followed.row_of(number)
         if row is None:
             raise ReshapeError(f"job {number} is too old for the page: reshape explain {number}")
         if row.group == "queued":
