@@ -23,6 +23,7 @@ from scheduler.client.api.asking import (
     service_info,
     wait_for,
 )
+from scheduler.client.api.client import read_output
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.background import stop as stop_service
 from scheduler.client.columns import steps_format
@@ -30,7 +31,6 @@ from scheduler.client.forecasting import (
     forecast_of_waiting,
     waiting_lines,
 )
-from scheduler.client.job_files import read_output
 from scheduler.client.options import (
     JobText,
     Walltime,

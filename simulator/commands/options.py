@@ -22,7 +22,8 @@ from simulator.traces.normalise import Rules
 
 #: The journal in the directory of a service, and the metrics beside the results of a simulation.
 JOURNAL, METRICS = "journal.db", "metrics.json"
-_LINE = b'{"run":'  #: The file of a sweep starts with this.
+#: The file of a sweep starts with this.
+_OF_SWEEP = b'{"run":'
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
@@ -137,7 +138,7 @@ def is_sweep(source: Path) -> bool:
     if not source.is_file():
         return False
     with source.open("rb") as file:
-        return file.read(len(_LINE)) == _LINE
+        return file.read(len(_OF_SWEEP)) == _OF_SWEEP
 
 
 class StoredRun(NamedTuple):

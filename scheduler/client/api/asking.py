@@ -5,15 +5,17 @@ The parameter `directory` of each function is the directory of a service, or an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
-from scheduler.client.api.operations import ANSWER_S
+from scheduler.client.api.operations import ANSWER_S, Operation
 from scheduler.model.requests.job_name import JobName
-from scheduler.model.requests.task_array import TaskArray
-from scheduler.protocol.messages import Info, JobChange, JobInfo, JobListing, JobTasks, Message
+from scheduler.protocol.messages import Info, JobInfo, JobListing, Message
+
+T = TypeVar("T")
 
 #: Time limit of one answer to many requests, seconds.
 MANY_ANSWERS_S = 30.0
@@ -53,34 +55,18 @@ def list_jobs(
     directory: Path | str, job: int | None = None, ended: bool = False, *, steps: bool = False
 ) -> JobListing:
     """Request one job, or all queued and running jobs; see `operations.list_jobs`."""
+    return run(directory, operations.list_jobs(job, ended=ended, steps=steps))
+
+
+def run(directory: Path | str, operation: Operation[T]) -> T:
+    """Carry out an operation over a connection of its own; see `operations`."""
     with Client(directory) as client:
-        return client.run(operations.list_jobs(job, ended=ended, steps=steps))
+        return client.run(operation)
 
 
 def number_of(directory: Path | str, name: JobName) -> int:
     """Find the number of a job, a task or a step; see `operations.number_of`."""
-    with Client(directory) as client:
-        return client.run(operations.number_of(name))
-
-
-def tasks_of(directory: Path | str, name: JobName) -> JobTasks:
-    """Find the number of a job, or of an array with some tasks; see `operations.tasks_of`."""
-    with Client(directory) as client:
-        return client.run(operations.tasks_of(name))
-
-
-def array_of(directory: Path | str, number: int) -> TaskArray:
-    """Find the tasks of an array; see `operations.array_of`."""
-    with Client(directory) as client:
-        return client.run(operations.array_of(number))
-
-
-def change_jobs(
-    directory: Path | str, jobs: Sequence[JobTasks], change: JobChange
-) -> dict[JobTasks, str]:
-    """Change jobs at one moment; see `operations.change_jobs`."""
-    with Client(directory) as client:
-        return client.run(operations.change_jobs(jobs, change))
+    return run(directory, operations.number_of(name))
 
 
 def wait_for(directory: Path | str, job: int, until: float | None = None) -> JobInfo | None:

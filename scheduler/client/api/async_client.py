@@ -16,9 +16,8 @@ from typing import Self, TypeVar, Unpack
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.messages import Failure, MessageBase
 from scheduler.client.api import keywords, operations
-from scheduler.client.api.client import WATCH_S, service_of
+from scheduler.client.api.client import WATCH_S, read_output, service_of
 from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
-from scheduler.client.job_files import read_output
 from scheduler.client.job_options import Changes, JobOptions
 from scheduler.client.submission import check_places
 from scheduler.forecasts.answers import JobForecast, Quote

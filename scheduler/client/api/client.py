@@ -19,7 +19,6 @@ from reshape.wire.connection import is_access_file
 from reshape.wire.messages import MessageBase
 from scheduler.client.api import keywords, operations
 from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
-from scheduler.client.job_files import read_output
 from scheduler.client.job_options import Changes, JobOptions
 from scheduler.client.submission import check_places
 from scheduler.forecasts.answers import JobForecast, Quote
@@ -339,3 +338,25 @@ class JobHandle:
 
     def _run(self, operation: Operation[T]) -> T:
         return self._client.run(operation)
+
+
+def read_output(job: m.JobInfo, is_error: bool = False, begin: int = 0) -> bytes:
+    """Read the output of a job, or its standard error, from a file that this host reaches.
+
+    Parameters
+    ----------
+    begin : bytes to leave out.
+
+    Raises
+    ------
+    ReshapeError : the file cannot be read; a `FileNotFoundError` is its cause if it does not exist.
+    """
+    path = job.error if is_error and job.error else job.output
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(begin)
+            return file.read()
+    except OSError as error:
+        raise ReshapeError(
+            f"cannot read the output {path} of job {job.job} ({job.state}): {error.strerror}"
+        ) from error

@@ -20,7 +20,8 @@ from reshape.key_values import whole_number
 from reshape.times import in_local_time
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
-from scheduler.client.api.asking import ask, change_jobs, list_jobs, number_of, tasks_of
+from scheduler.client.api import operations
+from scheduler.client.api.asking import ask, list_jobs, number_of, run
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.options import (
     JobText,
@@ -172,7 +173,7 @@ def _cancellation(signal: str | None, *, to_script: bool) -> m.CancelJob | m.Sig
 
 def _change_ranges(service: Path, site: str, jobs: Sequence[JobRange], change: m.JobChange) -> bool:
     """Change jobs of one service; return whether that was done for all."""
-    named = [tasks_of(service, job.first) for job in jobs if job.last is None]
+    named = [run(service, operations.tasks_of(job.first)) for job in jobs if job.last is None]
     spans = [(job.first.job, job.last) for job in jobs if job.last is not None]
     return _change_at(service, site, named, matching(service, spans) if spans else [], change)
 
@@ -212,7 +213,7 @@ def _change_at(
     if not jobs:
         click.echo("reshape: no queued or running job matches", err=True)
         return True
-    refused = change_jobs(service, jobs, change)
+    refused = run(service, operations.change_jobs(jobs, change))
     done = change.participle
     if isinstance(change, m.SignalJob):
         done = f"sent {signal_name(change.number)} to"

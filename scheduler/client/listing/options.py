@@ -13,7 +13,8 @@ import click
 from msgspec.structs import replace
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.api.asking import array_of, tasks_of
+from scheduler.client.api import operations
+from scheduler.client.api.asking import run
 from scheduler.client.api.client import user_of
 from scheduler.client.api.completion import complete_jobs, complete_partitions
 from scheduler.client.bulk.change_commands import JobRange, JobRanges
@@ -195,11 +196,13 @@ def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
     """First and last numbers of the jobs that a range stands for, or a name."""
     if named.last is not None:
         return [(named.first.job, named.last)]
-    found = tasks_of(directory, named.first)
+    found = run(directory, operations.tasks_of(named.first))
     if not found.tasks:
         return [(found.job, found.job)]
     try:
-        there = positions_of(array_of(directory, found.job), TaskArray.parse(found.tasks))
+        there = positions_of(
+            run(directory, operations.array_of(found.job)), TaskArray.parse(found.tasks)
+        )
     except ValueError as error:
         raise ReshapeError(f"array {found.job}: {error}") from None
     begin = found.job + 1
