@@ -272,7 +272,9 @@ class Page {
   }
 }
 
-const tables = (header) => (header.tables ?? []).map(({ title, heads, rows }) => textTable(heads, rows, title));
+const tables = (header) => (header.tables ?? []).flatMap(({ title, heads, rows }) => [
+  element("h2", title), textTable(heads, rows, title),
+]);
 
 // Ask the server to simulate the last hours under another scenario, and show both.
 async function offerWhatIf(theme) {
@@ -314,7 +316,7 @@ async function startLive() {
 
 function startFile(header) {
   document.title = by("title").textContent = header.title;
-  by("charts").before(...tables(header).flatMap((table) => [element("h2", table.ariaLabel), table]));
+  by("charts").before(...tables(header));
   by("jobs").hidden = by("tools").hidden = !header.runs.length;
   if (!header.runs.length) return;
   const page = new Page(new FileSource(header));

@@ -38,12 +38,14 @@ function tableParts(heads, rows) {
 
 function textTable(heads, rows, ariaLabel) {
   const lines = rows.map((row) => element("tr", "", {}, ...row.map((text) => element("td", text))));
-  return element("table", "", { ariaLabel }, ...tableParts(heads, lines));
+  const table = element("table", "", { ariaLabel }, ...tableParts(heads, lines));
+  return element("div", "", { className: "wide" }, table);
 }
 
 function isMatch(row, { group, text }) {
   if (group !== "all" && group !== groupOf(row)) return false;
-  return [labelOf(row), row.name, row.user, row.state].some((field) => field.toLowerCase().includes(text.toLowerCase()));
+  const fields = [labelOf(row), row.name, row.user, row.state];
+  return fields.some((field) => field.toLowerCase().includes(text.toLowerCase()));
 }
 
 // Fill a table with jobs; `open` and `light` are called with the number of a job, null: of none.
@@ -52,9 +54,11 @@ function fillTable(table, run, rows, { open, light, lit }) {
   const [[, label], ...others] = Object.entries(COLUMNS).filter(([, text]) => !rows.length || isShown(text));
   const lines = rows.map((row) => {
     const story = button(label(run, row), () => open(row.number), { ariaLabel: `Story of job ${labelOf(row)}` });
-    const line = element("tr", "", {
-      className: row.number === lit ? "lit" : "", onpointerenter: () => light(row.number), onpointerleave: () => light(null),
-    }, element("th", "", { scope: "row" }, story), ...others.map(([className, text]) => element("td", text(run, row), { className })));
+    const head = element("th", "", { scope: "row" }, story);
+    const cells = others.map(([className, text]) => element("td", text(run, row), { className }));
+    const className = row.number === lit ? "lit" : "";
+    const onpointerenter = () => light(row.number), onpointerleave = () => light(null);
+    const line = element("tr", "", { className, onpointerenter, onpointerleave }, head, ...cells);
     line.dataset.job = row.number;
     return line;
   });
@@ -65,13 +69,14 @@ function facts(run, row, told) {
   const { submitted, started, ended } = row;
   const list = [
     ["Submitted", moment(run, submitted)],
-    ["Started", started === null ? startText(run, row) : `${moment(run, started)}, after ${duration(started - submitted)}`],
-    ["Ended", ended === null ? "-" : `${moment(run, ended)}, after ${duration(ended - (started ?? submitted))}`],
+    ["Started", startText(run, row) + (started === null ? "" : `, after ${duration(started - submitted)}`)],
+    ["Ended", moment(run, ended) + (ended === null ? "" : `, after ${duration(ended - (started ?? submitted))}`)],
     ["Requested", `${request(row)} processors`],
     ...Object.entries(told.facts ?? {}),
   ];
   const gained = told.gained_s ?? null;
-  if (gained !== null) list.push(["Gained by resizing", gained < 0 ? `nothing; it lost ${duration(-gained)}` : duration(gained)]);
+  const gain = gained < 0 ? `nothing; it lost ${duration(-gained)}` : duration(gained);
+  if (gained !== null) list.push(["Gained by resizing", gain]);
   const parts = list.flatMap(([name, value]) => [element("dt", name), element("dd", localTimes(value))]);
   return element("dl", "", { className: "facts" }, ...parts);
 }
@@ -109,7 +114,7 @@ function storyOf(run, row, told, theme) {
   const sections = [
     ["Processors over time", steps.length && sizesChart(steps, row.ended ?? run.now, theme)],
     ["Iteration time by size", times.length && iterations(times)],
-    ["Resizes and their pauses, in ms", resized.length && element("div", "", { className: "wide" }, textTable(heads, resized, "Resizes"))],
+    ["Resizes and their pauses, in ms", resized.length && textTable(heads, resized, "Resizes")],
     ["What was decided, and why", lines.length && sentences(run, told)],
     ["Last lines of its output", output && element("pre", output)],
   ];
