@@ -37,7 +37,7 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire.codec import encode
+from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.model.job import FINAL
 from scheduler.node.directory import ServiceDirectory
@@ -46,6 +46,7 @@ from scheduler.protocol.messages import decode
 from scheduler.service.assembly import assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner
+from scheduler.service.reading.reader_process import answer
 from scheduler.service.requests import RequestHandler
 
 PROCESSORS = 4
@@ -68,10 +69,18 @@ class Service:
         config = ServeConfig(nodes=(NodeConfig("local", PROCESSORS),), scenario="fcfs-pr")
         self.components = assemble(directory, config, lambda *sent: self.answers.append(sent))
         self.driver = Driver(self.components)
-        self.handler = RequestHandler(self.components, self.driver, Counter())
+        self.handler = RequestHandler(
+            self.components, self.driver, Counter(), self._relay, self._read, self._read
+        )
         self.driver.register_nodes(["local"])
         self.secret = directory.read_secret()
         self.groups: dict[int, m.GroupStatus] = {}
+
+    def _relay(self, peer: bytes, frames: list[bytes]) -> None:
+        self.answers.append((peer, decode(frames, MAX_ANSWER_BYTES)))
+
+    def _read(self, peer: bytes, request: int, question: Any) -> None:
+        self._relay(peer, answer(self.components.journal, request, question))
 
     def ask(self, message: m.Message, peer: bytes = b"peer") -> m.Message:
         """Handle a message of a peer and the turn that follows; return the last answer to it."""

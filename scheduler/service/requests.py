@@ -14,7 +14,7 @@ import msgspec
 import reshape
 from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire.access import read_access
-from reshape.wire.codec import MAX_ANSWER_BYTES, encode
+from reshape.wire.codec import encode
 from scheduler.journal.opening import JournalFullError
 from scheduler.model.events import Event, JobCancelled, JobStarted
 from scheduler.model.job import FINAL, Job, JobState
@@ -33,7 +33,6 @@ from scheduler.service.permissions import (
     log_change,
 )
 from scheduler.service.pools.answers import change_pool, pool_list, pool_sentences
-from scheduler.service.reading.reader_link import ReaderLink
 from scheduler.service.reading.reader_process import (
     ExplainQuestion,
     ForecastQuestion,
@@ -62,10 +61,9 @@ class RequestHandler:
     Parameters
     ----------
     refused : counts refused messages and connections, by kind.
-    relay : queues an encoded answer to a question, which need not wait for the journal; None: it is
-        decoded, and sent like other answers.
-    reader, forecaster : answer questions that only read the journal, and those for forecasts. None:
-        this process reads the journal itself, and computes no forecasts.
+    relay : queues an encoded answer to a question, which need not wait for the journal.
+    ask_reader, ask_forecaster : let another process answer questions that only read the journal,
+        and those for forecasts.
 
     Attributes
     ----------
@@ -80,10 +78,9 @@ class RequestHandler:
         components: Components,
         driver: Driver,
         refused: Counter[str],
-        *,
-        relay: Callable[[bytes, list[bytes]], None] | None = None,
-        reader: ReaderLink | None = None,
-        forecaster: ReaderLink | None = None,
+        relay: Callable[[bytes, list[bytes]], None],
+        ask_reader: Ask,
+        ask_forecaster: Ask,
     ) -> None:
         self._components, self._driver = components, driver
         self._core, self._journal = components.core, components.journal
@@ -92,13 +89,8 @@ class RequestHandler:
         self._send, self._refused = components.send, refused
         self._waits = Waits()
         self._refusals = BoundedLog(log)
-        self._relay = relay or self._decode_and_send
+        self._relay, self._ask_reader, self._ask_forecaster = relay, ask_reader, ask_forecaster
         self.reads = Reads(self._answer_question)
-        answer = partial(answer_question, components.journal)
-        self._ask_reader = self._answering(answer) if reader is None else reader.ask
-        self._ask_forecaster = (
-            self._answering(_no_forecast) if forecaster is None else forecaster.ask
-        )
         self.started_at = components.clock()
         self.halted = ""
         self.stop_request: tuple[bytes, int] | None = None
@@ -109,15 +101,8 @@ class RequestHandler:
         """The types of messages that are handled."""
         return {*self._of_jobs, *self._of_others}
 
-    def _answering(self, answer: Callable[[int, Any], list[bytes]]) -> Ask:
-        """Answer questions in this process, by a function of the request and the question."""
-        return lambda peer, request, question: self._relay(peer, answer(request, question))
-
     def _answer_question(self, peer: bytes, answer: m.Message) -> None:
         self._relay(peer, encode(answer))
-
-    def _decode_and_send(self, peer: bytes, frames: list[bytes]) -> None:
-        self._send(peer, decode(frames, MAX_ANSWER_BYTES))
 
     def handle(self, peer: bytes, frames: list[bytes], sender: Sender) -> None:
         """Handle a message; whatever is wrong with it is answered with `Failure`.
@@ -507,10 +492,6 @@ def _noted(note: Callable[[Job, Any], None]) -> Callable[[bytes, Any, Job], m.Me
         return m.Done()
 
     return answer
-
-
-def _no_forecast(request: int, _question: object) -> list[bytes]:
-    return encode(m.Failure(id=request, message="this service computes no forecasts"))
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -143,9 +143,9 @@ class Service:
             self.components,
             self.driver,
             refused,
-            relay=self._answer_question,
-            reader=self.reader,
-            forecaster=self.forecaster,
+            self._answer_question,
+            self.reader.ask,
+            self.forecaster.ask,
         )
         self.driver.cancel_as_requested()
         self.driver.register_nodes([node.name for node in config.nodes])

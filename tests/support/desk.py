@@ -14,17 +14,37 @@ from typing import Any
 import msgspec
 import zmq
 
-from reshape.wire.codec import encode
+from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from reshape.wire.connection import ServerFile
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.service.assembly import assemble
+from scheduler.protocol.messages import decode
+from scheduler.service.assembly import Components, assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender, owner
+from scheduler.service.reading.reader_process import answer
 from scheduler.service.requests import RequestHandler
 
 OWNER = owner("root")
+
+
+def request_handler(
+    components: Components, driver: Driver, refused: Counter[str] | None = None
+) -> RequestHandler:
+    """Make a request handler that reads the journal itself, and knows no forecasts."""
+
+    def relay(peer: bytes, frames: list[bytes]) -> None:
+        components.send(peer, decode(frames, MAX_ANSWER_BYTES))
+
+    def ask_reader(peer: bytes, request: int, question: Any) -> None:
+        relay(peer, answer(components.journal, request, question))
+
+    def ask_forecaster(peer: bytes, request: int, _question: Any) -> None:
+        relay(peer, encode(m.Failure(id=request, message="there are no forecasts")))
+
+    refused = Counter() if refused is None else refused
+    return RequestHandler(components, driver, refused, relay, ask_reader, ask_forecaster)
 
 
 class Desk:
@@ -54,7 +74,7 @@ class Desk:
             directory, config, lambda *sent: self.sent.append(sent), accept_loss=accept_loss
         )
         self.driver = Driver(self.components)
-        self.handler = RequestHandler(self.components, self.driver, Counter())
+        self.handler = request_handler(self.components, self.driver)
         self.driver.cancel_as_requested()
         self.driver.register_nodes([node.name for node in nodes])
 

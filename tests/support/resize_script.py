@@ -41,7 +41,6 @@ Output lines, in this order::
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +51,7 @@ from unittest import mock
 
 import msgspec
 from core_script import order_line, read_words
+from desk import request_handler
 
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.codec import encode
@@ -177,7 +177,7 @@ class Script:
             self._directory, self._config, lambda *sent: self._sent.append(sent)
         )
         self.driver = Driver(self.components)
-        self.handler = RequestHandler(self.components, self.driver, Counter())
+        self.handler = request_handler(self.components, self.driver)
         self.driver.register_nodes([node.name for node in self._config.nodes])
         self.driver.restore_alarms()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import zmq
+from desk import request_handler
 from ports import free_port
 from waiting import LIMIT_S, wait_until
 
@@ -32,7 +33,6 @@ from scheduler.protocol.client import ServiceConnection, connect
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
-from scheduler.service.requests import RequestHandler
 
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0, user="root")
 PATIENCE_S = LIMIT_S
@@ -77,7 +77,7 @@ class Station:
         config = ServeConfig(nodes=(NodeConfig("local", 4),))
         components = assemble(self.directory, config, lambda *each: sent.append(each))
         driver = Driver(components)
-        handler = RequestHandler(components, driver, self.refused)
+        handler = request_handler(components, driver, self.refused)
         driver.register_nodes(["local"])
         connections.bind()
         self._is_bound.set()
