@@ -37,31 +37,30 @@ from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
-from scheduler.policies.containment import description, line_of
+from scheduler.policies.containment import ErrorReporter, description, line_of
 
 log = logging.getLogger(__name__)
 
 
-class PolicyErrors:
-    """Called by a core when a policy fails: logged, named in an order, and survived.
+def policy_errors() -> ErrorReporter:
+    """Make what a core calls when a policy fails, which is logged, named in an order, and survived.
 
-    The journal has the failure, so that a replay decides the same without calling the policy, even
-    if its code has changed.
+    Each kind of error and line is logged once. The journal has all failures, so that a replay
+    decides the same without calling the policy, even if its code has changed.
     """
+    logged: set[tuple[str, str, str]] = set()
 
-    def __init__(self) -> None:
-        self._logged: set[tuple[str, str, str]] = set()
-
-    def __call__(self, kind: str, policy: object, method: str, error: BaseException) -> str:
-        """Describe a failure in a sentence; log each kind of error and line once."""
+    def report(kind: str, policy: object, method: str, error: BaseException) -> str:
         sentence = description(kind, policy, method, error)
         file, number = line_of(policy, error, method)
         line = f"{Path(file).name}:{number}"
         key = kind, type(error).__name__, line
-        if key not in self._logged:
-            self._logged.add(key)
+        if key not in logged:
+            logged.add(key)
             log.error("%s (%s); its fallback decides instead", sentence, line, exc_info=error)
         return f"{sentence} ({line})"
+
+    return report
 
 
 #: Batches that may be left out because the core cannot handle them.
@@ -69,7 +68,7 @@ MOST_FAILURES = 20
 
 
 def recover(
-    journal: Journal, config: ServeConfig, errors: PolicyErrors
+    journal: Journal, config: ServeConfig, errors: ErrorReporter
 ) -> tuple[Core, dict[int, Launch]]:
     """Rebuild the state that a journal describes; the settings of `config` hold from now on.
 
@@ -143,7 +142,7 @@ def _report_changes(journal: Journal, core: Core) -> None:
             log.warning("%s changed since the last run: %s, now %s", name, then[name], now[name])
 
 
-def _restored(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Core | None:
+def _restored(journal: Journal, config: ServeConfig, errors: ErrorReporter) -> Core | None:
     """Build the core from its recorded state; None if there is no record that can be read."""
     record = journal.core_record()
     if record is None:
@@ -172,7 +171,7 @@ def _restored(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Co
     return core
 
 
-def _replayed(journal: Journal, config: ServeConfig, errors: PolicyErrors) -> Core:
+def _replayed(journal: Journal, config: ServeConfig, errors: ErrorReporter) -> Core:
     """Build the core that the events of the journal lead to, and go on by the configuration.
 
     The state of a core at which an exception was raised is not used: the replay begins again and

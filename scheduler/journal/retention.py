@@ -25,6 +25,7 @@ from scheduler.journal.ended_jobs import (
 )
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import LAST_JOB, REMOVED
+from scheduler.model.events import ResizePoint
 
 #: Seconds that one step may take.
 STEP_S = 0.006
@@ -52,19 +53,9 @@ _NO_JOB = (
     "DELETE FROM jobs WHERE job=?",
     "DELETE FROM records WHERE job=?",
 )
+_point = msgspec.json.Decoder(ResizePoint)
 #: Keys in `meta` of the last rows that were looked at.
 _EVENTS_DONE, _ORDERS_DONE = "resize points removed", "continue orders removed"
-
-
-class _Point(msgspec.Struct):
-    """The fields of a resize point that are summed."""
-
-    at: float
-    job: int
-    iteration_s: float | None = 0.0
-
-
-_point = msgspec.json.Decoder(_Point)
 
 
 class Retention:
@@ -149,7 +140,7 @@ class Retention:
             index = bisect_right(history, point.at, key=lambda change: change[0])
             key = point.job, history[index - 1][1] if index else 0
             count, seconds, _ = sums.get(key, (0, 0.0, 0.0))
-            sums[key] = count + 1, seconds + (point.iteration_s or 0.0), point.at
+            sums[key] = count + 1, seconds + point.iteration_s, point.at
         for (number, size), values in sums.items():
             self._journal.write(_ADD, number, size, *values)
 

@@ -16,7 +16,7 @@ from scheduler.journal.clock import Clock, noted_anchor
 from scheduler.journal.journal import Journal
 from scheduler.journal.kept_parts import KeptParts
 from scheduler.journal.opening import refusing_damage
-from scheduler.journal.recovery import PolicyErrors, go_on_without, recover
+from scheduler.journal.recovery import go_on_without, policy_errors, recover
 from scheduler.node.batch_system import BatchSystem
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.slurm import Slurm
@@ -110,7 +110,7 @@ def _assemble(
     *,
     accept_loss: bool,
 ) -> Components:
-    errors = PolicyErrors()
+    errors = policy_errors()
     core, launches = recover(journal, config, errors)
     if journal.unreadable:
         go_on_without(journal, core, launches, accept_loss=accept_loss)

@@ -15,7 +15,7 @@ from scheduler.core.core import Core
 from scheduler.journal.ended_jobs import recorded_job
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import SIZES_TOGETHER
-from scheduler.journal.recovery import PolicyErrors, recover
+from scheduler.journal.recovery import policy_errors, recover
 from scheduler.journal.replay import settings_of
 from scheduler.model.events import (
     JobEnded,
@@ -65,7 +65,7 @@ def recovered(path: Path) -> tuple[dict[int, JobState], list[str]]:
     """Recover; return the states of the jobs in the core and of the ended jobs in the journal."""
     journal = Journal(path)
     try:
-        core, _ = recover(journal, CONFIG, PolicyErrors())
+        core, _ = recover(journal, CONFIG, policy_errors())
         ended = [recorded_job(journal, number) for number in {1, 2} - core.jobs.keys()]
         assert all(job.state not in FINAL for job in core.jobs.values())
     finally:
@@ -127,7 +127,7 @@ def test_a_batch_at_which_the_core_fails_is_left_out(journal: Journal, path: Pat
 def test_a_submission_that_cannot_be_read_keeps_its_job(journal: Journal, path: Path) -> None:
     damage(path, "UPDATE jobs SET submission=CAST('{' AS BLOB) WHERE job=2")
     journal = Journal(path)
-    core, launches = recover(journal, CONFIG, PolicyErrors())
+    core, launches = recover(journal, CONFIG, policy_errors())
     assert core.jobs[2].state is JobState.RUNNING
     assert launches[2].token == "token"
     assert "submission of job 2" in journal.unreadable[0]
@@ -159,12 +159,12 @@ def test_files_belong_to_their_owner_alone(journal: Journal, path: Path) -> None
 
 def test_recovery_records_the_measurements_that_only_events_hold(journal: Journal) -> None:
     """A second death must find them although later records hide these events."""
-    core, _ = recover(journal, CONFIG, PolicyErrors())
+    core, _ = recover(journal, CONFIG, policy_errors())
     point = [ResizePoint(7.0, 2, 1, 0.25)]
     journal.record(point, core.handle(point))
     journal.commit()
     assert list(journal.points_after_records()) == point
-    core, _ = recover(journal, CONFIG, PolicyErrors())
+    core, _ = recover(journal, CONFIG, policy_errors())
     journal.commit()
     assert not list(journal.points_after_records())
     (job,) = journal.recorded_jobs(ended=False)

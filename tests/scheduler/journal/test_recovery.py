@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.journal.recovery import PolicyErrors
+from scheduler.journal.recovery import policy_errors
 from scheduler.policies.scenarios import scenario
 
 
@@ -20,7 +20,7 @@ def raised(function: Callable[[], object]) -> Exception:
 def test_each_kind_of_error_is_logged_once_and_named_each_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    errors, policy = PolicyErrors(), scenario("steady").resizing
+    errors, policy = policy_errors(), scenario("steady").resizing
     caplog.set_level(logging.ERROR)
     failures = [raised(lambda: 1 // 0), raised(lambda: 1 // 0), raised(lambda: 2.0**5000)]
     sentences = [errors("resizing", policy, "decide", error) for error in failures]

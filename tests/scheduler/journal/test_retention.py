@@ -14,7 +14,7 @@ from scheduler.core.core import Core
 from scheduler.journal.ended_jobs import ended_info, page, recorded_job
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading
-from scheduler.journal.recovery import PolicyErrors, recover
+from scheduler.journal.recovery import policy_errors, recover
 from scheduler.journal.replay import compare
 from scheduler.journal.retention import Retention, prune
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, NodeJoined
@@ -82,7 +82,7 @@ def test_old_resize_points_become_sums_in_small_steps(journal: Journal) -> None:
 
 def test_what_is_left_is_recovered_and_explained(journal: Journal, path: Path) -> None:
     Retention(journal, JournalConfig(keep_resize_points=0)).finish()
-    core, launches = recover(journal, CONFIG, PolicyErrors())
+    core, launches = recover(journal, CONFIG, policy_errors())
     journal.commit()
     assert list(core.jobs) == list(launches) == [2]
     assert core.now == 1012.0
@@ -134,7 +134,7 @@ def test_a_damaged_record_of_a_compacted_journal_is_left_out(journal: Journal) -
     Retention(journal, JournalConfig(keep_resize_points=0)).finish()
     journal.write("UPDATE records SET record=? WHERE job=?", b"x", 2)
     journal.commit()
-    core, launches = recover(journal, CONFIG, PolicyErrors())
+    core, launches = recover(journal, CONFIG, policy_errors())
     assert not core.jobs
     assert not launches
     assert "the record of job 2 was left out" in journal.unreadable[0]

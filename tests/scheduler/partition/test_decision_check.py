@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.journal.recovery import PolicyErrors
+from scheduler.journal.recovery import policy_errors
 from scheduler.model.events import (
     JobSpec,
     JobStarted,
@@ -140,7 +140,7 @@ INVALID = [
 def test_an_invalid_decision_is_an_error_of_the_policy(decision: Any, said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         answer(decision)
-    errors = PolicyErrors()
+    errors = policy_errors()
     order = answer(decision, errors)
     assert isinstance(order, Continue)
     assert order.reason.rule == "policy error"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from reshape.errors import ConfigError
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.journal.recovery import PolicyErrors
+from scheduler.journal.recovery import policy_errors
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone, Wakeup
 from scheduler.model.events import ResizePoint as Point
 from scheduler.model.machine import Machine
@@ -239,7 +239,7 @@ def test_a_policy_in_one_file(my_policy: str) -> None:
 
 
 def test_an_invalid_decision_is_reported_and_the_job_keeps_its_size(my_policy: str) -> None:
-    core = Core(scenario("my_policy:Mute"), Machine([("n", 8)]), report_error=PolicyErrors())
+    core = Core(scenario("my_policy:Mute"), Machine([("n", 8)]), report_error=policy_errors())
     core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])
     core.handle([JobStarted(1, 1)])
     (order,) = core.handle([Point(2, 1, 1, 1.0)])
@@ -265,7 +265,7 @@ def test_policies_of_an_installed_package() -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_the_original_group_leaves_if_the_policy_says_so() -> None:
-    core = Core(scenario("swap"), Machine([("n", 8)]), report_error=PolicyErrors())
+    core = Core(scenario("swap"), Machine([("n", 8)]), report_error=policy_errors())
     core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6, Topology.parse("list:2,6")))])
     core.handle([JobStarted(1, 1)])
     (expand,) = core.handle([Point(2, 1, 1, 1.0)])
