@@ -168,13 +168,13 @@ def _ends_follow_from_starts(
     scenarios = (state.scenario, *state.scenario.partitions.values())
     if any(own.redirection is not None for own in scenarios):  # the jobs may start twice
         return False
-    known = {job.id: job for job in state.jobs}
+    jobs = {job.id: job for job in state.jobs}
     for number in numbers:
         if number > state.last:
             if specs[number - state.last - 1].resizable:
                 return False
             continue
-        job = known.get(number) or state.array_of(number)
+        job = jobs.get(number) or state.array_of(number)
         if job is None or job.started_at is not None or job.resizable:
             return False
     return True

@@ -116,8 +116,8 @@ def _likenesses(spec: JobSpec) -> tuple[Hashable, ...]:
 
 def _alike(ratios: Mapping[Hashable, Sequence[float]], spec: JobSpec) -> list[Sequence[float]]:
     """Return ratios of past jobs, those of the jobs most like this one first."""
-    known = ((like, ratios.get(like, ())) for like in _likenesses(spec))
-    return [values for like, values in known if len(values) >= LEAST or like == ALL]
+    by_likeness = ((like, ratios.get(like, ())) for like in _likenesses(spec))
+    return [values for like, values in by_likeness if len(values) >= LEAST or like == ALL]
 
 
 def _from_ratios(

@@ -90,8 +90,8 @@ def quote(
     trajectory : of the same state, which holds at its time; the first forecast then begins later.
     """
     number, until = state.last + 1, state.now + outlook.horizon_s
-    known = None if trajectory is None else trajectory.state_before_start(spec, until)
-    begin, limit_s = known or state, outlook.limit_s
+    before_start = None if trajectory is None else trajectory.state_before_start(spec, until)
+    begin, limit_s = before_start or state, outlook.limit_s
     run = forecast(begin, [spec], horizon_s=until - begin.now, only=[number], limit_s=limit_s)
     expected = run.of(number)
     start, end = expected.start, expected.end
@@ -143,15 +143,15 @@ def nearest_feasible(state: RecordedState, spec: JobSpec) -> JobSpec | None:
         for name, amount in spec.resources.items()
         if installed.get(name)
     }
-    there = partition.machine.installed
-    for size in range(min(spec.processors, there), 0, -1):
+    processors = partition.machine.installed
+    for size in range(min(spec.processors, processors), 0, -1):
         fits = partition.machine.can_place(partition.scenario.selection, size)
         smaller = _smaller(spec, size) if fits else None
         if smaller is not None:
             most = spec.max_processors
             return msgspec.structs.replace(
                 smaller,
-                max_processors=None if most is None else max(size, min(most, there)),
+                max_processors=None if most is None else max(size, min(most, processors)),
                 resources=resources,
             )
     return None
@@ -321,11 +321,11 @@ def expected_starts(
     ):
         forecasts = trajectory.forecast
     else:
-        wanted = [state.next_task(job) for job in queued if not _is_held(job)]
-        forecasts = forecast(state, horizon_s=horizon_s, limit_s=limit_s, only=wanted)
-    found = [_expected(forecasts, state, job) for job in queued]
-    found.sort(key=lambda job: (inf if job.start is None else job.start, job.job))
-    ahead = [_still_ahead(job, state.now) for job in found]
+        numbers = [state.next_task(job) for job in queued if not _is_held(job)]
+        forecasts = forecast(state, horizon_s=horizon_s, limit_s=limit_s, only=numbers)
+    expected = [_expected(forecasts, state, job) for job in queued]
+    expected.sort(key=lambda job: (inf if job.start is None else job.start, job.job))
+    ahead = [_still_ahead(job, state.now) for job in expected]
     return Starts(ahead, forecasts.looked_ahead_s)
 
 

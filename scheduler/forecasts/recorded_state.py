@@ -126,8 +126,10 @@ class RecordedState:
     @property
     def arrivals(self) -> list[tuple[float, JobSpec]]:
         """Times (s) and requests of the latest submissions, in order of time."""
-        known = sorted((job.submitted_at, job.id, job.spec) for job in (*self.past, *self.jobs))
-        return [(at, spec) for at, _, spec in known[-PAST_JOBS:]]
+        submissions = sorted(
+            (job.submitted_at, job.id, job.spec) for job in (*self.past, *self.jobs)
+        )
+        return [(at, spec) for at, _, spec in submissions[-PAST_JOBS:]]
 
     def later(self, core: Core) -> RecordedState:
         """Record a copy of the core that was built by `core` and has run forward since.
@@ -135,13 +137,13 @@ class RecordedState:
         Eligible jobs that still wait are those of this state: their estimates must not have
         changed.
         """
-        known = {job.id: job for job in self.jobs}
+        jobs = {job.id: job for job in self.jobs}
         return replace(
             self,
             record=encode_core(core.record()),
             jobs=[
-                known[job.id]
-                if job.state is PENDING and known[job.id].conditions is None
+                jobs[job.id]
+                if job.state is PENDING and jobs[job.id].conditions is None
                 else _copied(job)
                 for job in core.jobs.values()
                 if job.state not in FINAL

@@ -284,9 +284,9 @@ class Journal(JournalReader):
         for name, value in facts.items():
             if isinstance(value, float) and not isfinite(value):
                 raise ReshapeError(f"the fact {name} must be a finite number, got {value}")
-        known = self.facts(job)
-        known.update(facts)
-        self._note(_FACTS, job, json.encode(known))
+        all_facts = self.facts(job)
+        all_facts.update(facts)
+        self._note(_FACTS, job, json.encode(all_facts))
 
     def note_memory(self, job: int, mib: int) -> None:
         """Note the largest memory of a job, MiB."""

@@ -396,10 +396,10 @@ class Faults:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
             try:
-                known = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-                self.structure = _structure(db, known)
+                tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+                self.structure = _structure(db, tables)
                 if not self.structure:
-                    self.records += _broken(db, known)
+                    self.records += _broken(db, tables)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                     raise

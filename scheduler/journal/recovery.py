@@ -96,10 +96,10 @@ def recover(
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
-    there = journal.parts()
+    stored_parts = journal.parts()
     for job, launch in launches.items():
         for name in launch.submission.parts:
-            if name not in there:
+            if name not in stored_parts:
                 what = f"the script, environment or command of job {job}"
                 journal.report_unreadable(what, KeyError(name))
                 launch.submission = lost_submission()
@@ -133,10 +133,10 @@ def go_on_without(
 
 def _report_changes(journal: Journal, core: Core) -> None:
     """Log how the release and the policies differ from those of the last run."""
-    noted = [*journal.settings().values()][-1:]
-    if not noted:
+    settings = [*journal.settings().values()][-1:]
+    if not settings:
         return
-    then, now = json.decode(noted[0]), json.decode(settings_of(core))
+    then, now = json.decode(settings[0]), json.decode(settings_of(core))
     for name in ("release", "scenario", "policies", "kill_at_walltime"):
         if name in then and then[name] != now[name]:
             log.warning("%s changed since the last run: %s, now %s", name, then[name], now[name])
@@ -213,19 +213,19 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
 
     A service without places may get a machine file with them if its nodes have these numbers.
     """
-    noted = [*journal.settings().values()][:1]
-    if not noted:
+    settings = [*journal.settings().values()][:1]
+    if not settings:
         return
-    there = machine_of(noted[0])
-    places, wanted_places = there.numbering.places, wanted.numbering.places
-    if there.space.network is None and not places and wanted_places:
+    machine = machine_of(settings[0])
+    places, wanted_places = machine.numbering.places, wanted.numbering.places
+    if machine.space.network is None and not places and wanted_places:
         record = journal.core_record()
         parts = [] if record is None else record.partitions
         numbers: dict[str, ProcSet] = {}
         for node in (node for part in parts for node in part.nodes):
             numbers[node.name] = numbers.get(node.name, ProcSet()) | node.numbers
         places = {**wanted_places, **numbers}
-    if (there.space.network, places) != (wanted.space.network, wanted_places):
+    if (machine.space.network, places) != (wanted.space.network, wanted_places):
         raise ConfigError(
             "this directory began with another network, or another place in it for a node: serve"
             " with the machine file it had, or in another --dir",
@@ -236,22 +236,24 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
 def _check_partitions(core: Core, config: ServeConfig) -> None:
     """Refuse other partitions of the nodes while jobs may hold their processors."""
     unfinished = [job for job in core.jobs.values() if job.state not in FINAL]
-    wanted, first = config.shares(), core.partitions[0]
+    shares, first = config.shares(), core.partitions[0]
     for node in config.nodes if unfinished else ():
-        own = wanted.get(node.name, {})
+        own = shares.get(node.name, {})
         shall = {first.name: node.processors - sum(n for p, n in own.items() if p != first.name)}
         shall |= own
-        there = {
+        present = {
             partition.name: known.count
             for partition in core.partitions
             if (known := partition.machine.nodes.get(node.name)) is not None and not known.removed
         }
-        others = [name for name in {**there, **shall} if there.get(name, 0) != shall.get(name, 0)]
+        others = [
+            name for name in {**present, **shall} if present.get(name, 0) != shall.get(name, 0)
+        ]
         wrong = next((name for name in others if name != first.name), None)
-        if there and wrong is not None:
+        if present and wrong is not None:
             listed = ", ".join(str(job.id) for job in unfinished[:5])
             raise ConfigError(
-                f"node {node.name} gave {there.get(wrong, 0)} processors to"
+                f"node {node.name} gave {present.get(wrong, 0)} processors to"
                 f" {_title(wrong, first.name)} and would now give {shall.get(wrong, 0)}, but jobs"
                 f" {listed} have not ended: serve with the old setting until they have",
                 field="redirection" if wrong == REDIRECTION else "partitions",
@@ -283,17 +285,17 @@ def request_cancellations(
     """
     query = "SELECT job, user FROM records WHERE ended_at IS NULL"
     users = {int(job): str(name) for job, name in journal.rows(query)}
-    wanted = dict.fromkeys(numbers, why)
-    for number in wanted:
+    to_cancel = dict.fromkeys(numbers, why)
+    for number in to_cancel:
         if number not in users:
             raise ReshapeError(
                 f"job {number} has ended, or is not in the journal {journal.path}: 'reshape journal"
                 " info' counts the jobs that have not ended"
             )
-    wanted |= {number: why for number, name in users.items() if name == user}
+    to_cancel |= {number: why for number, name in users.items() if name == user}
     if user is not None and user not in users.values():
         raise ReshapeError(f"user {user} has no job that has not ended in {journal.path}")
-    asked = _cancellations_noted(journal) | wanted
+    asked = _cancellations_noted(journal) | to_cancel
     journal.note_meta(_TO_CANCEL, json.encode(asked).decode())
     return sorted(asked)
 

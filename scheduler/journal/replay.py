@@ -93,8 +93,8 @@ def replay(batches: Iterable[Batch], core: Core) -> Iterator[tuple[Batch, list[O
     """
     for batch in batches:
         if batch.settings is not None:
-            chosen, kill, _ = scenario_of(batch.settings)
-            core = core.resumed(chosen, kill_at_walltime=kill)
+            rules, kill, _ = scenario_of(batch.settings)
+            core = core.resumed(rules, kill_at_walltime=kill)
         yield batch, core.handle(batch.events), core
 
 

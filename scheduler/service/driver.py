@@ -203,13 +203,13 @@ class Driver:
         """
         now = self._clock()
         events: list[Event] = []
-        known, configured = self._core.machine.nodes, self._monitor.configured
+        nodes, configured = self._core.machine.nodes, self._monitor.configured
         for name in names:
             granted = configured[name].launcher == "slurm"
-            if name not in known or (known[name].removed and granted):
+            if name not in nodes or (nodes[name].removed and granted):
                 events.append(self._monitor.joined_event(name, now))
                 events.append(NodeLost(at=now, node=name))  # down until its agent reports
-        for name, node in known.items():
+        for name, node in nodes.items():
             if name not in configured and not node.removed:
                 events += [NodeLost(at=now, node=name), NodeRemoved(at=now, node=name)]
         if events:
@@ -418,8 +418,8 @@ class Driver:
     def _recheck_next(self) -> None:
         """Look at the next share of all jobs: for undetected differences, and for late ones."""
         if not self._recheck:
-            known = self._reports.known_jobs() | self._core.live.keys()
-            self._recheck = sorted(known, reverse=True)
+            numbers = self._reports.known_jobs() | self._core.live.keys()
+            self._recheck = sorted(numbers, reverse=True)
             self._recheck_share = 1 + len(self._recheck) // RECHECK_TICKS
         share = self._recheck[-self._recheck_share :]
         del self._recheck[-self._recheck_share :]

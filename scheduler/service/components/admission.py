@@ -181,10 +181,10 @@ class Admission:
         if submission.exclusive:
             whole = size_of_nodes(partition, self._config.by_node)
             check_whole(submission, whole)
-        wanted = submission.read_constraint()
+        constraint = submission.read_constraint()
         # On one node every place is right, and a selection that takes only some of them may choose.
         is_one_node = partition.state.placing and len(partition.machine.nodes) == 1
-        request = NodeRequest(wanted, whole, 1 if is_one_node else submission.per_process)
+        request = NodeRequest(constraint, whole, 1 if is_one_node else submission.per_process)
         return None if request == NodeRequest() else request
 
     def _partition(self, submission: Submission) -> Partition:
@@ -221,20 +221,20 @@ class Admission:
             raise ReshapeError("no program to run: give it after --")
         if n < 1:
             raise ReshapeError(f"a job needs at least 1 processor, got {n}")
-        there = self._idle.machine.installed
-        if not there:
+        installed = self._idle.machine.installed
+        if not installed:
             raise ReshapeError(
                 "the service has no processors: add a pool first (reshape pool add), or serve with"
                 " nodes"
             )
-        if n > there:
+        if n > installed:
             raise ReshapeError(
-                f"the job asks for {n} processors, the machine has {there}: ask for fewer"
+                f"the job asks for {n} processors, the machine has {installed}: ask for fewer"
             )
-        kept = there - self._idle.partitions[0].machine.processors
-        if kept and n > there - kept and not self._config.partitions:
+        kept = installed - self._idle.partitions[0].machine.processors
+        if kept and n > installed - kept and not self._config.partitions:
             raise ReshapeError(
-                f"the job asks for {n} processors, the machine has {there}, but"
+                f"the job asks for {n} processors, the machine has {installed}, but"
                 f" {kept} of them are kept for redirected jobs: ask for fewer"
             )
         if submission.walltime_s == inf:
@@ -317,15 +317,16 @@ class Admission:
         if not submission.resources:
             return
         pools = partition.machine.pools
-        there = dict(zip(pools.names, pools.installed, strict=True))
+        installed = dict(zip(pools.names, pools.installed, strict=True))
         for name, amount in submission.resources.items():
-            if name not in there:
-                raise ReshapeError(f"there is no resource {name!r}{nearest(name, there)}")
+            if name not in installed:
+                raise ReshapeError(f"there is no resource {name!r}{nearest(name, installed)}")
             if amount < 0:
                 raise ReshapeError(f"{name} must be >= 0, got {amount}")
-            if amount > there[name]:
+            if amount > installed[name]:
                 raise ReshapeError(
-                    f"the job asks for {amount} {name}, the machine has {there[name]}: ask for less"
+                    f"the job asks for {amount} {name}, the machine has {installed[name]}: ask for"
+                    " less"
                 )
 
     def _check_demand(self, submission: Submission, partition: Partition) -> None:
@@ -440,8 +441,8 @@ def _check_inherited(submission: Submission) -> None:
         raise ReshapeError(f"the umask must be from 0 to 0777, got {umask:#o}")
     for name, value in submission.limits.items():
         if name not in LIMITS:
-            known = ", ".join(LIMITS)
-            raise ReshapeError(f"there is no resource limit {plain(name)!r}: known are {known}")
+            names = ", ".join(LIMITS)
+            raise ReshapeError(f"there is no resource limit {plain(name)!r}: known are {names}")
         if not UNLIMITED <= value < 1 << 63:
             raise ReshapeError(f"the limit {name} must be >= 0, or -1 for none, got {value}")
 

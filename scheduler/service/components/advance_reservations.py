@@ -84,9 +84,9 @@ class AdvanceReservations:
             raise ReshapeError(
                 f"there is no partition {request.partition!r}{nearest(request.partition, named)}"
             )
-        chosen = [named[request.partition]] if request.partition else self._core.partitions
+        partitions = [named[request.partition]] if request.partition else self._core.partitions
         nodes = request.nodes
-        if not any(all(node in part.machine.nodes for node in nodes) for part in chosen):
+        if not any(all(node in part.machine.nodes for node in nodes) for part in partitions):
             where = f"partition {request.partition}" if request.partition else "one partition"
             raise ReshapeError(
                 f"the nodes {', '.join(nodes)} are not all in {where}: reserve those of each"
@@ -169,8 +169,8 @@ class AdvanceReservations:
 
 def no_reservation(name: str, exclusions: Mapping[str, Exclusion]) -> ReshapeError:
     """Error for a reservation that does not exist."""
-    known = [exclusion.name for exclusion in exclusions.values() if exclusion.admits]
-    return ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
+    names = [exclusion.name for exclusion in exclusions.values() if exclusion.admits]
+    return ReshapeError(f"there is no reservation {name!r}{nearest(name, names)}")
 
 
 def check_reservation(spec: JobSpec, core: Core, now: float) -> None:

@@ -161,11 +161,11 @@ class ApplicationScheduler:
         number = self._journal.job_of_key(submission.user, submission.key)
         if number is None:
             return None
-        earlier = next((given for _, _, given in self._journal.jobs([number])), None)
+        earlier = next((request for _, _, request in self._journal.jobs([number])), None)
         launch = self._launches.get(number)
         earlier = earlier if launch is None else launch.submission
-        given = _without_environment(kept(submission)[0])
-        if earlier is not None and _without_environment(earlier) != given:
+        request = _without_environment(kept(submission)[0])
+        if earlier is not None and _without_environment(earlier) != request:
             raise ReshapeError(
                 f"the submission key {submission.key!r} belongs to job {number}, which has another"
                 " request: use a new key"
@@ -215,22 +215,22 @@ class ApplicationScheduler:
         ReshapeError : it has no such tasks, or they have ended; or too many ranges of its tasks
             would be apart from the others.
         """
-        array, chosen = job, positions(job, tasks) if tasks else None
+        array, places = job, positions(job, tasks) if tasks else None
         own = job.spec.task_of
         if own is not None and job.id not in self._core.jobs:
             array = self._core.jobs[own.array]
-            chosen = ProcSet.span(job.id - array.id - 1, 1)
-        if chosen is not None and array.to_come is not None:
+            places = ProcSet.span(job.id - array.id - 1, 1)
+        if places is not None and array.to_come is not None:
             coming = array.to_come
-            if not (coming.left & chosen or self._core.tasks_of(array, chosen)):
+            if not (coming.left & places or self._core.tasks_of(array, places)):
                 raise ReshapeError(f"tasks {tasks} of array {array.id} have ended already")
-            if coming.intervals + len(chosen.intervals) > MOST_INTERVALS:
+            if coming.intervals + len(places.intervals) > MOST_INTERVALS:
                 raise ReshapeError(
                     f"array {array.id} has {coming.intervals} ranges of tasks that are held or"
                     f" cancelled apart, and may have {MOST_INTERVALS}: name whole ranges of tasks,"
                     " or the array"
                 )
-        return array.id, chosen
+        return array.id, places
 
     def submission_of(self, number: int) -> KeptSubmission:
         """Return the submission of a job that has not ended, as it was updated last."""
@@ -266,8 +266,8 @@ class ApplicationScheduler:
             if job is None:
                 raise ReshapeError(f"job {number} is not in the journal any more")
         if job is None:
-            known = f"numbers go from 1 to {self.last}" if self.last else "none was submitted yet"
-            raise ReshapeError(f"there is no job {number}: {known}")
+            numbers = f"numbers go from 1 to {self.last}" if self.last else "none was submitted yet"
+            raise ReshapeError(f"there is no job {number}: {numbers}")
         return job
 
     def check_queued(self, number: int) -> None:
@@ -322,8 +322,8 @@ class ApplicationScheduler:
         job = recorded_job(self._journal, number)
         if job is None or job.state not in FINAL:
             return None
-        given = next((given for _, _, given in self._journal.jobs([number])), None)
-        return None if given is None else (job, given)
+        submission = next((submission for _, _, submission in self._journal.jobs([number])), None)
+        return None if submission is None else (job, submission)
 
     def add_facts(self, job: Job, facts: ReportedFacts) -> None:
         """Note what a program reports of itself, possibly just after the end of its job.

@@ -123,12 +123,12 @@ class JobChanges:
         coming = array.to_come
         if coming is None:
             return set()
-        there = coming.left if tasks is None else coming.left & tasks
+        to_come = coming.left if tasks is None else coming.left & tasks
         conditions = (task.conditions for task in self._core.tasks_of(array, tasks))
         held: set[Hold] = {each.hold for each in conditions if each is not None}
-        if there & coming.held:
+        if to_come & coming.held:
             held.add("user")
-        if there & coming.held_by_administrator:
+        if to_come & coming.held_by_administrator:
             held.add("administrator")
         return held
 
@@ -146,8 +146,8 @@ class JobChanges:
             running = self._running(job, named.tasks)
             return [event for task in running for event in self._requeue(m.JobTasks(task.id), user)]
         if job.state in FINAL:
-            known = self._jobs.ended(number)
-            again = "" if known is None else f", as by {submission_command(known[1])}"
+            ended = self._jobs.ended(number)
+            again = "" if ended is None else f", as by {submission_command(ended[1])}"
             raise ReshapeError(
                 f"job {number} has ended already ({job.state.name}), and only a running job is"
                 f" requeued: submit it anew{again}"
@@ -159,8 +159,8 @@ class JobChanges:
 
     def _running(self, array: Job, tasks: str) -> list[Job]:
         """Return those of some tasks of an array that run, one at least."""
-        there = self._core.tasks_of(array, positions(array, tasks))
-        running = [t for t in there if t.state not in (JobState.PENDING, JobState.COMPLETING)]
+        jobs = self._core.tasks_of(array, positions(array, tasks))
+        running = [t for t in jobs if t.state not in (JobState.PENDING, JobState.COMPLETING)]
         if not running:
             raise ReshapeError(f"none of the tasks {tasks} of array {array.id} is running")
         return running
@@ -208,31 +208,31 @@ class JobChanges:
         if named.tasks:
             raise ReshapeError(f"{named} are several tasks: change each of them by itself")
         job = self._unended_job(named.job)
-        given = change.given
-        if not given:
+        changes = change.given
+        if not changes:
             raise ReshapeError("nothing is to be changed: give an option, such as --walltime")
-        submission = replace(self._jobs.submission_of(job.id), **given)
+        submission = replace(self._jobs.submission_of(job.id), **changes)
         if submission.walltime_s == LONGEST_WALLTIME_S:
             submission = self._jobs.received(submission, submission.user)
-            given = {**given, "walltime_s": submission.walltime_s}
+            changes = {**changes, "walltime_s": submission.walltime_s}
         if job.state is not JobState.PENDING:
-            self._check_running(job, given, is_administrator=is_administrator)
+            self._check_running(job, changes, is_administrator=is_administrator)
         if job.tasks_queued:
             raise ReshapeError(f"tasks of array {job.id} have begun: change each of them by itself")
         # What has become of the conditions since the submission is not checked again, nor the
         # reservation of a job that is there already.
-        checked = {"begin": given.get("begin"), "dependency": given.get("dependency", "")}
+        checked = {"begin": changes.get("begin"), "dependency": changes.get("dependency", "")}
         if job.state is not JobState.PENDING:
             checked["reservation"] = ""
         asked = self._jobs.request_of(
             replace(submission, hold=False, kill_on_invalid=False, **checked)
         )
-        changed = {field for part in given for field in FOLLOWING[part]}
+        changed = {field for part in changes for field in FOLLOWING[part]}
         spec = replace(job.spec, **{field: getattr(asked, field) for field in changed})
         if job.state is JobState.PENDING:
-            conditions = self._conditions(job, asked, given, submission.kill_on_invalid)
+            conditions = self._conditions(job, asked, changes, submission.kill_on_invalid)
             # A job that was redirected waits in another partition than its request names.
-            partition = asked.partition if "partition" in given else job.partition
+            partition = asked.partition if "partition" in changes else job.partition
             spec = replace(spec, conditions=conditions, partition=partition)
             self._check_cycle(job.id, spec)
         self._jobs.replace_submission(job.id, submission)
@@ -253,24 +253,24 @@ class JobChanges:
         return job
 
     def _check_running(
-        self, job: Job, given: Mapping[str, float | str], *, is_administrator: bool
+        self, job: Job, changes: Mapping[str, float | str], *, is_administrator: bool
     ) -> None:
         """Refuse changes of a job that holds processors."""
-        fixed = [name for name in given if name not in WHILE_RUNNING]
+        fixed = [name for name in changes if name not in WHILE_RUNNING]
         if fixed or job.state is JobState.COMPLETING:
             what = fixed[0].replace("min_processors", "minimum") if fixed else "nothing"
             raise ReshapeError(
                 f"job {job.id} is {job.state.name}: its {what} can be changed only while it is"
                 " queued"
             )
-        walltime_s = given.get("walltime_s")
+        walltime_s = changes.get("walltime_s")
         if isinstance(walltime_s, float) and walltime_s > job.spec.walltime_s:
             if not is_administrator:
                 raise PermissionDenied(
                     f"job {job.id} is running: only an administrator can raise its walltime"
                 )
             self._check_way(job, walltime_s)
-        largest = given.get("max_processors")
+        largest = changes.get("max_processors")
         if isinstance(largest, int):
             is_resizable = job.spec.resizable
             if is_resizable != (job.spec.malleable or largest > job.spec.processors):
@@ -288,33 +288,33 @@ class JobChanges:
         assert job.started_at is not None
         share = job.spec.walltime_s / job.walltime_s  # below 1 after time on fewer processors
         until, ahead_s = job.started_at + walltime_s / share, self._clock.ahead_s
-        found = self._core.in_the_way(job, until)
-        if found is None:
+        obstacle = self._core.in_the_way(job, until)
+        if obstacle is None:
             return
-        begin, most_s = found.begin + ahead_s, int((found.begin - job.started_at) * share)
+        begin, most_s = obstacle.begin + ahead_s, int((obstacle.begin - job.started_at) * share)
         advice = f"raise its walltime to {format_time(most_s)} at most"
         if most_s <= job.spec.walltime_s:
             advice = "leave its walltime as it is"
-        what = found.name
-        if found.admits:
-            what = f"reservation {found.name}"
-            advice += f", or cancel the reservation first (reshape reserve cancel {found.name})"
+        what = obstacle.name
+        if obstacle.admits:
+            what = f"reservation {obstacle.name}"
+            advice += f", or cancel the reservation first (reshape reserve cancel {obstacle.name})"
         raise ReshapeError(
             f"job {job.id} would run until {utc_moment(until + ahead_s)} on processors"
-            f" {self._core.held(job) & found.processors}, which it has to leave at"
+            f" {self._core.held(job) & obstacle.processors}, which it has to leave at"
             f" {utc_moment(begin)} because of {what}: {advice}"
         )
 
     def _conditions(
-        self, job: Job, asked: JobSpec, given: Mapping[str, float | str], kill_on_invalid: bool
+        self, job: Job, asked: JobSpec, changes: Mapping[str, float | str], kill_on_invalid: bool
     ) -> Conditions | None:
         """Conditions of a queued job after a change; unchanged ones are what it still waits for."""
         old = job.conditions or Conditions()
         new = asked.conditions or Conditions()
         return Conditions(
             old.hold,
-            new.begin if "begin" in given else old.begin,
-            new.dependency if "dependency" in given else old.dependency,
+            new.begin if "begin" in changes else old.begin,
+            new.dependency if "dependency" in changes else old.dependency,
             kill_on_invalid,
         ).left(self._clock())
 

@@ -155,8 +155,8 @@ class JobEnds:
             job = self._core.live.get(number)
             if job is None or job.state not in RESIZING or self._reports.has_restart_point(number):
                 continue
-            there = {node for group in job.groups for node in self._startup.nodes_of(job, group)}
-            awaited |= {node for node in there if nodes[node].up and node not in agents}
+            holders = {node for group in job.groups for node in self._startup.nodes_of(job, group)}
+            awaited |= {node for node in holders if nodes[node].up and node not in agents}
         return sorted(awaited - {hello.node})
 
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:

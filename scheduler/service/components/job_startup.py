@@ -121,10 +121,10 @@ class JobStartup:
         status = self._reports.status(first, job.id, group)
         if others and (status is None or not status.alive):
             parts = [self._reports.status(node, job.id, group) for node in others]
-            there = [part for part in parts if part is not None]
-            status = next((part for part in there if part.alive), status)
+            reported = [part for part in parts if part is not None]
+            status = next((part for part in reported if part.alive), status)
             if status is not None and not status.alive:
-                status = _joint_end([status, *there])
+                status = _joint_end([status, *reported])
         fault = self._faults.get(job.id, {}).get(group)
         if fault and status is not None and not status.alive:
             return replace(status, why="; ".join(filter(None, (fault, status.why))))
@@ -167,11 +167,11 @@ class JobStartup:
             ended = None if launch is None else (job, launch.submission)
             self.remove_remains(job.id, job.why, ended)
             return self.is_removed(job.id)
-        wanted = {} if job.state is JobState.COMPLETING else job.groups
-        known = self._reports.statuses(job.id)
+        groups = {} if job.state is JobState.COMPLETING else job.groups
+        statuses = self._reports.statuses(job.id)
         before = self._nodes_of_earlier_life(job)
         # The job starts again when every agent has removed what the earlier start left.
-        for group in wanted if not before else ():
+        for group in groups if not before else ():
             joins = job.resize is not None and group in job.resize.joining
             starts = job.state is JobState.STARTING and self._may_write(job, group)
             if (starts or joins) and self.status(job, group) is None:
@@ -181,22 +181,22 @@ class JobStartup:
         grace_s = 0.0  # what a running job does not need has no data, and mpiexec is to be silent
         if job.state is JobState.COMPLETING:
             grace_s = self._kill_wait_s if job.cause in _PATIENT else GRACE_S
-        for node, status in known:
-            if status.alive and status.group not in wanted:
+        for node, status in statuses:
+            if status.alive and status.group not in groups:
                 why = job.why or "the job does not have this group any more"
                 self.kill(node, job.id, status.group, why, grace_s)
-        self._signal(job, known)
-        self._sweep(job.id, before, known)
+        self._signal(job, statuses)
+        self._sweep(job.id, before, statuses)
         if job.state is not JobState.RUNNING:
-            return not known and not before and job.state is JobState.PENDING
+            return not statuses and not before and job.state is JobState.PENDING
         if not before:
-            self._forget_ended(job, known)
-        is_swept = self._sweep_left_hosts(job, known)
-        alive = {status.group for _, status in known if status.alive}
+            self._forget_ended(job, statuses)
+        is_swept = self._sweep_left_hosts(job, statuses)
+        alive = {status.group for _, status in statuses if status.alive}
         parts = len(alive)
         if self.placements.has_hosts:
             parts = sum(len(self.nodes_of(job, group)) for group in job.groups)
-        return is_swept and alive == job.groups.keys() and len(known) == parts
+        return is_swept and alive == job.groups.keys() and len(statuses) == parts
 
     def _may_write(self, job: Job, group: int) -> bool:
         """Whether the output that a group appends to is not emptied any more by the first one."""
@@ -206,12 +206,12 @@ class JobStartup:
         is_open = status is not None and (status.began or not status.alive)
         return is_open or self._launches[job.id].submission.open_mode == "append"
 
-    def _signal(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> None:
+    def _signal(self, job: Job, statuses: list[tuple[str, m.GroupStatus]]) -> None:
         """Send the signal that was ordered last to the groups that have not had it."""
         sent = job.sent
         if sent is None:
             return
-        for node, status in known:
+        for node, status in statuses:
             if status.alive and status.group in sent.groups and status.signalled < sent.serial:
                 order = m.SignalGroup(
                     job=job.id,
@@ -269,8 +269,8 @@ class JobStartup:
         """
         if job.first_group == 1:
             return set()
-        known = self._reports.statuses(job.id)
-        nodes = {node for node, status in known if status.group < job.first_group}
+        statuses = self._reports.statuses(job.id)
+        nodes = {node for node, status in statuses if status.group < job.first_group}
         if job.state is JobState.PENDING:
             nodes.update(self._reports.nodes_with_folder(job.id))
         return nodes
@@ -284,18 +284,18 @@ class JobStartup:
         ----------
         ended : the job, whose hook runs before; None: it is not known any more.
         """
-        known = self._reports.statuses(job)
-        for node, status in known:
+        statuses = self._reports.statuses(job)
+        for node, status in statuses:
             if status.alive:
                 why = why or "the job does not have this group any more"
                 self.kill(node, job, status.group, why, grace_s=0)
-        is_over = bool(known) and not any(status.alive for _, status in known)
-        first = min(known, key=lambda part: part[1].group)[0] if is_over else ""
+        is_over = bool(statuses) and not any(status.alive for _, status in statuses)
+        first = min(statuses, key=lambda part: part[1].group)[0] if is_over else ""
         if ended is not None and is_over and not self._run_hook(*ended, first):
             return  # again at the next tick
         # A new agent reports what the agent before it has left.
-        nodes = {node for node, _ in known} | set(self._reports.nodes_with_folder(job))
-        self._sweep(job, nodes, known)
+        nodes = {node for node, _ in statuses} | set(self._reports.nodes_with_folder(job))
+        self._sweep(job, nodes, statuses)
 
     def _run_hook(self, job: Job, submission: KeptSubmission, node: str) -> bool:
         """Let an agent run the command that is to run at the end of a job, if there is one.
@@ -331,12 +331,12 @@ class JobStartup:
         self._command(node, job.id, -1, order)
         return True
 
-    def _sweep(self, job: int, nodes: set[str], known: list[tuple[str, m.GroupStatus]]) -> None:
-        if nodes and not any(status.alive for _, status in known):
+    def _sweep(self, job: int, nodes: set[str], statuses: list[tuple[str, m.GroupStatus]]) -> None:
+        if nodes and not any(status.alive for _, status in statuses):
             for node in sorted(nodes):
                 self._command(node, job, -1, m.SweepJob(job=job))
 
-    def _sweep_left_hosts(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> bool:
+    def _sweep_left_hosts(self, job: Job, statuses: list[tuple[str, m.GroupStatus]]) -> bool:
         """Remove the shared memory of a running job on hosts that no group of it is on.
 
         Groups that left normally have removed their segments; groups that were killed have not.
@@ -351,7 +351,7 @@ class JobStartup:
             return True
         host_of = self._monitor.memory_host_of
         in_use = {host_of(node) for group in job.groups for node in self.nodes_of(job, group)}
-        in_use.update(host_of(node) for node, status in known if status.alive)
+        in_use.update(host_of(node) for node, status in statuses if status.alive)
         if None in in_use:
             return False
         folders = self._reports.nodes_with_folder(job.id)
@@ -363,10 +363,10 @@ class JobStartup:
         """Whether no agent reports a process or a folder of a job."""
         return not self._reports.statuses(job) and not self._reports.nodes_with_folder(job)
 
-    def _forget_ended(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> None:
+    def _forget_ended(self, job: Job, statuses: list[tuple[str, m.GroupStatus]]) -> None:
         """Let agents drop the groups that left in earlier resizes, so that reports stay short."""
         ended: dict[str, list[int]] = {}
-        for node, status in known:
+        for node, status in statuses:
             if not status.alive and status.group not in job.groups:
                 ended.setdefault(node, []).append(status.group)
         for node, groups in ended.items():

@@ -183,9 +183,11 @@ class Placements:
         """Return the number of processors of each node on the host of a node."""
         if self._monitor.is_remote(node):
             return {node: self._monitor.configured[node].processors}
-        there = self._monitor.configured.items()
+        configured = self._monitor.configured.items()
         return {
-            name: config.processors for name, config in there if not self._monitor.is_remote(name)
+            name: config.processors
+            for name, config in configured
+            if not self._monitor.is_remote(name)
         }
 
     def _cpus_of(self, node: str) -> list[list[int]]:

@@ -53,12 +53,12 @@ class StepRequests:
             or its program may not be started like that.
         """
         check_text(message.key, "the key of a step", LONGEST_KEY)
-        known = self._requests(job.id)
-        if message.key in known:
-            index, number = known[message.key]
+        requests = self._requests(job.id)
+        if message.key in requests:
+            index, number = requests[message.key]
             return m.Submitted(job=number, label=str(step_of(job, index))), None
         self._check_job(job, message.submission)
-        own = step_of(job, 1 + max((index for index, _ in known.values()), default=-1))
+        own = step_of(job, 1 + max((index for index, _ in requests.values()), default=-1))
         submission = self._submission(job, own, message.submission)
         nodes = replace(job.spec.nodes or NodeRequest(), per_process=submission.per_process)
         spec = replace(
@@ -72,7 +72,7 @@ class StepRequests:
         )
         event = self._jobs.add_step(submission, spec)
         self._journal.add_key(event.job, _scope(job.id), f"{own.index} {message.key}")
-        known[message.key] = own.index, event.job
+        requests[message.key] = own.index, event.job
         return m.Submitted(job=event.job, label=str(own)), event
 
     def _check_job(self, job: Job, submission: m.Submission) -> None:
@@ -98,11 +98,11 @@ class StepRequests:
                 " for fewer, or submit the script with a larger -n"
             )
         nodes = self._core.machine.by_node(granted).values()
-        there = sum(len(numbers) // per_process for numbers in nodes)
-        if processors // per_process > there:
+        most = sum(len(numbers) // per_process for numbers in nodes)
+        if processors // per_process > most:
             raise ReshapeError(
                 f"the step asks for {processors} processors, {per_process} on one node for each"
-                f" process, and job {job.id} has {there * per_process} of them: submit the script"
+                f" process, and job {job.id} has {most * per_process} of them: submit the script"
                 f" with --per-process {per_process} (sbatch --cpus-per-task)"
             )
         if len(self._core.steps_of(job.id)) >= MOST_STEPS:
@@ -166,17 +166,17 @@ class StepRequests:
 
     def _requests(self, job: int) -> dict[str, tuple[int, int]]:
         """Return the requests of a job; those of a job that runs are kept."""
-        known = self._requested.get(job)
-        if known is None:
-            known = {}
+        requests = self._requested.get(job)
+        if requests is None:
+            requests = {}
             for number, text in self._journal.keys_of(_scope(job)):
                 index, _, key = text.partition(" ")
-                known[key] = int(index), number
+                requests[key] = int(index), number
             if job in self._core.live:
                 live = self._core.live
                 self._requested = {n: keys for n, keys in self._requested.items() if n in live}
-                self._requested[job] = known
-        return known
+                self._requested[job] = requests
+        return requests
 
 
 def step_of(job: Job, index: int) -> StepOf:

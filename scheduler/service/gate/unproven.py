@@ -289,13 +289,13 @@ class Unproven:
         """Return the connections to verify now; their lanes are occupied until they are removed."""
         if not self._completed:
             return []
-        chosen = []
+        turns = []
         for lane, queue in enumerate(self._to_verify):
             if queue and self._verified[lane] is None:
                 peer, _ = queue.popitem(last=False)
                 self._verified[lane] = peer
-                chosen.append(peer)
-        return chosen
+                turns.append(peer)
+        return turns
 
     def remove(self, peer: Peer, *, is_proven: bool = False) -> None:
         """Remove a connection that has proved its key, or has ended."""

@@ -234,8 +234,8 @@ class BatchJobs:
         ReshapeError : there is none.
         """
         if system not in self._makers:
-            known = ", ".join(self._makers)
-            raise ReshapeError(f"there is no batch system {system!r}; there is {known}")
+            names = ", ".join(self._makers)
+            raise ReshapeError(f"there is no batch system {system!r}; there is {names}")
 
     def try_out(self, system: str, request: BatchRequest) -> None:
         """Ask whether a batch job would be accepted; the result is `Checked`."""
@@ -297,10 +297,10 @@ class BatchJobs:
 
     def _look_up(self, ids: Callable[[str], Sequence[str]]) -> None:
         for system in self._makers:
-            wanted = ids(system)
-            if wanted and system not in self._looking:
+            batch_ids = ids(system)
+            if batch_ids and system not in self._looking:
                 self._looking.add(system)
-                self._calls_of(system).look_up(wanted)
+                self._calls_of(system).look_up(batch_ids)
             names = [name for name, doubt in self._doubts.items() if doubt.system == system]
             if names:
                 self._calls_of(system).find(names)

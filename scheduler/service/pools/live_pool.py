@@ -213,9 +213,9 @@ class LivePool:
             if status is None:
                 continue
             sighting = self.sighting(allocation, now)
-            known = status.state is not BatchState.UNKNOWN
-            sighting.unknown = 0 if known else sighting.unknown + 1
-            if known:
+            is_known = status.state is not BatchState.UNKNOWN
+            sighting.unknown = 0 if is_known else sighting.unknown + 1
+            if is_known:
                 sighting.status = status
             if status.state is BatchState.QUEUED:
                 sighting.queued_at = now - age_s
@@ -369,9 +369,9 @@ class PoolNodes:
         """Stop serving the nodes of an allocation that has ended; others may get them."""
         self._monitor.remove_nodes(allocation.nodes)
         nodes = self._partition.machine.nodes
-        there = [name for name in allocation.nodes if name in nodes]
-        events: list[Event] = [NodeLost(now, name) for name in there if nodes[name].up]
-        events += [DrainChanged(now, name, False) for name in there if nodes[name].is_left]
+        joined = [name for name in allocation.nodes if name in nodes]
+        events: list[Event] = [NodeLost(now, name) for name in joined if nodes[name].up]
+        events += [DrainChanged(now, name, False) for name in joined if nodes[name].is_left]
         return events
 
     def _is_up(self, name: str) -> bool:

@@ -191,8 +191,8 @@ class LivePools:
         ReshapeError : there is none.
         """
         if name not in self.pools:
-            known = ", ".join(self.pools) or "none"
-            raise ReshapeError(f"there is no pool {name!r}; there is {known}")
+            names = ", ".join(self.pools) or "none"
+            raise ReshapeError(f"there is no pool {name!r}; there is {names}")
         return self.pools[name]
 
     def _changeable(self, name: str) -> LivePool:

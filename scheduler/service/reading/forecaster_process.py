@@ -80,14 +80,14 @@ class Forecaster:
             return self._waiting(query.of, self._outlook(query, state, SHOWN_S), state)
         if question.refusal or question.spec is None:
             raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
-        known = self._kept_trajectory(state, TRAJECTORY_S)
+        trajectory = self._kept_trajectory(state, TRAJECTORY_S)
         outlook = self._outlook(query, state, LIMIT_S)
-        return quote(state, question.spec, outlook, trajectory=known)
+        return quote(state, question.spec, outlook, trajectory=trajectory)
 
     def _starts(self, query: m.RequestForecast, state: RecordedState) -> Starts:
         horizon_s, limit_s = _horizon(query), _limit(query, SHOWN_S)
-        known = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
-        return expected_starts(state, horizon_s, limit_s, known)
+        trajectory = self._kept_trajectory(state, limit_s) if horizon_s == inf else None
+        return expected_starts(state, horizon_s, limit_s, trajectory)
 
     def _waiting(self, job: int, outlook: Outlook, state: RecordedState) -> Waiting:
         try:
