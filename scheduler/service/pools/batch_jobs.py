@@ -1,9 +1,9 @@
 """The batch jobs of all pools: submissions, cancellations and look-ups.
 
 Each call of a batch system takes a while, so a thread makes them: the loop of the service puts
-requests in and takes results out, and neither waits. The batch system itself keeps the interval
-between two of its commands. Whatever a call raises becomes its result, because no error may end the
-thread.
+requests in and is handed their answers, and neither waits. The batch system itself keeps the
+interval between two of its commands. Whatever a call raises becomes its result, because no error
+may end the thread.
 
 Submissions and cancellations are made one tick after they were asked for, when the transaction that
 notes them is written. A submission whose outcome is not known (the service ended meanwhile, or the
@@ -18,10 +18,10 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import Any, TypeVar
 
 from reshape.errors import ReshapeError
 from scheduler.node.batch_system import (
@@ -34,52 +34,7 @@ from scheduler.node.batch_system import (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SubmissionOutcome:
-    """What became of the submission of a batch job of this name.
-
-    `id` is the one that the batch system gave it. Without one, there is no such batch job as far as
-    is known, and `why` says why it was refused, if it was.
-    """
-
-    name: str
-    id: str
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class LookedUp:
-    """States of batch jobs, by id, at `begun` (monotonic seconds) or later.
-
-    `why` says why there are none.
-    """
-
-    statuses: Mapping[str, BatchStatus]
-    begun: float
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Found:
-    """Ids of batch jobs by name, of those names that were looked for; `why` as in `LookedUp`."""
-
-    names: tuple[str, ...]
-    ids: Mapping[str, str]
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Checked:
-    """The answer to a dry run; `why` says why the batch job would be refused."""
-
-    name: str
-    answer: str
-    why: str = ""
-
-
-CallResult: TypeAlias = SubmissionOutcome | LookedUp | Found | Checked
-#: A call, and what makes its result from the reason for which it failed.
-_Request: TypeAlias = tuple[Callable[[], CallResult | None], Callable[[str], CallResult | None]]
+T = TypeVar("T")
 
 
 class BatchCalls:
@@ -93,68 +48,36 @@ class BatchCalls:
 
     def __init__(self, make: Callable[[], BatchSystem]) -> None:
         self._make = make
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[CallResult] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[
+            tuple[Callable[[BatchSystem], Any], Callable[[Any, str], None]] | None
+        ] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         # A daemon: a call that hangs must not keep the service from ending.
         self._thread = threading.Thread(target=self._run, name="batch-calls", daemon=True)
         self._thread.start()
 
-    def submit(self, request: BatchRequest) -> None:
-        """Submit a batch job; the result is a `SubmissionOutcome`."""
-        name = request.name
-        self._put(
-            lambda: SubmissionOutcome(name, self._batch.submit(request)),
-            partial(SubmissionOutcome, name, ""),
-        )
+    def call(self, ask: Callable[[BatchSystem], T], then: Callable[[T | None, str], None]) -> None:
+        """Let the thread ask the batch system.
 
-    def check(self, request: BatchRequest) -> None:
-        """Ask whether a batch job would be accepted; the result is `Checked`."""
-        name = request.name
-        self._put(lambda: Checked(name, self._batch.check(request)), partial(Checked, name, ""))
-
-    def look_up(self, ids: Sequence[str]) -> None:
-        """Look up batch jobs; the result is `LookedUp`."""
-
-        def call() -> LookedUp:
-            begun = time.monotonic()
-            return LookedUp(self._batch.statuses(ids), begun)
-
-        self._put(call, lambda why: LookedUp({}, time.monotonic(), why))
-
-    def find(self, names: Sequence[str]) -> None:
-        """Find batch jobs by their names; the result is `Found`."""
-        asked = tuple(names)
-        self._put(lambda: Found(asked, self._batch.find(asked)), partial(Found, asked, {}))
-
-    def cancel(self, ids: Sequence[str]) -> None:
-        """Cancel batch jobs; there is no result, since a later look-up shows whether they ended."""
-        listed = ", ".join(ids)
-        self._put(
-            lambda: self._batch.cancel(ids),
-            lambda why: log.error("cannot cancel batch jobs %s: %s", listed, why),
-        )
-
-    def _put(
-        self,
-        call: Callable[[], CallResult | None],
-        failed: Callable[[str], CallResult | None],
-    ) -> None:
-        """Let the thread make a call; `failed` makes its result if it raises, from the reason."""
-        self._requests.put((call, failed))
+        Parameters
+        ----------
+        then : called by `deliver` with the answer, or with None and the reason why there is none.
+        """
+        self._requests.put((ask, then))
 
     @property
     def outstanding(self) -> int:
         """Number of requests that wait for the one under way."""
         return self._requests.qsize()
 
-    def results(self) -> list[CallResult]:
-        """Take the results that have arrived."""
-        results: list[CallResult] = []
+    def deliver(self) -> None:
+        """Hand over the answers that have arrived."""
         while True:
             try:
-                results.append(self._results.get_nowait())
+                result = self._results.get_nowait()
             except queue.Empty:
-                return results
+                return
+            result()
 
     def close(self, wait_s: float) -> None:
         """Accept no further calls, and wait for the requested ones for `wait_s` at most."""
@@ -167,13 +90,12 @@ class BatchCalls:
 
     def _run(self) -> None:
         while (request := self._requests.get()) is not None:
-            call, failed = request
+            ask, then = request
             try:
-                result = call()
+                result = partial(then, ask(self._batch), "")
             except Exception as error:
-                result = failed(_why(error))
-            if result is not None:
-                self._results.put(result)
+                result = partial(then, None, _why(error))
+            self._results.put(result)
 
 
 def _why(error: Exception) -> str:
@@ -193,9 +115,6 @@ REFUSED_S, INTERRUPTED_S = 10.0, 120.0
 CLOSE_S = 10.0
 
 
-BatchResult: TypeAlias = SubmissionOutcome | LookedUp | Checked
-
-
 @dataclass(frozen=True)
 class _Doubt:
     """A submission that may have been made; `until` in monotonic seconds."""
@@ -211,16 +130,27 @@ class BatchJobs:
     Parameters
     ----------
     makers : makes a batch system, by its name.
+    on_submission : called with the name of a batch job that was submitted, its id, and "". Without
+        an id there is no such batch job; the last argument says why it was refused, if it was.
+    on_statuses : called with states of batch jobs, by id, as they were at a time (monotonic
+        seconds) or later; there are none if the batch system has not answered.
 
     Attributes
     ----------
     faults : why a batch system does not answer look-ups, by its name.
     """
 
-    def __init__(self, makers: Mapping[str, Callable[[], BatchSystem]]) -> None:
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], BatchSystem]],
+        on_submission: Callable[[str, str, str], None],
+        on_statuses: Callable[[Mapping[str, BatchStatus], float], None],
+    ) -> None:
         self._makers = makers
+        self._on_submission, self._on_statuses = on_submission, on_statuses
         self._calls: dict[str, BatchCalls] = {}
-        self._later: deque[tuple[BatchCalls, partial[None]]] = deque()
+        # Batch systems with batch jobs to submit, and ids of those to cancel.
+        self._later: deque[tuple[str, BatchRequest | str]] = deque()
         self._looking: set[str] = set()  # batch systems that have not answered the last look-up
         self._doubts: dict[str, _Doubt] = {}
         self._looked_up_at = 0.0  # monotonic seconds
@@ -237,28 +167,32 @@ class BatchJobs:
             names = ", ".join(self._makers)
             raise ReshapeError(f"there is no batch system {system!r}; there is {names}")
 
-    def try_out(self, system: str, request: BatchRequest) -> None:
-        """Ask whether a batch job would be accepted; the result is `Checked`."""
-        self._calls_of(system).check(request)
+    def try_out(
+        self, system: str, request: BatchRequest, then: Callable[[str | None, str], None]
+    ) -> None:
+        """Ask whether a batch job would be accepted.
+
+        Parameters
+        ----------
+        then : called with the answer of the batch system, or with None and why it refuses.
+        """
+        self._calls_of(system).call(lambda batch: batch.check(request), then)
 
     def submit(self, system: str, request: BatchRequest) -> None:
-        """Submit a batch job; the result is a `SubmissionOutcome`."""
-        calls = self._calls_of(system)
-        self._later.append((calls, partial(calls.submit, request)))
+        """Submit a batch job; `on_submission` is called."""
+        self._later.append((system, request))
 
     def cancel(self, system: str, batch_id: str) -> None:
         """Cancel a batch job, unless that is due already; its end is seen by look-ups."""
-        calls = self._calls_of(system)
-        if any(call.func == calls.cancel and call.args == ([batch_id],) for _, call in self._later):
-            return
-        self._later.appendleft((calls, partial(calls.cancel, [batch_id])))
+        if (system, batch_id) not in self._later:
+            self._later.appendleft((system, batch_id))
 
     def doubt(self, system: str, name: str, for_s: float = INTERRUPTED_S, why: str = "") -> None:
-        """Look for a batch job of this name; the result is a `SubmissionOutcome`."""
+        """Look for a batch job of this name; `on_submission` is called."""
         self._doubts[name] = _Doubt(system, time.monotonic() + for_s, why)
 
-    def on_tick(self, ids: Callable[[str], Sequence[str]]) -> list[BatchResult]:
-        """Make the calls that were asked for before, look batch jobs up, and return results.
+    def on_tick(self, ids: Callable[[str], Sequence[str]]) -> None:
+        """Make the calls that were asked for before, look batch jobs up, and hand over answers.
 
         Parameters
         ----------
@@ -267,19 +201,16 @@ class BatchJobs:
         self._make_calls()
         if time.monotonic() - self._looked_up_at > LOOK_UP_S:
             self._looked_up_at = time.monotonic()
-            self._look_up(ids)
-        return [
-            result
-            for system, calls in self._calls.items()
-            for called in calls.results()
-            for result in self._results_of(system, called)
-        ]
+            for system in self._makers:
+                self._look_up(system, ids(system))
+        for calls in self._calls.values():
+            calls.deliver()
 
     def close(self) -> None:
         """Make the cancellations that are due, for `CLOSE_S` at most, and no further calls."""
-        for calls, call in self._later:
-            if call.func == calls.cancel:
-                call()
+        for system, what in self._later:
+            if isinstance(what, str):
+                self._call(system, what)
         for calls in self._calls.values():
             calls.close(CLOSE_S)
 
@@ -289,47 +220,57 @@ class BatchJobs:
         The others wait here, so that a look-up does not have to wait for all of them.
         """
         for _ in range(len(self._later)):
-            calls, call = self._later[0]
-            if calls.outstanding:
+            system, what = self._later[0]
+            if self._calls_of(system).outstanding:
                 return
             self._later.popleft()
-            call()
+            self._call(system, what)
 
-    def _look_up(self, ids: Callable[[str], Sequence[str]]) -> None:
-        for system in self._makers:
-            batch_ids = ids(system)
-            if batch_ids and system not in self._looking:
-                self._looking.add(system)
-                self._calls_of(system).look_up(batch_ids)
-            names = [name for name, doubt in self._doubts.items() if doubt.system == system]
-            if names:
-                self._calls_of(system).find(names)
+    def _call(self, system: str, what: BatchRequest | str) -> None:
+        """Let a batch job be submitted, or cancelled by its id."""
+        calls = self._calls_of(system)
+        if isinstance(what, str):
+            calls.call(partial(_cancel, batch_id=what), _ignore)
+        else:
+            calls.call(
+                lambda batch: batch.submit(what), partial(self._submitted, system, what.name)
+            )
 
-    def _results_of(self, system: str, result: CallResult) -> Iterable[BatchResult]:
-        match result:
-            case SubmissionOutcome(name, id="", why=why):
-                self.doubt(system, name, REFUSED_S, why)
-            case Found(names, ids, why):
-                self._note_fault(system, why)
-                if not why:
-                    yield from self._settle(names, ids)
-            case LookedUp(why=why):
-                self._looking.discard(system)
-                self._note_fault(system, why)
-                yield result
-            case _:
-                yield result
+    def _submitted(self, system: str, name: str, batch_id: str | None, why: str) -> None:
+        if batch_id is None:
+            self.doubt(system, name, REFUSED_S, why)
+        else:
+            self._on_submission(name, batch_id, "")
 
-    def _settle(self, names: Iterable[str], ids: Mapping[str, str]) -> Iterable[BatchResult]:
+    def _look_up(self, system: str, ids: Sequence[str]) -> None:
+        if ids and system not in self._looking:
+            self._looking.add(system)
+            self._calls_of(system).call(partial(_statuses, ids=ids), partial(self._seen, system))
+        names = [name for name, doubt in self._doubts.items() if doubt.system == system]
+        if names:
+            then = partial(self._found, system, names)
+            self._calls_of(system).call(lambda batch: batch.find(names), then)
+
+    def _seen(
+        self, system: str, seen: tuple[Mapping[str, BatchStatus], float] | None, why: str
+    ) -> None:
+        self._looking.discard(system)
+        self._note_fault(system, why)
+        self._on_statuses(*(seen or ({}, time.monotonic())))
+
+    def _found(
+        self, system: str, names: Sequence[str], ids: Mapping[str, str] | None, why: str
+    ) -> None:
         """Decide on the submissions in doubt that were looked for."""
-        for name in names:
+        self._note_fault(system, why)
+        for name in () if ids is None else names:
             doubt = self._doubts.get(name)
-            if name in ids:
+            if ids is not None and name in ids:
                 self._doubts.pop(name, None)
-                yield SubmissionOutcome(name, ids[name])
+                self._on_submission(name, ids[name], "")
             elif doubt is not None and doubt.until < time.monotonic():
                 del self._doubts[name]
-                yield SubmissionOutcome(name, "", doubt.why)
+                self._on_submission(name, "", doubt.why)
 
     def _note_fault(self, system: str, why: str) -> None:
         if why:
@@ -341,3 +282,21 @@ class BatchJobs:
         if system not in self._calls:
             self._calls[system] = BatchCalls(self._makers[system])
         return self._calls[system]
+
+
+def _statuses(batch: BatchSystem, ids: Sequence[str]) -> tuple[Mapping[str, BatchStatus], float]:
+    """States of batch jobs, and since when they hold, monotonic seconds."""
+    begun = time.monotonic()
+    return batch.statuses(ids), begun
+
+
+def _cancel(batch: BatchSystem, batch_id: str) -> None:
+    """Cancel a batch job; a later look-up shows whether it ended, so an error is logged only."""
+    try:
+        batch.cancel([batch_id])
+    except Exception as error:
+        log.error("cannot cancel batch jobs %s: %s", batch_id, _why(error))
+
+
+def _ignore(_answer: None, _fault: str) -> None:
+    """Need no answer."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -27,13 +28,7 @@ from scheduler.policies.pools.pool import PoolRecord, PoolSteps
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.pools.batch_jobs import (
-    BatchJobs,
-    BatchResult,
-    Checked,
-    LookedUp,
-    SubmissionOutcome,
-)
+from scheduler.service.pools.batch_jobs import BatchJobs
 from scheduler.service.pools.live_pool import (
     LivePool,
     LivePoolRecord,
@@ -78,12 +73,13 @@ class LivePools:
     ) -> None:
         self._partition, self._monitor, self._journal = core.partitions[0], monitor, journal
         self.clock, self._admission, self._directory = clock, admission, directory
-        self._jobs = BatchJobs(batch_systems)
+        self._jobs = BatchJobs(batch_systems, self._on_submission, self._on_statuses)
+        self._now, self._events = 0.0, list[Event]()  # of the present tick
         self.nodes = PoolNodes(self._partition, monitor, clock)
         self._service = directory.name
         self._noted: dict[str, bytes] = {}
         self._decide_at = 0.0  # monotonic seconds
-        self._checks: dict[str, tuple[LivePoolRecord, Answer]] = {}
+        self._checks: set[str] = set()  # names of pools that a batch system is asked about
         self.pools: dict[str, LivePool] = {}
         self._restore()
 
@@ -136,14 +132,15 @@ class LivePools:
             )
         record = LivePoolRecord(system, arguments, PoolRecord(name, options))
         live = LivePool(record, self._service)
-        if name in self.pools or live.batch_name(0) in self._checks:
+        if name in self.pools or name in self._checks:
             raise ReshapeError(f"there is a pool {name}: remove it first, or choose another --name")
         taken = [node for node in live.pool.node_names if node in self._monitor.configured]
         if taken:
             raise ReshapeError(f"there is a node {taken[0]}: choose another --name for the pool")
-        self._checks[live.batch_name(0)] = record, answer
+        self._checks.add(name)
         names = live.pool.node_names[: options.allocation_nodes]
-        self._jobs.try_out(system, self._request(live, 0, names))
+        request = self._request(live, 0, names)
+        self._jobs.try_out(system, request, partial(self._on_checked, record, answer))
 
     def pause(self, name: str, why: str) -> None:
         """Stop a pool from submitting until it is resumed.
@@ -209,10 +206,10 @@ class LivePools:
 
     def on_tick(self, now: float) -> list[Event]:
         """Do what is due; return the events that follow."""
-        events: list[Event] = []
+        events = list[Event]()
+        self._now, self._events = now, events
         if self.pools or self._checks:
-            for result in self._jobs.on_tick(self._ids):
-                events += self._on_result(result, now)
+            self._jobs.on_tick(self._ids)
         if time.monotonic() < self._decide_at:
             return events
         self._decide_at = time.monotonic() + DECIDE_S
@@ -251,23 +248,10 @@ class LivePools:
             if allocation.id
         ]
 
-    def _on_result(self, result: BatchResult, now: float) -> list[Event]:
-        match result:
-            case LookedUp(statuses, begun):
-                age_s = time.monotonic() - begun
-                return [
-                    event
-                    for live in self.pools.values()
-                    for event in self._see(live, statuses, now, age_s)
-                ]
-            case Checked():
-                return self._on_checked(result, now)
+    def _on_statuses(self, statuses: Mapping[str, BatchStatus], begun: float) -> None:
+        age_s = time.monotonic() - begun
         for live in self.pools.values():
-            number = live.number_of(result.name)
-            if number is not None:
-                return self._on_submission(live, number, result, now)
-        log.error("a batch job named %s belongs to no allocation: %s", result.name, result)
-        return []
+            self._events += self._see(live, statuses, self._now, age_s)
 
     def _see(
         self, live: LivePool, statuses: Mapping[str, BatchStatus], now: float, age_s: float
@@ -282,37 +266,46 @@ class LivePools:
                 events += self.nodes.expire_later(allocation, now)
         return events
 
-    def _on_submission(
-        self, live: LivePool, number: int, result: SubmissionOutcome, now: float
-    ) -> list[Event]:
-        """Note how the submission of an allocation ended."""
-        if result.id:
-            log.info("pool=%s allocation=%d is batch job %s", live.name, number, result.id)
-            live.pool.queued(number, result.id)
+    def _on_submission(self, name: str, batch_id: str, why: str) -> None:
+        """Note how the submission of an allocation ended; see `BatchJobs`."""
+        for live in self.pools.values():
+            number = live.number_of(name)
+            if number is not None:
+                break
+        else:
+            log.error(
+                "a batch job named %s belongs to no allocation: id %r %s", name, batch_id, why
+            )
+            return
+        if batch_id:
+            log.info("pool=%s allocation=%d is batch job %s", live.name, number, batch_id)
+            live.pool.queued(number, batch_id)
             allocation = live.record.pool.allocations[number]
             if allocation.state is S.LEAVING:  # it was given back meanwhile
                 self._cancel(live, allocation)
-            return []
-        log.error("pool=%s allocation=%d was not submitted: %s", live.name, number, result.why)
-        if result.why:
-            allocation = live.pool.refused(number, now, result.why)
+            return
+        log.error("pool=%s allocation=%d was not submitted: %s", live.name, number, why)
+        if why:
+            allocation = live.pool.refused(number, self._now, why)
         else:  # the service ended before it was submitted
             allocation = live.record.pool.allocations.pop(number)
-        return self._withdraw(live, allocation, now)
+        self._events += self._withdraw(live, allocation, self._now)
 
-    def _on_checked(self, result: Checked, now: float) -> list[Event]:
+    def _on_checked(
+        self, record: LivePoolRecord, answer: Answer, said: str | None, why: str
+    ) -> None:
         """Answer the command that adds a pool, and add the pool if it may be."""
-        record, answer = self._checks.pop(result.name)
-        if result.why:
-            answer(m.Failure(message=f"an allocation would be refused: {result.why}"))
-            return []
         live = LivePool(record, self._service)
+        self._checks.remove(live.name)
+        if said is None:
+            answer(m.Failure(message=f"an allocation would be refused: {why}"))
+            return
         self._install(live)
         self._note(live)
-        answer(m.PoolAdded(name=live.name, said=result.answer))
+        answer(m.PoolAdded(name=live.name, said=said))
         names, processors = live.pool.node_names, live.pool.options.processors
-        joined: list[Event] = [NodeJoined(now, name, processors) for name in names]
-        return [*joined, *(NodeLost(now, name) for name in names)]  # down until agents report
+        self._events += [NodeJoined(self._now, name, processors) for name in names]
+        self._events += [NodeLost(self._now, name) for name in names]  # until agents report
 
     def _follow_agents(self, live: LivePool, now: float) -> list[Event]:
         """Compare the allocations of a pool with the reports of agents."""

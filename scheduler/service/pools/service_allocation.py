@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -13,7 +13,7 @@ from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.node.batch_system import BatchState, BatchStatus, BatchSystem
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
-from scheduler.service.pools.batch_jobs import BatchCalls, LookedUp
+from scheduler.service.pools.batch_jobs import BatchCalls
 from scheduler.service.pools.live_pool import SAME_END_S
 from scheduler.text.formats import format_moment
 
@@ -40,20 +40,24 @@ class ServiceAllocation:
         self._calls: BatchCalls | None = None
         self._next_at = time.monotonic() + LOOK_UP_S  # the service has looked it up at its start
         self._is_asked = False
+        self._status: BatchStatus | None = None  # the answer, until the tick has seen it
 
     def on_tick(self, now: float) -> list[Event]:
         """Look the allocation up when that is due; return the events of a changed end."""
-        events: list[Event] = []
-        for result in self._calls.results() if self._calls is not None else ():
-            self._is_asked = False
-            if isinstance(result, LookedUp) and not result.why:
-                events += self._see(result.statuses[self._job], now)
+        if self._calls is not None:
+            self._calls.deliver()
+        events = [] if self._status is None else self._see(self._status, now)
+        self._status = None
         if not self._is_asked and time.monotonic() >= self._next_at and self._nodes():
             if self._calls is None:
                 self._calls = BatchCalls(self._make)
-            self._calls.look_up([self._job])
+            self._calls.call(lambda batch: batch.statuses([self._job]), self._looked_up)
             self._is_asked, self._next_at = True, time.monotonic() + LOOK_UP_S
         return events
+
+    def _looked_up(self, statuses: Mapping[str, BatchStatus] | None, _why: str) -> None:
+        self._is_asked = False
+        self._status = None if statuses is None else statuses[self._job]
 
     def has_ended(self, now: float) -> bool:
         """Whether the allocation has ended, and the service has no other nodes."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from scheduler.node.batch_system import (
     BatchRequest,
     BatchState,
     BatchStatus,
+    BatchSystem,
     BatchSystemError,
 )
-from scheduler.service.pools.batch_jobs import BatchCalls, CallResult, LookedUp, SubmissionOutcome
+from scheduler.service.pools.batch_jobs import BatchCalls, BatchJobs
 
 REQUEST = BatchRequest("#!/bin/sh\n", 1, 60.0, "pool-1", Path("/tmp"), Path("/tmp/out"))
 
@@ -42,38 +46,49 @@ class Failing:
         raise self._error
 
 
-def results(calls: BatchCalls, count: int) -> Sequence[CallResult]:
-    found: list[CallResult] = []
+def answers(calls: BatchCalls, *asks: Callable[[BatchSystem], Any]) -> list[tuple[Any, str]]:
+    """Make calls, and wait for the answers and the reasons of those that failed."""
+    told: list[tuple[Any, str]] = []
+    for ask in asks:
+        calls.call(ask, lambda answer, why: told.append((answer, why)))
     until = time.monotonic() + 20
-    while len(found) < count:
+    while len(told) < len(asks):
         assert time.monotonic() < until
-        found += calls.results()
+        calls.deliver()
         time.sleep(0.001)
-    return found
+    calls.close(10)
+    return told
+
+
+def submit(batch: BatchSystem) -> str:
+    return batch.submit(REQUEST)
+
+
+def look_up(batch: BatchSystem) -> Mapping[str, BatchStatus]:
+    return batch.statuses(["1"])
 
 
 def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_made() -> None:
     for error, why in ((BatchSystemError("no answer"), "no answer"), (KeyError(), "KeyError()")):
-        calls = BatchCalls(partial(Failing, error))
-        calls.submit(REQUEST)
-        calls.cancel(["1"])
-        calls.look_up(["1"])
-        refused, looked_up = results(calls, 2)
-        calls.close(10)
-        assert refused == SubmissionOutcome("pool-1", "", why)
-        assert isinstance(looked_up, LookedUp)
-        assert looked_up.statuses == {"1": BatchStatus(BatchState.QUEUED)}
+        refused, looked_up = answers(BatchCalls(partial(Failing, error)), submit, look_up)
+        assert refused == (None, why)
+        assert looked_up == ({"1": BatchStatus(BatchState.QUEUED)}, "")
 
 
 def test_a_batch_system_that_cannot_be_made_is_the_result_of_the_calls() -> None:
     def make() -> Failing:
         raise BatchSystemError("it is not installed")
 
-    calls = BatchCalls(make)
-    calls.submit(REQUEST)
-    calls.look_up(["1"])
-    refused, looked_up = results(calls, 2)
-    calls.close(10)
-    assert refused == SubmissionOutcome("pool-1", "", "it is not installed")
-    assert isinstance(looked_up, LookedUp)
-    assert looked_up.why == "it is not installed"
+    told = answers(BatchCalls(make), submit, look_up)
+    assert told == [(None, "it is not installed")] * 2
+
+
+def test_a_cancellation_that_fails_is_logged_and_does_not_keep_the_service_from_ending(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make = partial(Failing, BatchSystemError("no answer"))
+    jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
+    jobs.cancel("failing", "7")
+    jobs.cancel("failing", "7")  # that is due already
+    jobs.close()
+    assert caplog.messages == ["cannot cancel batch jobs 7: no answer"]
