@@ -55,7 +55,7 @@ def submit_mix(endpoint: str, running: int, queued: int) -> None:
 
 
 def _submission(processors: int, walltime_s: float) -> m.Submission:
-    return bare_submission(processors, walltime_s, None, None, None, "", None, "")
+    return bare_submission(processors, walltime_s)
 
 
 def timed(function: Callable[[], object], repeats: int = REPEATS) -> tuple[float, float]:

@@ -39,7 +39,7 @@ def reshape(*command: str) -> None:
 
 def submit(directory: Path, processors: int, run_s: float, walltime_s: float) -> int:
     """Submit a job that sleeps, and return its number."""
-    submission = bare_submission(processors, walltime_s, None, None, None, "", None, "")
+    submission = bare_submission(processors, walltime_s)
     submission.argv = ["sleep", f"{run_s:g}"]
     submission.cwd = str(directory)
     answer = ask(directory, m.Submit(submission=submission))
