@@ -23,6 +23,7 @@ from scheduler.journal.descriptions import decode_summary, describe_ended
 from scheduler.journal.explanations import explanation_lines
 from scheduler.journal.journal_format import SUMMARY, event_decoder, unseal
 from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
+from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.model.events import Event, HoldChanged, JobCancelled, JobSubmitted, JobUpdated
 from scheduler.model.job import FINAL, Job
 from scheduler.model.procset import ProcSet
@@ -69,6 +70,11 @@ def _readable(journal: JournalReader, number: int, summary: bytes) -> bytes | No
     except msgspec.DecodeError as error:
         journal.report_unreadable(f"the description of job {number}", error)
         return None
+
+
+def without_environment(submission: KeptSubmission) -> KeptSubmission:
+    """Return the submission of an ended job as the journal keeps it."""
+    return replace(submission, environment={}, environment_part="")
 
 
 class Page(msgspec.Struct):

@@ -22,6 +22,7 @@ from scheduler.journal.descriptions import describe_ended, encode_summary
 from scheduler.journal.ended_jobs import (
     recorded_job,
     without_description,
+    without_environment,
 )
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import LAST_JOB, REMOVED
@@ -184,8 +185,7 @@ def prune(journal: Journal, before: float, limit: int = JOBS) -> int:
 def drop_environment(journal: Journal, number: int) -> None:
     """Replace the submission of an ended job by one without its environment."""
     for _, token, submission in journal.jobs([number]):
-        left = msgspec.structs.replace(submission, environment={}, environment_part="")
-        journal.replace_submission(number, token, left)
+        journal.replace_submission(number, token, without_environment(submission))
 
 
 def note_removed(journal: Journal, batch: int) -> None:

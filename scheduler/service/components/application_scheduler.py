@@ -27,6 +27,7 @@ from scheduler.journal.ended_jobs import (
     recorded_job,
     task_without_record,
     token_of,
+    without_environment,
 )
 from scheduler.journal.explanations import because, told
 from scheduler.journal.journal import Journal
@@ -164,8 +165,8 @@ class ApplicationScheduler:
         earlier = next((request for _, _, request in self._journal.jobs([number])), None)
         launch = self._launches.get(number)
         earlier = earlier if launch is None else launch.submission
-        request = _without_environment(kept(submission)[0])
-        if earlier is not None and _without_environment(earlier) != request:
+        request = without_environment(kept(submission)[0])
+        if earlier is not None and without_environment(earlier) != request:
             raise ReshapeError(
                 f"the submission key {submission.key!r} belongs to job {number}, which has another"
                 " request: use a new key"
@@ -306,7 +307,7 @@ class ApplicationScheduler:
         self._journal.note_summary(job.id, encode_summary(self._describe(job)))
         launch = self._launches.get(job.id)
         if launch is not None:
-            left = _without_environment(launch.submission)
+            left = without_environment(launch.submission)
             self._journal.replace_submission(job.id, launch.token, left)
 
     def forget(self, number: int) -> None:
@@ -420,7 +421,3 @@ class ApplicationScheduler:
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
         return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)
-
-
-def _without_environment(submission: KeptSubmission) -> KeptSubmission:
-    return replace(submission, environment={}, environment_part="")
