@@ -1,5 +1,9 @@
 """Slurm: its batch jobs (sbatch, squeue, sacct, scancel), and the allocation of this process.
 
+A batch job is a job of Slurm; its payload is an agent or a service, and the jobs of a service are
+something else. The calls start programs and wait for them, up to a time limit, so a process that
+must not block makes them in a thread of its own.
+
 ``squeue`` shows ended jobs for some minutes (MinJobAge); older ones are looked up by ``sacct``,
 where accounting is enabled. Ids of a cluster of a federation have its name, as ``sbatch
 --parsable`` prints them: ``12;alpha``.
@@ -12,26 +16,98 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from math import ceil
+from pathlib import Path
 from types import MappingProxyType
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import slurm_job
-from scheduler.node.batch_system import (
-    BatchRequest,
-    BatchState,
-    BatchStatus,
-    BatchSystemError,
-    run_command,
-)
 
 #: Seconds after which a command counts as unanswered; Slurm's own MessageTimeout is shorter.
 TIMEOUT_S = 60.0
+#: Longest command and error output that a message quotes, in characters.
+_LONGEST = 500
+_ID = re.compile(r"(\d+)(?:;([A-Za-z0-9_.-]+))?")
+#: Fields of squeue and sacct in the order of `BatchStatus`, after the id. A reason may contain any
+#: character, so it is the last field.
+_SQUEUE_FORMAT = "%i|%T|%S|%e|%N|%r"
+_SACCT_FORMAT = "JobIDRaw,State,Start,End,NodeList"
+_NONE = frozenset({"", "N/A", "None", "NONE", "(null)", "Unknown", "UNKNOWN", "None assigned"})
+#: Variables of the batch job in which a process runs; sbatch would take some of them as options.
+_INHERITED = re.compile(r"SLURM_(?!CONF$|CLUSTERS$|JWT$)|SLURMD_|SBATCH_JOB")
+
+
+class BatchSystemError(ReshapeError):
+    """A command of a batch system failed; the message quotes the command and its error output."""
+
+
+class BatchState(Enum):
+    """State of a batch job.
+
+    UNKNOWN means that the batch system answered and does not name the job, or names a state that
+    is not listed here. A caller must not count such a job as running.
+    """
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """A batch job to be submitted.
+
+    Parameters
+    ----------
+    script : text of the script, with its first line ``#!``; it runs on the first of the nodes.
+    nodes : number of nodes, >= 1.
+    time_limit_s : time limit, seconds.
+    name : shown by the batch system.
+    directory : working directory of the script.
+    output : file for what the script prints.
+    options : further options of the batch system; the fields above take precedence.
+    """
+
+    script: str
+    nodes: int
+    time_limit_s: float
+    name: str
+    directory: Path
+    output: Path
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchStatus:
+    """What a batch system says about a batch job.
+
+    Parameters
+    ----------
+    state : state of the batch job.
+    word : the batch system's own word for the state, such as ``CANCELLED``; empty if unknown.
+    reason : why it is queued or has ended, in the batch system's words; may be empty.
+    start : time of its start, Unix time in seconds; None if it has not started.
+    end : time of its end, and while it runs the end of its time limit; None if unknown.
+    nodes : its nodes in the batch system's notation, such as ``n[1-3,7]``; empty if it has none.
+    """
+
+    state: BatchState
+    word: str = ""
+    reason: str = ""
+    start: float | None = None
+    end: float | None = None
+    nodes: str = ""
+
+
 _QUEUED = (
     "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT POWER_UP_NODE"
 )
@@ -46,14 +122,6 @@ STATES = MappingProxyType(
     | dict.fromkeys(_RUNNING.split(), BatchState.RUNNING)
     | dict.fromkeys(_ENDED.split(), BatchState.ENDED)
 )
-_ID = re.compile(r"(\d+)(?:;([A-Za-z0-9_.-]+))?")
-#: Fields of squeue and sacct in the order of `BatchStatus`, after the id. A reason may contain any
-#: character, so it is the last field.
-_SQUEUE_FORMAT = "%i|%T|%S|%e|%N|%r"
-_SACCT_FORMAT = "JobIDRaw,State,Start,End,NodeList"
-_NONE = frozenset({"", "N/A", "None", "NONE", "(null)", "Unknown", "UNKNOWN", "None assigned"})
-#: Variables of the batch job in which a process runs; sbatch would take some of them as options.
-_INHERITED = re.compile(r"SLURM_(?!CONF$|CLUSTERS$|JWT$)|SLURMD_|SBATCH_JOB")
 
 
 class Slurm:
@@ -72,7 +140,12 @@ class Slurm:
         self._next_at = 0.0  # monotonic seconds
 
     def submit(self, request: BatchRequest) -> str:
-        """Submit a batch job and return its id; see `BatchSystem.submit`."""
+        """Submit a batch job and return its id.
+
+        Raises
+        ------
+        BatchSystemError : it was refused, or the batch system does not answer.
+        """
         output, _ = self._run(_sbatch(request), request.script)
         for line in output.splitlines():
             if _ID.fullmatch(line.strip()):
@@ -80,13 +153,27 @@ class Slurm:
         raise BatchSystemError(f"sbatch printed no job id: {output[:200]!r}")
 
     def check(self, request: BatchRequest) -> str:
-        """Ask whether a batch job would be accepted; see `BatchSystem.check`."""
+        """Ask whether a batch job would be accepted, without submitting it.
+
+        Returns
+        -------
+        what the batch system says, such as the time at which the job would start.
+
+        Raises
+        ------
+        BatchSystemError : it would be refused, or the batch system does not answer.
+        """
         readable = {"SLURM_TIME_FORMAT": "standard"}  # for a person
         output, said = self._run([*_sbatch(request), "--test-only"], request.script, readable)
         return (said.strip() or output.strip()).removeprefix("sbatch: ")
 
     def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
-        """Look up batch jobs; see `BatchSystem.statuses`."""
+        """Look up batch jobs in one go; every id has an entry, that of an unknown one is UNKNOWN.
+
+        Raises
+        ------
+        BatchSystemError : the batch system does not answer.
+        """
         statuses = {job: BatchStatus(BatchState.UNKNOWN) for job in ids}
         for cluster, numbers in _by_cluster(statuses).items():
             for number, status in self._look_up(cluster, numbers).items():
@@ -94,7 +181,16 @@ class Slurm:
         return statuses
 
     def find(self, names: Iterable[str]) -> dict[str, str]:
-        """Find batch jobs by their names; see `BatchSystem.find`."""
+        """Find batch jobs of this user by their names, also ended ones that are still known.
+
+        Returns
+        -------
+        the id by name, without the names that no batch job has.
+
+        Raises
+        ------
+        BatchSystemError : the batch system does not answer.
+        """
         listed = ",".join(names)
         if not listed:
             return {}
@@ -104,7 +200,12 @@ class Slurm:
         return {name: number for number, name in pairs if _ID.fullmatch(number)}
 
     def cancel(self, ids: Iterable[str]) -> None:
-        """Cancel batch jobs; see `BatchSystem.cancel`."""
+        """Cancel batch jobs, whether queued or running; ids of ended ones have no effect.
+
+        Raises
+        ------
+        BatchSystemError : the batch system does not answer or refuses.
+        """
         for cluster, numbers in _by_cluster(ids).items():
             self._run(["scancel", *cluster, *numbers])
 
@@ -118,7 +219,7 @@ class Slurm:
             if "Invalid job id" not in str(error):  # none of the jobs is known any more
                 raise
             output = ""
-        statuses = dict(read_statuses(output, "|", numbers))
+        statuses = read_statuses(output, numbers)
         missing = [number for number in numbers if number not in statuses]
         if missing:
             statuses.update(self._look_up_ended(cluster, missing))
@@ -135,7 +236,7 @@ class Slurm:
             )
         except BatchSystemError:
             return {}
-        statuses = dict(read_statuses(output, "|", numbers))
+        statuses = read_statuses(output, numbers)
         # The controller has forgotten these jobs, so none of them runs, whatever the record says.
         return {
             number: status
@@ -155,15 +256,60 @@ class Slurm:
             self._next_at = time.monotonic() + self._interval_s
 
 
+def run_command(
+    command: Sequence[str], *, stdin: str = "", timeout_s: float, variables: dict[str, str]
+) -> tuple[str, str]:
+    """Run a command to its end.
+
+    Parameters
+    ----------
+    stdin : text for its standard input.
+    timeout_s : after this many seconds it is killed.
+    variables : its whole environment.
+
+    Returns
+    -------
+    its standard output and its standard error.
+
+    Raises
+    ------
+    BatchSystemError : it cannot be started, failed, or took too long.
+    """
+    quoted = _shortened(shlex.join(command))
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            env=variables,
+            check=False,
+            start_new_session=True,  # an interrupt of the caller does not reach it
+        )
+    except OSError as error:
+        raise BatchSystemError(f"{quoted}: cannot be started: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise BatchSystemError(f"{quoted}: no answer within {timeout_s:g} s") from None
+    if done.returncode != 0:
+        said = _shortened(" ".join(done.stderr.split()) or "no message")
+        raise BatchSystemError(f"{quoted}: exit code {done.returncode}: {said}")
+    return done.stdout, done.stderr
+
+
+def _shortened(text: str) -> str:
+    """Cut a text that a message quotes to `_LONGEST` characters."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
 def clean_variables() -> dict[str, str]:
     """Return this environment without the variables of a batch job; times print as Unix times."""
     kept = {name: value for name, value in os.environ.items() if not _INHERITED.match(name)}
     return kept | {"SLURM_TIME_FORMAT": "%s"}
 
 
-def read_statuses(
-    output: str, separator: str, numbers: Iterable[str]
-) -> Iterator[tuple[str, BatchStatus]]:
+def read_statuses(output: str, numbers: Iterable[str]) -> dict[str, BatchStatus]:
     """Read lines of squeue or sacct: number, state, start, end, nodes and perhaps a reason.
 
     Other lines, such as headings, warnings and steps, are skipped. If several lines name a job, as
@@ -173,13 +319,13 @@ def read_statuses(
     ----------
     numbers : of the jobs that were asked for.
 
-    Yields
-    ------
-    number and status of a job.
+    Returns
+    -------
+    status by number.
     """
-    asked = frozenset(numbers)
+    asked, statuses = frozenset(numbers), {}
     for line in output.splitlines():
-        fields = line.strip().split(separator, 5)
+        fields = line.strip().split("|", 5)
         if len(fields) < 5 or fields[0] not in asked:
             continue
         number, word, start, end, nodes, reason = [*fields, ""][:6]
@@ -189,7 +335,8 @@ def read_statuses(
         starts = None if state is BatchState.QUEUED else read_time(start)
         ends = None if state is BatchState.QUEUED else read_time(end)
         nodes, reason = ("" if text in _NONE else text for text in (nodes, reason))
-        yield number, BatchStatus(state, word, reason, starts, ends, nodes)
+        statuses[number] = BatchStatus(state, word, reason, starts, ends, nodes)
+    return statuses
 
 
 def read_time(text: str) -> float | None:
@@ -296,8 +443,8 @@ def own_allocation(environment: Mapping[str, str]) -> SlurmAllocation:
             f" {', '.join(names)}, as 4(x2),3 does for three nodes"
         ) from None
     nodes = _scontrol("--oneliner", "show", "nodes", environment[_NODES])
-    known = dict(_ADDRESS.findall(nodes))
-    addresses = {name: known.get(name) or name for name in names}
+    node_addresses = dict(_ADDRESS.findall(nodes))
+    addresses = {name: node_addresses.get(name) or name for name in names}
     return SlurmAllocation(job, processors, addresses, _end_of(job, environment))
 
 

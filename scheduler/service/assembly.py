@@ -17,7 +17,6 @@ from scheduler.journal.journal import Journal
 from scheduler.journal.kept_parts import KeptParts
 from scheduler.journal.opening import refusing_damage
 from scheduler.journal.recovery import go_on_without, policy_errors, recover
-from scheduler.node.batch_system import BatchSystem
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.slurm import Slurm
 from scheduler.protocol import messages as m
@@ -40,7 +39,7 @@ COMMANDS_S = 1.0
 
 
 #: Makers of the batch systems that a pool may use, by name.
-BATCH_SYSTEMS: Mapping[str, Callable[[], BatchSystem]] = {
+BATCH_SYSTEMS: Mapping[str, Callable[[], Slurm]] = {
     Slurm.name: partial(Slurm, interval_s=COMMANDS_S)
 }
 

@@ -24,11 +24,11 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from reshape.errors import ReshapeError
-from scheduler.node.batch_system import (
+from scheduler.node.slurm import (
     BatchRequest,
     BatchStatus,
-    BatchSystem,
     BatchSystemError,
+    Slurm,
 )
 
 log = logging.getLogger(__name__)
@@ -46,17 +46,17 @@ class BatchCalls:
         the error is the result of each call.
     """
 
-    def __init__(self, make: Callable[[], BatchSystem]) -> None:
+    def __init__(self, make: Callable[[], Slurm]) -> None:
         self._make = make
         self._requests: queue.SimpleQueue[
-            tuple[Callable[[BatchSystem], Any], Callable[[Any, str], None]] | None
+            tuple[Callable[[Slurm], Any], Callable[[Any, str], None]] | None
         ] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         # A daemon: a call that hangs must not keep the service from ending.
         self._thread = threading.Thread(target=self._run, name="batch-calls", daemon=True)
         self._thread.start()
 
-    def call(self, ask: Callable[[BatchSystem], T], then: Callable[[T | None, str], None]) -> None:
+    def call(self, ask: Callable[[Slurm], T], then: Callable[[T | None, str], None]) -> None:
         """Let the thread ask the batch system.
 
         Parameters
@@ -85,7 +85,7 @@ class BatchCalls:
         self._thread.join(wait_s)
 
     @cached_property
-    def _batch(self) -> BatchSystem:
+    def _batch(self) -> Slurm:
         return self._make()
 
     def _run(self) -> None:
@@ -142,7 +142,7 @@ class BatchJobs:
 
     def __init__(
         self,
-        makers: Mapping[str, Callable[[], BatchSystem]],
+        makers: Mapping[str, Callable[[], Slurm]],
         on_submission: Callable[[str, str, str], None],
         on_statuses: Callable[[Mapping[str, BatchStatus], float], None],
     ) -> None:
@@ -284,13 +284,13 @@ class BatchJobs:
         return self._calls[system]
 
 
-def _statuses(batch: BatchSystem, ids: Sequence[str]) -> tuple[Mapping[str, BatchStatus], float]:
+def _statuses(batch: Slurm, ids: Sequence[str]) -> tuple[Mapping[str, BatchStatus], float]:
     """States of batch jobs, and since when they hold, monotonic seconds."""
     begun = time.monotonic()
     return batch.statuses(ids), begun
 
 
-def _cancel(batch: BatchSystem, batch_id: str) -> None:
+def _cancel(batch: Slurm, batch_id: str) -> None:
     """Cancel a batch job; a later look-up shows whether it ended, so an error is logged only."""
     try:
         batch.cancel([batch_id])

@@ -18,7 +18,7 @@ import msgspec
 
 from scheduler.config.settings import NodeConfig
 from scheduler.model.events import DrainChanged, Event, NodeLost
-from scheduler.node.batch_system import BatchRequest, BatchState, BatchStatus
+from scheduler.node.slurm import BatchRequest, BatchState, BatchStatus
 from scheduler.partition.partition import Partition
 from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.pools.policy import WAITING, AllocationState, PoolAllocation

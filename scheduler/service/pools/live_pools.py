@@ -20,8 +20,8 @@ from scheduler.core.core import Core
 from scheduler.journal.clock import Clock
 from scheduler.journal.journal import Journal
 from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
-from scheduler.node.batch_system import BatchRequest, BatchStatus, BatchSystem
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.slurm import BatchRequest, BatchStatus, Slurm
 from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.pools.policy import AWAITED, WAITING, AllocationState, PoolAllocation
 from scheduler.policies.pools.pool import PoolRecord, PoolSteps
@@ -69,7 +69,7 @@ class LivePools:
         clock: Clock,
         admission: Admission,
         directory: ServiceDirectory,
-        batch_systems: Mapping[str, Callable[[], BatchSystem]],
+        batch_systems: Mapping[str, Callable[[], Slurm]],
     ) -> None:
         self._partition, self._monitor, self._journal = core.partitions[0], monitor, journal
         self.clock, self._admission, self._directory = clock, admission, directory

@@ -11,7 +11,7 @@ import msgspec
 from scheduler.config.settings import NodeConfig
 from scheduler.core.core import Core
 from scheduler.model.events import Event
-from scheduler.node.batch_system import BatchState, BatchStatus, BatchSystem
+from scheduler.node.slurm import BatchState, BatchStatus, Slurm
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.service.pools.batch_jobs import BatchCalls
 from scheduler.service.pools.live_pool import SAME_END_S
@@ -34,7 +34,7 @@ class ServiceAllocation:
     """
 
     def __init__(
-        self, core: Core, monitor: SystemMonitor, job: str, make: Callable[[], BatchSystem]
+        self, core: Core, monitor: SystemMonitor, job: str, make: Callable[[], Slurm]
     ) -> None:
         self._core, self._monitor, self._job, self._make = core, monitor, job, make
         self._calls: BatchCalls | None = None

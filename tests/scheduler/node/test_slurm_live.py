@@ -11,14 +11,13 @@ import pytest
 from hosts import NoHosts
 from slurm_cluster import SlurmCluster
 
-from scheduler.node.batch_system import (
+from scheduler.node.slurm import (
     BatchRequest,
     BatchState,
     BatchStatus,
-    BatchSystem,
     BatchSystemError,
+    Slurm,
 )
-from scheduler.node.slurm import Slurm
 
 pytestmark = pytest.mark.slurm
 
@@ -49,7 +48,7 @@ def request(tmp_path: Path, script: str, *options: str, nodes: int = 1) -> Batch
     return BatchRequest(f"#!/bin/sh\n{script}\n", nodes, 75.0, "a|b c", tmp_path, output, options)
 
 
-def until(slurm: BatchSystem, number: str, state: BatchState) -> BatchStatus:
+def until(slurm: Slurm, number: str, state: BatchState) -> BatchStatus:
     end = time.monotonic() + 30.0
     while (status := slurm.statuses([number])[number]).state is not state:
         assert time.monotonic() < end, status

@@ -6,8 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from scheduler.node.batch_system import BatchState, BatchStatus
-from scheduler.node.slurm import read_statuses, read_time
+from scheduler.node.slurm import BatchState, BatchStatus, read_statuses, read_time
 
 #: Slurm 22.05.8, SLURM_TIME_FORMAT=%s squeue --noheader --states=all --format='%i|%T|%S|%e|%N|%r'
 SQUEUE = """\
@@ -22,7 +21,7 @@ SQUEUE = """\
 
 
 def read(output: str, *numbers: str) -> dict[str, BatchStatus]:
-    return dict(read_statuses(output, "|", numbers))
+    return read_statuses(output, numbers)
 
 
 def test_queued_running_and_ended_jobs() -> None:

@@ -10,24 +10,26 @@ from typing import Any
 
 import pytest
 
-from scheduler.node.batch_system import (
+from scheduler.node.slurm import (
     BatchRequest,
     BatchState,
     BatchStatus,
     BatchSystem,
     BatchSystemError,
+    Slurm,
 )
 from scheduler.service.pools.batch_jobs import BatchCalls, BatchJobs
 
 REQUEST = BatchRequest("#!/bin/sh\n", 1, 60.0, "pool-1", Path("/tmp"), Path("/tmp/out"))
 
 
-class Failing:
+class Failing(Slurm):
     """A batch system that accepts nothing."""
 
     name = "failing"
 
     def __init__(self, error: Exception) -> None:
+        super().__init__()
         self._error = error
 
     def submit(self, request: BatchRequest) -> str:

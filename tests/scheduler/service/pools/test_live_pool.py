@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted, NodeJoined, NodeLost
-from scheduler.node.batch_system import BatchState, BatchStatus
+from scheduler.node.slurm import BatchState, BatchStatus
 from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.pools.policy import AllocationState, PoolAllocation
 from scheduler.policies.pools.pool import BACK_OFF_S, PoolRecord
