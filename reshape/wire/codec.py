@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -49,55 +49,53 @@ def encode(message: MessageBase) -> list[bytes]:
     return [PROTOCOL, _encoder.encode(message)]
 
 
-class MessageDecoder(Generic[M]):
-    """Decodes messages of the given types.
+def decode_frames(
+    decoder: msgspec.msgpack.Decoder[M], frames: Sequence[bytes], max_bytes: int
+) -> M:
+    """Decode a message from its two frames.
 
     Parameters
     ----------
-    types : union of the types.
+    decoder : decodes the types that are accepted.
+    max_bytes : size of the largest message to accept.
+
+    Raises
+    ------
+    ProtocolError : another version, not two frames, too many bytes, an unknown type, a field of a
+        wrong type, or a number that is not finite or above 2^63 - 1. No other error is raised for
+        any frames.
     """
-
-    def __init__(self, types: Any) -> None:
-        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(types)
-
-    def __call__(self, frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES) -> M:
-        """Decode a message from its two frames.
-
-        Parameters
-        ----------
-        max_bytes : size of the largest message to accept.
-
-        Raises
-        ------
-        ProtocolError : another version, not two frames, too many bytes, an unknown type, a field of
-            a wrong type, or a number that is not finite or above 2^63 - 1. No other error is raised
-            for any frames.
-        """
-        if len(frames) != 2 or not frames[0].startswith(b"reshape/"):
-            raise ProtocolError(f"not a message of this protocol: {len(frames)} frames")
-        header, body = frames
-        if header != PROTOCOL:
-            raise ProtocolError(
-                f"the peer speaks {header[:64].decode(errors='replace')!r}, this side speaks "
-                f"{PROTOCOL.decode()!r}: use the same release on both sides"
-            )
-        if len(body) > max_bytes:
-            raise ProtocolError(
-                f"the message has {len(body)} bytes, at most {max_bytes} are accepted"
-            )
-        try:
-            message = self._decoder.decode(body)
-            is_odd = may_be_non_finite(body) or _may_be_huge(body)
-            fault = _odd_number(msgspec.to_builtins(message)) if is_odd else ""
-        except UNREADABLE as error:
-            raise ProtocolError(f"malformed message: {error}") from None
-        if fault:
-            raise ProtocolError(f"malformed message: {fault}")
-        return message
+    if len(frames) != 2 or not frames[0].startswith(b"reshape/"):
+        raise ProtocolError(f"not a message of this protocol: {len(frames)} frames")
+    header, body = frames
+    if header != PROTOCOL:
+        raise ProtocolError(
+            f"the peer speaks {header[:64].decode(errors='replace')!r}, this side speaks "
+            f"{PROTOCOL.decode()!r}: use the same release on both sides"
+        )
+    if len(body) > max_bytes:
+        raise ProtocolError(f"the message has {len(body)} bytes, at most {max_bytes} are accepted")
+    try:
+        message = decoder.decode(body)
+        is_odd = may_be_non_finite(body) or _may_be_huge(body)
+        fault = _odd_number(msgspec.to_builtins(message)) if is_odd else ""
+    except UNREADABLE as error:
+        raise ProtocolError(f"malformed message: {error}") from None
+    if fault:
+        raise ProtocolError(f"malformed message: {fault}")
+    return message
 
 
-#: Decodes what an application receives, and sends.
-decode_application = MessageDecoder[ApplicationMessage](ApplicationMessage)
+_application: msgspec.msgpack.Decoder[ApplicationMessage] = msgspec.msgpack.Decoder(
+    ApplicationMessage
+)
+
+
+def decode_application(
+    frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES
+) -> ApplicationMessage:
+    """Decode what an application receives, and sends; see `decode_frames`."""
+    return decode_frames(_application, frames, max_bytes)
 
 
 def may_be_non_finite(packed: bytes) -> bool:

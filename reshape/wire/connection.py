@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +30,7 @@ from reshape.errors import (
     ServiceUnavailable,
 )
 from reshape.wire.access import AccessFile, read_access
-from reshape.wire.codec import FRAME_FACTOR, MessageDecoder, encode
+from reshape.wire.codec import FRAME_FACTOR, encode
 from reshape.wire.messages import Failure, MessageBase
 
 M = TypeVar("M", bound=MessageBase)
@@ -119,7 +120,7 @@ class Connection(Generic[M]):
     ----------
     endpoint : ZeroMQ endpoint of the service, such as ``ipc:///run/user/1000/reshape/socket``.
     access : keys for an endpoint on TCP; None: the endpoint is that of a service directory.
-    decode : decodes the messages that this peer receives.
+    decode : decodes the frames of the messages that this peer receives, up to a size.
     max_bytes : size of the largest answer to accept.
 
     Raises
@@ -128,7 +129,11 @@ class Connection(Generic[M]):
     """
 
     def __init__(
-        self, endpoint: str, access: AccessFile | None, decode: MessageDecoder[M], max_bytes: int
+        self,
+        endpoint: str,
+        access: AccessFile | None,
+        decode: Callable[[Sequence[bytes], int], M],
+        max_bytes: int,
     ) -> None:
         self.endpoint = endpoint
         self._decode, self._max_bytes = decode, max_bytes

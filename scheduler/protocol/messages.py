@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.wire.codec import PROTOCOL, UNREADABLE, MessageDecoder
+from reshape.wire.codec import MAX_REQUEST_BYTES, PROTOCOL, UNREADABLE, decode_frames
 from reshape.wire.messages import *
 from scheduler.protocol.agent_messages import *
 from scheduler.protocol.job_questions import *
@@ -43,7 +43,12 @@ class _Header(msgspec.Struct):
 
 _header_decoder = msgspec.msgpack.Decoder(_Header)
 _start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
-decode = MessageDecoder[Message](Message)
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+
+def decode(frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES) -> Message:
+    """Decode any message; see `decode_frames`."""
+    return decode_frames(_decoder, frames, max_bytes)
 
 
 def is_other_release(frames: Sequence[bytes]) -> bool:
