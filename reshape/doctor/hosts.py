@@ -41,14 +41,24 @@ _KILL_S = 2
 
 
 class HostEntry(msgspec.Struct, frozen=True):
-    """A host: the name of its node, where ssh reaches it, and the processors of the node.
+    """A host: its node, as a configuration file describes it.
 
-    `processors` is 0 if the file does not say how many there are.
+    Attributes
+    ----------
+    processors : of the node; 0: the file does not say how many there are.
+    host : where ssh reaches it; "": by the name of its node.
+    launcher : "": that of the file.
     """
 
     name: str
-    destination: str
     processors: int = 0
+    host: str = ""
+    launcher: str = ""
+
+    @property
+    def destination(self) -> str:
+        """Where ssh reaches it."""
+        return self.host or self.name
 
     @property
     def address(self) -> str:
@@ -56,19 +66,10 @@ class HostEntry(msgspec.Struct, frozen=True):
         return self.destination.rpartition("@")[2]
 
 
-class _Node(msgspec.Struct):
-    """A node as a configuration file describes it."""
-
-    name: str
-    processors: int = 0
-    host: str = ""
-    launcher: str = ""
-
-
 class _File(msgspec.Struct):
     """What is read of a file; other fields are ignored."""
 
-    nodes: list[str | _Node]
+    nodes: list[str | HostEntry]
     processors_per_node: int = 0
     launcher: str = "local"
     ssh: str = "ssh"
@@ -95,15 +96,14 @@ def read_hosts(path: Path) -> tuple[list[HostEntry], str]:
     except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise ReshapeError(f"{path} lists no hosts: {' '.join(str(error).split())}") from None
     nodes = [
-        _Node(entry, read.processors_per_node) if isinstance(entry, str) else entry
+        HostEntry(entry, read.processors_per_node) if isinstance(entry, str) else entry
         for entry in read.nodes
     ]
-    remote = [node for node in nodes if (node.launcher or read.launcher) != "local"]
-    if not remote:
+    hosts = [node for node in nodes if (node.launcher or read.launcher) != "local"]
+    if not hosts:
         raise ReshapeError(
             f"{path} has no node on another host: give its nodes the launcher ssh, slurm or none"
         )
-    hosts = [HostEntry(node.name, node.host or node.name, node.processors) for node in remote]
     return hosts, read.ssh
 
 
@@ -267,9 +267,9 @@ def _ask(
             asked = time.time()
             process.stdin.write("\n")
             process.stdin.flush()
-            there = float(process.stdout.readline())
+            host_time = float(process.stdout.readline())
             took_s = time.time() - asked
-            answers.append((took_s, there - asked - took_s / 2))
+            answers.append((took_s, host_time - asked - took_s / 2))
     except (OSError, ValueError):
         facts, answers = {}, []
     why = remote.finish([process])

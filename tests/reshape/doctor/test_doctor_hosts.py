@@ -100,7 +100,7 @@ FACTS = {
 
 
 def test_every_line_has_a_verdict_and_a_fix(tmp_path: Path) -> None:
-    host = HostEntry("n1", "user@n1.example", 4)
+    host = HostEntry("n1", 4, "user@n1.example")
     found = check_host(host, FACTS, "", tmp_path)
     checks = {check.name.partition(" ")[2]: check for check in found}
     assert host.address == "n1.example"
@@ -120,9 +120,9 @@ def test_every_line_has_a_verdict_and_a_fix(tmp_path: Path) -> None:
 def test_files_of_hosts(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes: [a, b]\nprocessors_per_node: 4\nlauncher: ssh\n")
-    assert read_hosts(path) == ([HostEntry("a", "a", 4), HostEntry("b", "b", 4)], "ssh")
+    assert read_hosts(path) == ([HostEntry("a", 4), HostEntry("b", 4)], "ssh")
     path.write_text("nodes:\n  - {name: a}\n  - {name: b, launcher: ssh, host: u@b}\nssh: ssh -v\n")
-    assert read_hosts(path) == ([HostEntry("b", "u@b", 0)], "ssh -v")
+    assert read_hosts(path) == ([HostEntry("b", 0, "u@b", "ssh")], "ssh -v")
     for text, error in (
         ("nodes: 32\n", "lists no hosts"),
         ("nodes: [a]\n", "has no node on another host: give its nodes the launcher"),
