@@ -126,8 +126,8 @@ def _check_names(tree: Located, config: ServeConfig) -> None:
         "users": config.users.keys(),
         "priorities": config.priorities.keys(),
     }
-    for field, given in names.items():
-        if "" in given:
+    for field, own_names in names.items():
+        if "" in own_names:
             tree.fail((field,), "a name is empty: write one, as in batch: {...}")
 
 
@@ -157,16 +157,16 @@ def _check_launchers(tree: Located, config: ServeConfig) -> None:
         )
 
 
-def _check_redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
+def _check_redirection(tree: Located, config: ServeConfig, rules: Scenario) -> None:
     """Check that the machine is large enough for the redirection group, if there is one."""
-    if chosen.redirection is None:
+    if rules.redirection is None:
         return
     try:
-        chosen.redirection.reserved(config.by_node)
+        rules.redirection.reserved(config.by_node)
     except ValueError as error:
         names = (f"redirection.{name}" for name in ("processors", "alpha", "theta"))
-        given = next((name for name in names if name in config.parameters), "redirection")
-        tree.fail(("parameters", given), str(error))
+        field = next((name for name in names if name in config.parameters), "redirection")
+        tree.fail(("parameters", field), str(error))
 
 
 def _check_partitions(tree: Located, config: ServeConfig, base: Scenario) -> None:
@@ -174,17 +174,17 @@ def _check_partitions(tree: Located, config: ServeConfig, base: Scenario) -> Non
     shares(config.partitions, config.by_node, tree.fail)
     for name, own in config.partitions.items():
         above = ("partitions", name)
-        chosen = base
+        rules = base
         if own.scenario is not None:
-            chosen = _build_scenario(tree, above, own.scenario, {})
-        _check_kills(tree, config, _apply_parameters(tree, above, chosen, own.parameters), above)
+            rules = _build_scenario(tree, above, own.scenario, {})
+        _check_kills(tree, config, _apply_parameters(tree, above, rules, own.parameters), above)
 
 
 def _check_kills(
-    tree: Located, config: ServeConfig, chosen: Scenario, above: FieldPath = ()
+    tree: Located, config: ServeConfig, rules: Scenario, above: FieldPath = ()
 ) -> None:
     """Check that jobs can be overdue if overdue jobs are ended at a reservation."""
-    if chosen.backfill.kill_at_reservation and config.kill_at_walltime:
+    if rules.backfill.kill_at_reservation and config.kill_at_walltime:
         tree.fail(
             (*above, "parameters", "backfill.kill_at_reservation"),
             "has no effect, because jobs are ended at their walltimes, so that none is overdue;"

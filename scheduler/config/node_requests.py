@@ -75,19 +75,19 @@ def check_nodes(wanted: NodeRequest, processors: int, partition: Partition) -> N
             " which takes only processors that lie together: leave them out"
         )
     nodes = partition.machine.nodes
-    known = sorted({feature for node in nodes.values() for feature in node.features})
-    there = partition.machine.obtainable(wanted)
-    if not there and wanted.per_process > 1:
+    features = sorted({feature for node in nodes.values() for feature in node.features})
+    obtainable = partition.machine.obtainable(wanted)
+    if not obtainable and wanted.per_process > 1:
         largest = max((node.count for node in nodes.values()), default=0)
         raise ReshapeError(
             f"--per-process: there are no {wanted}: the largest node has"
             f" {counted(largest, 'processor')}"
         )
-    if not there:
-        have = f"nodes have {', '.join(known)}" if known else "no node has a feature"
+    if not obtainable:
+        have = f"nodes have {', '.join(features)}" if features else "no node has a feature"
         raise ReshapeError(f"--constraint: there are no {wanted}; {have}")
-    if processors > there:
+    if processors > obtainable:
         raise ReshapeError(
             f"the job asks for {counted(processors, 'processor')} of {wanted}, and these"
-            f" have {there}: ask for fewer"
+            f" have {obtainable}: ask for fewer"
         )

@@ -200,14 +200,14 @@ def _take_counted(
         whole = [node for node in nodes if left[node] == nodes[node]][: own.nodes]
         for node in whole:
             divided[node][name], left[node] = left[node], 0
-        wanted, given, field, unit = own.nodes, len(whole), "nodes", " nodes"
+        asked, left_for_it, field, unit = own.nodes, len(whole), "nodes", " nodes"
     elif own.processors is not None:
-        wanted, field, unit = own.processors, "processors", ""
-        given = wanted - _take(name, wanted, left, divided)
+        asked, field, unit = own.processors, "processors", ""
+        left_for_it = asked - _take(name, asked, left, divided)
     else:
         return
-    if given < wanted:
-        message = f"{wanted}{unit} wanted, other partitions leave {given}: give fewer"
+    if left_for_it < asked:
+        message = f"{asked}{unit} wanted, other partitions leave {left_for_it}: give fewer"
         fail(("partitions", name, field), message)
 
 
@@ -274,8 +274,8 @@ class PartitionLimits(msgspec.Struct, frozen=True):
     def largest(self, name: str) -> int:
         """Largest number of processors that a job may have in a partition ("": the first one)."""
         name = name or next(iter(self.partitions))
-        there, most = self.processors[name], self.partitions[name].max_processors
-        return there if most is None else min(there, most)
+        processors, most = self.processors[name], self.partitions[name].max_processors
+        return processors if most is None else min(processors, most)
 
     def text(self, name: str) -> str:
         """Limits of a partition in words."""

@@ -163,9 +163,9 @@ def _check_nodes(tree: Located, config: ServeConfig) -> None:
 def _override(tree: Located, field: FieldPath, value: Any, origin: Origin) -> None:
     """Override a value; of `processors`, `machine` and `nodes` the last one given counts."""
     if field == ("parameters", "redirection"):  # null: drop the fields of lower sources
-        given = tree.values.get("parameters", {})
-        for name in [name for name in given if name.startswith("redirection.")]:
-            del given[name]
+        parameters = tree.values.get("parameters", {})
+        for name in [name for name in parameters if name.startswith("redirection.")]:
+            del parameters[name]
     if field[0] in _NODE_FIELDS:
         for name in _NODE_FIELDS:
             tree.values.pop(name, None)
@@ -184,10 +184,11 @@ def _scalar(text: str, origin: Origin) -> Any:
 
 
 def _check_single_node_field(tree: Located) -> None:
-    given = [name for name in _NODE_FIELDS if name in tree.values]
-    if len(given) > 1:
+    node_fields = [name for name in _NODE_FIELDS if name in tree.values]
+    if len(node_fields) > 1:
         tree.fail(
-            (given[0],), f"give either {given[0]} or {given[1]}, not both: each defines the nodes"
+            (node_fields[0],),
+            f"give either {node_fields[0]} or {node_fields[1]}, not both: each defines the nodes",
         )
     for name in ("platform", "network", "shared_per_node", "shared_penalty"):
         if name in tree.values:

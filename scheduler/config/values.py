@@ -47,10 +47,10 @@ def check_parameters(tree: Located, above: FieldPath) -> None:
     here = tree.get(above)
     if not isinstance(here, dict) or "parameters" not in here:
         return
-    given = here["parameters"]
-    if not isinstance(given, dict):
-        tree.fail(parameters, f"must be a mapping of fields to values, got {given!r}")
-    for name, value in given.items():
+    values = here["parameters"]
+    if not isinstance(values, dict):
+        tree.fail(parameters, f"must be a mapping of fields to values, got {values!r}")
+    for name, value in values.items():
         if isinstance(value, dict) and value:
             field, inner = next(iter(value.items()))
             tree.fail(
