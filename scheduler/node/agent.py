@@ -271,7 +271,7 @@ class Agent:
             case m.WatchJoin():
                 groups.watch_join(message)
             case m.CancelAccept():
-                groups.cancel_accept(message)
+                groups.errands.start_stand_in(message)
             case m.RunHook():
                 groups.run_hook(message)
             case m.ProbeNode():

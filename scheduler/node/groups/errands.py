@@ -111,7 +111,7 @@ class Errands:
                 how = f"{end.exit_code}:{end.signal}" + (f": {end.why}" if end.why else "")
                 log.warning("%s ended with %s", key, how)
 
-        tree = ProcessTree(marker, start, is_script=True)
+        tree = ProcessTree(marker, start)
         self._running[key] = _Errand(tree, self._hook_s, ended)
         log.info("%s pid=%d", key, start.pid)
 

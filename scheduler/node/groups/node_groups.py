@@ -167,9 +167,6 @@ class NodeGroups:
         self._watches.pop(order.job, None)
         own = {AGENT_VARIABLE: self._mark, GROUP_VARIABLE: f"{order.job}.{order.group}"}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
-        is_proxy = isinstance(order, m.StartProxy)
-        is_script = isinstance(order, m.StartGroup) and order.script
-        spans = isinstance(order, m.StartGroup) and bool(order.hosts) and not is_script
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
         paths = self._paths(order) | {job_paths.VARIABLE: folders}
         try:
@@ -186,9 +183,7 @@ class NodeGroups:
             start,
             started_at=started_at,
             looked_at=started_at,
-            spans=spans,
-            is_proxy=is_proxy,
-            is_script=is_script,
+            is_proxy=isinstance(order, m.StartProxy),
             cgroup=cgroup,
         )
         group = GroupProcesses(*key, tree, cpus=order.cpus, own_folders=folders)
@@ -301,10 +296,6 @@ class NodeGroups:
         else:
             self._watches.pop(order.job, None)
 
-    def cancel_accept(self, order: m.CancelAccept) -> None:
-        """Release a job from accepting a group that has died."""
-        self.errands.start_stand_in(order)
-
     def run_hook(self, order: m.RunHook) -> None:
         """Run the hook of a job that has ended, unless its groups are forgotten: it ran then."""
         if any(job == order.job for job, _ in (*self._groups, *self._ends)):
@@ -390,8 +381,7 @@ class NodeGroups:
             self._examine_ranks(group)
             self.changed |= group.send_signal()
         if tree.awaits_proxies:
-            tree.has_proxies = bool(tree.start.proxies)
-            self.changed |= tree.has_proxies
+            self.changed |= bool(tree.start.proxies)
         is_due = group.kill_at is not None and now > group.kill_at
         if tree.status is None:
             age = now - tree.started

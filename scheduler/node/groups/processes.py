@@ -85,11 +85,8 @@ class ProcessTree:
     ----------
     marker : environment variables that only these processes have.
     start : the mpiexec.
-    spans : whether this is the mpiexec of processes on several hosts.
     is_proxy : whether this is the proxy of an mpiexec on another host.
-    has_proxies : whether it has named the commands of their proxies.
     cgroup : folder of their control group; "": they have none of their own.
-    is_script : whether there is no mpiexec, and the first process is the program.
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
@@ -114,16 +111,13 @@ class ProcessTree:
     end: GroupEnd = field(default_factory=GroupEnd)
     largest_process: int = 0
     mpi_files: set[str] = field(default_factory=set)
-    spans: bool = False
     is_proxy: bool = False
-    has_proxies: bool = False
-    is_script: bool = False
     cgroup: str = ""
 
     @property
     def awaits_proxies(self) -> bool:
-        """Whether the commands of the proxies on other hosts are still to be reported."""
-        return self.spans and self.status is None and not self.has_proxies
+        """Whether the commands of the proxies on other hosts are still to be read."""
+        return self.status is None and self.start.awaits_proxies
 
     @property
     def pid(self) -> int:
@@ -155,7 +149,7 @@ class ProcessTree:
                 self.seen[pid] = psutil.Process(pid)
         # The parents of the programs are no part of the job.
         own = descendants - set(self.start.ranks.begun.values())
-        stats = {pid: stat_of(pid) for pid in (own | {self.pid} if self.is_script else own)}
+        stats = {pid: stat_of(pid) for pid in (own | {self.pid} if self.start.is_program else own)}
         self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
         self.mpi_files |= mpi_memory.mapped_by(self.seen)
         self.looked_at = looked_at
@@ -176,16 +170,16 @@ class ProcessTree:
         self.status, self.largest_process = status, largest_process
         # The ends of ranks that come later are a consequence of the end of mpiexec.
         self.start.ranks.read()
-        if self.is_script and self.has_begun:
+        if self.start.is_program and self.has_begun:
             self.start.ranks.note_end(status)
-        self.end = end_of(self.start, status, spans=self.spans, is_proxy=self.is_proxy)
+        self.end = end_of(self.start, status, is_proxy=self.is_proxy)
 
     def send_signal(self, number: int) -> None:
         """Send a signal to mpiexec, or to a script and its children, unless it has been reaped."""
         if self.status is None:
             # A child that has not been reaped keeps its process number. It leads a process group.
             with suppress(ProcessLookupError):
-                (os.killpg if self.is_script else os.kill)(self.pid, number)
+                (os.killpg if self.start.is_program else os.kill)(self.pid, number)
 
     def signal_programs(self, number: int, *, to_script: bool) -> None:
         """Send a signal to the programs of the ranks, and to what these have started.

@@ -117,9 +117,11 @@ class ProcessLauncher:
             "cgroup": cgroup,
             "inherited": _SPANNING_INHERITS if names_proxies else _INHERITS,
         }
-        return self._start(request, size, names_proxies)
+        return self._start(request, size, is_program=is_program, names_proxies=names_proxies)
 
-    def _start(self, request: StartRequest, size: int, names_proxies: bool) -> MpiexecStart:
+    def _start(
+        self, request: StartRequest, size: int, *, is_program: bool, names_proxies: bool
+    ) -> MpiexecStart:
         """Start the process of a request, with the pipes on which it and its ranks report."""
         with ExitStack() as writers, ExitStack() as readers:
             status, status_writer = _pipe(readers, writers)
@@ -132,7 +134,7 @@ class ProcessLauncher:
                 descriptors.append(proxies_writer)
             pid = self._fork(request, descriptors)
             readers.pop_all()  # there was no error: they stay open
-        return MpiexecStart(pid, status, ranks, proxies)
+        return MpiexecStart(pid, status, ranks, proxies, is_program=is_program)
 
     def _fork(self, request: StartRequest, descriptors: list[int]) -> int:
         """Let the starter fork; return the number of the new process.

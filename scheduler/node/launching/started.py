@@ -107,13 +107,25 @@ class MpiexecStart:
     status, proxies : file descriptors from which the outcome of the start and the commands of
         proxies on other hosts are read; None: there are no other hosts.
     ranks : what its ranks on this host report.
+    is_program : whether the process is the program itself, without an mpiexec.
+
+    Attributes
+    ----------
+    spans : whether it has processes on other hosts, too.
     """
 
     def __init__(
-        self, pid: int, status: int, ranks: RankReports, proxies: int | None = None
+        self,
+        pid: int,
+        status: int,
+        ranks: RankReports,
+        proxies: int | None = None,
+        *,
+        is_program: bool = False,
     ) -> None:
         self.pid = pid
         self.ranks = ranks
+        self.is_program, self.spans = is_program, proxies is not None
         self._status, self._proxies_end = status, proxies
         self._text = b""
         self._is_decided = False
@@ -131,6 +143,11 @@ class MpiexecStart:
         self._read()
         whose, _, why = self._text.decode(errors="replace").partition(": ")
         return whose, why
+
+    @property
+    def awaits_proxies(self) -> bool:
+        """Whether the commands of the proxies on other hosts are still to be read."""
+        return self._proxies_end is not None
 
     @property
     def proxies(self) -> list[list[str]]:
@@ -180,13 +197,12 @@ def never_began(why: str, fault: Fault) -> GroupEnd:
     return GroupEnd(exit_code=CANNOT_START, why=why, began=False, fault=fault)
 
 
-def end_of(start: MpiexecStart, status: int, *, spans: bool, is_proxy: bool) -> GroupEnd:
+def end_of(start: MpiexecStart, status: int, *, is_proxy: bool) -> GroupEnd:
     """How a group has ended on this host.
 
     Parameters
     ----------
     status : wait status of mpiexec, or of the proxy of an mpiexec on another host.
-    spans : whether mpiexec has processes on other hosts, too.
     """
     fault, why = start.failure
     if fault:
@@ -195,7 +211,7 @@ def end_of(start: MpiexecStart, status: int, *, spans: bool, is_proxy: bool) -> 
     began = bool(ranks.begun)
     if ranks.failure is not None:
         return msgspec.structs.replace(ranks.failure, began=began)
-    if code == 0 or (began and (is_proxy or (ranks.ended_at is not None and not spans))):
+    if code == 0 or (began and (is_proxy or (ranks.ended_at is not None and not start.spans))):
         return GroupEnd(began=began)
     # A signal has ended mpiexec, or the parents of the programs.
     is_signal = code < 0 or code == signal.SIGKILL or (code == signal.SIGTERM and not began)

@@ -141,8 +141,8 @@ def _fork_again(
 ) -> NoReturn:
     code = errno.EAGAIN
     try:
-        between, wanted = os.getpid(), marshal.loads(request)
-        if fork(wanted["cgroup"]):
+        between, start_request = os.getpid(), marshal.loads(request)
+        if fork(start_request["cgroup"]):
             os._exit(0)
         while (parent := os.getppid()) == between:
             os.sched_yield()
@@ -151,7 +151,7 @@ def _fork_again(
             os.setsid()
             _answer(connection, os.getpid())
             connection.close()
-            start(wanted, descriptors)
+            start(start_request, descriptors)
     except OSError as error:
         code = error.errno or code
     finally:

@@ -24,7 +24,7 @@ class Started(MpiexecStart):
     """A program in the place of mpiexec."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.pid, self.ranks = process.pid, RankReports(1)
+        self.pid, self.ranks, self.is_program = process.pid, RankReports(1), False
         self.ranks.was_inherited()
         self.ranks.close()
 
