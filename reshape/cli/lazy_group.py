@@ -72,25 +72,25 @@ def unknown_word(error: click.NoSuchOption | click.NoSuchCommand) -> str:
     command = context.command
     if isinstance(error, click.NoSuchCommand):
         assert isinstance(command, click.Group)
-        word, known = error.command_name, command.list_commands(context)
+        word, names = error.command_name, command.list_commands(context)
     else:
         word = error.option_name
-        known = [
+        names = [
             name
             for parameter in command.get_params(context)
             if isinstance(parameter, click.Option)
             for name in (*parameter.opts, *parameter.secondary_opts)
         ]
-    meant = [name for name in SAME.get(word, ()) if name in known]
-    names = meant or close_names(word, known)
-    if not names:
+    same = [name for name in SAME.get(word, ()) if name in names]
+    suggestions = same or close_names(word, names)
+    if not suggestions:
         return error.message
-    return f"{error.message} Did you mean {' or '.join(map(repr, names))}?"
+    return f"{error.message} Did you mean {' or '.join(map(repr, suggestions))}?"
 
 
-def close_names(word: str, known: Iterable[str]) -> list[str]:
+def close_names(word: str, names: Iterable[str]) -> list[str]:
     """Return the names of which a word may be an abbreviation, a longer form or a slip."""
-    return [name for name in known if _is_close(word.lstrip("-"), name.lstrip("-"))]
+    return [name for name in names if _is_close(word.lstrip("-"), name.lstrip("-"))]
 
 
 def _is_close(word: str, name: str) -> bool:
