@@ -19,6 +19,7 @@ from ports import free_port
 from process_words import words_of
 
 from reshape.errors import ServiceUnavailable
+from scheduler.client import background
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import connect
@@ -83,8 +84,9 @@ def until(condition: Callable[[], bool]) -> bool:
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
     made = Limited(tmp_path_factory.mktemp("limited"))
     yield made
-    made.process.terminate()
+    background.stop(made.place.path, kill=True)  # with its agent, which would stay for a minute
     assert made.process.wait(PATIENCE_S) == 0
+    assert not made.place.memory.exists()
 
 
 def test_more_connections_than_files_end_nothing(limited: Limited) -> None:
