@@ -126,8 +126,7 @@ def generate(
         replace_all({output: workload_file.encode(workload, comment)})
         click.echo(f"{output}: {counted(len(workload.jobs), 'job')} of model {model}")
         return
-    if not output.name.removesuffix(".gz").endswith(".swf"):
-        raise click.UsageError(f"{output} does not end in .swf or .swf.gz")
+    _check_is_trace(output)
     check_place(output)
     given = options if longest is None else options | {"longest_s": longest}
     wanted = TraceRequest(model, jobs or 1000, seed, parameters=parameters, **given)  # type: ignore[arg-type]
@@ -149,6 +148,12 @@ def _check_prio(output: Path) -> None:
         raise click.UsageError(
             f"{output} does not end in .yaml: a trace cannot express resizable jobs"
         )
+
+
+def _check_is_trace(path: Path) -> None:
+    """Refuse the name of a file that no command reads as a trace."""
+    if not path.name.removesuffix(".gz").endswith(".swf"):
+        raise click.UsageError(f"{path} does not end in .swf or .swf.gz")
 
 
 DAY_S = 86400.0
@@ -224,8 +229,7 @@ def scale(
     The offered load is the work of the jobs that the rules keep over the processor-seconds
     installed between the first and the last submission, as reshape workload info prints it.
     """
-    if not to.name.removesuffix(".gz").endswith(".swf"):
-        raise click.UsageError(f"{to} does not end in .swf or .swf.gz")
+    _check_is_trace(to)
     check_place(to)
     read = swf.read(trace, lenient=lenient)
     size = processors or machine_size(read)
@@ -361,8 +365,7 @@ def demands(
     TO is the trace with these demands in an extra column, and the capacity of a node in its header.
     The defaults follow GUIM 6.3: MB/s of memory bandwidth. See docs/sharing.md.
     """
-    if not to.name.removesuffix(".gz").endswith(".swf"):
-        raise click.UsageError(f"{to} does not end in .swf or .swf.gz")
+    _check_is_trace(to)
     if not name or set(name) & set("= \t"):
         raise click.UsageError(f"--name {name!r} must be a word without =")
     shares = MIXES[mix] if mix in MIXES else _whole_numbers("--mix", mix, "80-10-10")
@@ -398,8 +401,7 @@ def merge(
 
     See docs/sites.md for simulations of several centres.
     """
-    if not out.name.removesuffix(".gz").endswith(".swf"):
-        raise click.UsageError(f"{out} does not end in .swf or .swf.gz")
+    _check_is_trace(out)
     if names and len(names) != len(traces):
         raise click.UsageError(
             f"{counted(len(names), 'name')} for {counted(len(traces), 'trace')}; give --name once"
