@@ -176,6 +176,20 @@ REFUSALS = (
 NOT_YET = [row for row in REFUSALS if " yet" in row.reason]
 
 
+_FINITE = (">= 0 and finite", lambda value: 0 <= value < inf)
+_POSITIVE = ("> 0 and finite", lambda value: 0 < value < inf)
+#: Field -> its range in words, and whether a value is in it.
+RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "tau_s": _FINITE,
+    **dict.fromkeys(_WINDOW, _FINITE),
+    "load": _POSITIVE,
+    "sample_s": _POSITIVE,
+    "price": _FINITE,
+    "seed": (">= 0", lambda value: value >= 0),
+    "processors": (">= 1", lambda value: value >= 1),
+}
+
+
 def check(settings: Settings) -> None:
     """Check that everything that was set has an effect and goes with the rest.
 
@@ -188,22 +202,10 @@ def check(settings: Settings) -> None:
     if not isinstance(settings.dispatch, Mapping):
         raise ConfigError(f"must be a mapping, got {settings.dispatch!r}", field="dispatch")
     _resolve(settings)
-    if not 0 <= settings.tau_s < inf:
-        raise ConfigError(f"must be >= 0 and finite, got {settings.tau_s}", field="tau_s")
-    for name in _WINDOW:
-        if not 0 <= getattr(settings, name) < inf:
-            got = getattr(settings, name)
-            raise ConfigError(f"must be >= 0 and finite, got {got}", field=name)
-    if settings.load is not None and not 0 < settings.load < inf:
-        raise ConfigError(f"must be > 0 and finite, got {settings.load}", field="load")
-    if settings.sample_s is not None and not 0 < settings.sample_s < inf:
-        raise ConfigError(f"must be > 0 and finite, got {settings.sample_s}", field="sample_s")
-    if settings.price is not None and not 0 <= settings.price < inf:
-        raise ConfigError(f"must be >= 0 and finite, got {settings.price}", field="price")
-    if settings.seed is not None and settings.seed < 0:
-        raise ConfigError(f"must be >= 0, got {settings.seed}", field="seed")
-    if settings.processors is not None and settings.processors < 1:
-        raise ConfigError(f"must be >= 1, got {settings.processors}", field="processors")
+    for name, (words, is_within) in RANGES.items():
+        value = getattr(settings, name)
+        if value is not None and not is_within(value):
+            raise ConfigError(f"must be {words}, got {value}", field=name)
     for field, where, reason in REFUSALS:
         if is_set(settings, field.partition(".")[0]) and where(settings):
             raise ConfigError(reason, field=field)

@@ -291,23 +291,23 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         individual = self.individual or any(given is not None for given in needed)
         return not individual and uses_first_fit(self.chosen)
 
+    def _structure(self, name: str, kind: type[T], main: str = "") -> T | None:
+        """Structure of a field that may be an object, a mapping, or a value of its main field."""
+        value = getattr(self, name)
+        if value is None or isinstance(value, kind):
+            return value
+        fields = {main: value} if main and not isinstance(value, Mapping) else value
+        return converted(fields, kind, name)
+
     @property
     def gain(self) -> ContiguityGain | None:
         """Gain of contiguous processors."""
-        given = self.contiguity
-        if given is None or isinstance(given, ContiguityGain):
-            return given
-        fields = given if isinstance(given, Mapping) else {"speedup": given}
-        return converted(fields, ContiguityGain, "contiguity")
+        return self._structure("contiguity", ContiguityGain, "speedup")
 
     @property
     def shared(self) -> SharingRules | None:
         """How nodes are shared."""
-        given = self.sharing
-        if given is None or isinstance(given, SharingRules):
-            return given
-        fields = given if isinstance(given, Mapping) else {"windows": given}
-        return converted(fields, SharingRules, "sharing")
+        return self._structure("sharing", SharingRules, "windows")
 
     def sharing_on(self, machine: Platform, amounts: Mapping[str, int]) -> Sharing | None:
         """How nodes of a machine are shared.
@@ -345,10 +345,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @property
     def quote_rules(self) -> QuoteRules | None:
         """Which jobs are forecast at their submission; None: none is."""
-        given = self.quotes
-        if given is None or isinstance(given, QuoteRules):
-            return given
-        return converted(given, QuoteRules, "quotes")
+        return self._structure("quotes", QuoteRules)
 
     @cached_property
     def reservations(self) -> list[PlannedReservation]:
