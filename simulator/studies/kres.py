@@ -18,8 +18,16 @@ import numpy as np
 
 import simulator as sim
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import NOT_RUN, Claim, by_range, by_sign, plus_minus
-from simulator.studies.results import StudyResults, mean_difference, reported
+from simulator.studies.claims import (
+    NOT_RUN,
+    Claim,
+    StudyResults,
+    by_range,
+    by_sign,
+    mean_difference,
+    plus_minus,
+    reported,
+)
 from simulator.study.study import SEED, Report, Row
 from simulator.workload_models.drawn import (
     DrawnJobs,

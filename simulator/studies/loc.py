@@ -24,8 +24,7 @@ from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
 from scheduler.model.network import box
 from scheduler.text.tables import Table, render
-from simulator.studies.claims import Claim, as_records, as_table, by_range, exactly
-from simulator.studies.results import titled
+from simulator.studies.claims import Claim, as_records, as_table, by_range, exactly, titled
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, machine_size

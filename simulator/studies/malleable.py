@@ -16,9 +16,18 @@ import simulator as sim
 from reshape.errors import ReshapeError
 from scheduler.pictures import INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import Interval, mean_interval
-from simulator.studies.claims import Claim, by_range, exactly, plus_minus
-from simulator.studies.results import Key, StudyResults, plain, reported, titled
-from simulator.studies.results import paper as paper_of
+from simulator.studies.claims import (
+    Claim,
+    Key,
+    StudyResults,
+    by_range,
+    exactly,
+    plain,
+    plus_minus,
+    reported,
+    titled,
+)
+from simulator.studies.claims import paper as paper_of
 from simulator.study.study import ENDINGS, SEED, Parameters, Report, Row, trace_path
 
 if TYPE_CHECKING:

@@ -20,8 +20,16 @@ import simulator as sim
 from reshape.errors import ReshapeError
 from scheduler.pictures import INK, encode_all, new_figure, reduce_frame
 from simulator.results.statistics import Interval, mean, mean_interval, paired_ratio, quantiles
-from simulator.studies.claims import Claim, below_one, by_sign, with_limits
-from simulator.studies.results import mean_difference, paper, reported, titled
+from simulator.studies.claims import (
+    Claim,
+    below_one,
+    by_sign,
+    mean_difference,
+    paper,
+    reported,
+    titled,
+    with_limits,
+)
 from simulator.study.study import Report, Row, shown, trace_path
 from simulator.traces import swf
 from simulator.traces.derived import WEEK_S, choose, cut

@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 import simulator as sim
 from scheduler import pictures as drawing
 from simulator.results.statistics import mean_interval
-from simulator.studies.claims import OPEN, Claim, by_sign, exactly
-from simulator.studies.results import (
+from simulator.studies.claims import (
+    OPEN,
+    Claim,
     Key,
     StudyResults,
     beside,
+    by_sign,
+    exactly,
     keyed,
     paper,
     plain,

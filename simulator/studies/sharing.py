@@ -18,11 +18,12 @@ import numpy as np
 
 import simulator as sim
 from simulator.results.statistics import Interval, mean
-from simulator.studies.claims import Claim, by_sign
-from simulator.studies.results import (
+from simulator.studies.claims import (
+    Claim,
     Key,
     StudyResults,
     beside,
+    by_sign,
     keyed,
     paper,
     plain,

@@ -25,6 +25,7 @@ from simulator.studies.claims import (
     by_sign,
     of_part,
     plus_minus,
+    reported,
 )
 from simulator.studies.fmodels.runs import (
     POLICIES,
@@ -34,7 +35,6 @@ from simulator.studies.fmodels.runs import (
     geometric,
     quotients,
 )
-from simulator.studies.results import reported
 from simulator.study.study import Report, Row
 from simulator.workload_models.fake_predictions import QUALITATIVE
 

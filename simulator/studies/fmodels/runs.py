@@ -19,7 +19,7 @@ import simulator as sim
 from reshape.errors import ConfigError
 from scheduler.predictions.predictor import DeadlineManager, DeadlineManagers
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.results import Key, StudyResults, paper, plain
+from simulator.studies.claims import Key, StudyResults, paper, plain
 from simulator.study.study import Parameters, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise

@@ -17,6 +17,7 @@ import numpy as np
 from reshape.speedup import Prio
 from scheduler.pictures import INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import Interval
+from simulator.studies.claims import reported, titled
 from simulator.studies.prio.runs import (
     COMPLETION,
     EXECUTION,
@@ -31,7 +32,6 @@ from simulator.studies.prio.runs import (
     of,
     paper,
 )
-from simulator.studies.results import reported, titled
 from simulator.study.study import Report, Row, shown
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
 from simulator.results.statistics import CONFIDENCE, Interval, mean, mean_interval
-from simulator.studies.claims import Claim, by_coverage, by_range, by_sign, of_part
-from simulator.studies.results import mean_difference
-from simulator.studies.results import paper as paper_of
+from simulator.studies.claims import Claim, by_coverage, by_range, by_sign, mean_difference, of_part
+from simulator.studies.claims import paper as paper_of
 from simulator.study.study import Row
 from simulator.workload_models.generate import prio as workload_of
 

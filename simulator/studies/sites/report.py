@@ -7,14 +7,14 @@ those of the batches of `simulator.studies.sites.runs`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import inf, nan, nextafter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from simulator.experiment.tables import of_rows
 from simulator.results.statistics import Interval, mean
-from simulator.studies.claims import Claim, by_range, of_part
-from simulator.studies.results import keyed, reported, titled
+from simulator.studies.claims import Claim, by_range, keyed, of_part, reported, titled
 from simulator.studies.sites.runs import (
     PAPER,
     QUEUE_EVERY_S,
@@ -25,16 +25,34 @@ from simulator.studies.sites.runs import (
 )
 from simulator.study.study import Report, Row
 
-#: (scenario, policy) -> result of a run.
-StudyResults: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
+#: (scenario, policy) -> numbers, means over the seeds.
+Numbers: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
 CTC_SCENARIOS = ("ALL-SJBF", "CTC/4", "CTC-FCFS")
 PREDICTED = ("Scenario-1", "Scenario-2")  #: scenarios of the final proposal
 WAIT, PREDICTING, SLOWDOWN = "less-waittime", "less-waittime-pred", "less-slowdown"
 COST_SLD = "less-cost-sld"
 
 
-class RunComparison(NamedTuple):
-    """The claim that a number of one run is smaller than that of another run.
+def judge(results: Numbers) -> list[Claim]:
+    """Judge all claims; those without their runs are open."""
+    return [
+        *of_part("GUIM 8.5.2", _of_first_proposal(results)),
+        *of_part("GUIM table 8.2", _by_origin(results)),
+        *of_part("GUIM 8.6.7", [*_of_final_proposal(results), *_limits(results)]),
+        *of_part("GUIM table 8.5", _predictions(results)),
+    ]
+
+
+def _compared(
+    results: Numbers,
+    subject: str,
+    text: str,
+    paper: str,
+    smaller: tuple[str, str],
+    larger: tuple[str, str],
+    metric: str,
+) -> Claim:
+    """Judge the claim that a number of one run is smaller than that of another run.
 
     Parameters
     ----------
@@ -43,33 +61,21 @@ class RunComparison(NamedTuple):
     smaller, larger : (scenario, policy) of the runs.
     metric : a mean of the batches, or a number of the results (`name.key` of a mapping).
     """
-
-    subject: str
-    text: str
-    paper: str
-    smaller: tuple[str, str]
-    larger: tuple[str, str]
-    metric: str
-
-
-def judge(results: StudyResults) -> list[Claim]:
-    """Judge all claims; those without their runs are open."""
-    first, final = (
-        [_compared(claim, results) for claim in claims]
-        for claims in (_of_first_proposal(), _of_final_proposal())
-    )
-    return [
-        *of_part("GUIM 8.5.2", first),
-        *of_part("GUIM table 8.2", _by_origin(results)),
-        *of_part("GUIM 8.6.7", [*final, *_limits(results)]),
-        *of_part("GUIM table 8.5", _predictions(results)),
-    ]
+    first, second = results.get(smaller), results.get(larger)
+    ours = None if first is None or second is None else ratio(first, second, metric)
+    return _judged(subject, text, paper, ours, below=1.0)
 
 
 def _in(
-    scenario: str, metric: str, rest: str, text: str, runs: tuple[str, str], paper: str = ""
-) -> RunComparison:
-    """Comparison of two policies in one scenario.
+    results: Numbers,
+    scenario: str,
+    metric: str,
+    rest: str,
+    text: str,
+    runs: tuple[str, str],
+    paper: str = "",
+) -> Claim:
+    """Judge the comparison of two policies in one scenario.
 
     Parameters
     ----------
@@ -79,29 +85,31 @@ def _in(
     """
     subject = "/".join(filter(None, (scenario, metric, rest)))
     smaller, larger = ((scenario, policy) for policy in runs)
-    return RunComparison(subject, f"{scenario}: {text}", paper, smaller, larger, metric)
+    return _compared(results, subject, f"{scenario}: {text}", paper, smaller, larger, metric)
 
 
-def _of_first_proposal() -> Iterator[RunComparison]:
+def _of_first_proposal(results: Numbers) -> Iterator[Claim]:
     """Section 8.5.2: Less-WaitTime and the policies before it."""
     paper = {"less-jobsinqueue": "1.7 / 3.9", "less-workleft": "about 2 / 10"}
     queue, work, bsld = "less-jobsinqueue", "less-workleft", "bounded_slowdown"
     for scenario in CTC_SCENARIOS:
+        compared = partial(_in, results, scenario)
         is_all = scenario == "ALL-SJBF"
         for other in (queue, work, "less-submittedjobs"):
             for metric, words in ((bsld, "mean BSLD"), ("wait_s", "mean wait")):
                 value = paper.get(other, "") if is_all and metric == bsld else ""
                 text = f"{words} of Less-WaitTime below that of {other}"
-                yield _in(scenario, metric, f"{WAIT}/{other}", text, (WAIT, other), value)
+                yield compared(metric, f"{WAIT}/{other}", text, (WAIT, other), value)
         value = "about 3.9 / 10" if is_all else ""
         text = "mean BSLD of less-jobsinqueue below that of less-workleft"
-        yield _in(scenario, bsld, f"{queue}/{work}", text, (queue, work), value)
+        yield compared(bsld, f"{queue}/{work}", text, (queue, work), value)
     text = "mean BSLD of Less-WaitTime: a slower CTC costs less than FCFS at CTC"
     runs = ("CTC/4", WAIT), ("CTC-FCFS", WAIT)
-    yield RunComparison(f"CTC/4-CTC-FCFS/{bsld}", text, "", *runs, bsld)
+    yield _compared(results, f"CTC/4-CTC-FCFS/{bsld}", text, "", *runs, bsld)
     text = "less-jobsinqueue sends fewer jobs to SDSC than less-workleft (table 8.3)"
-    yield _in("ALL-SJBF", "jobs_by_centre.SDSC", "", text, (queue, work), "1953 / 2560")
-    yield RunComparison(
+    yield _in(results, "ALL-SJBF", "jobs_by_centre.SDSC", "", text, (queue, work), "1953 / 2560")
+    yield _compared(
+        results,
         "ALL-SJBF/wait_s/grid-backfilling",
         "chapter 9: mean wait of Grid-Backfilling below that of the separate centres",
         "1/40 to 1/2",
@@ -111,7 +119,7 @@ def _of_first_proposal() -> Iterator[RunComparison]:
     )
 
 
-def _of_final_proposal() -> Iterator[RunComparison]:
+def _of_final_proposal(results: Numbers) -> Iterator[Claim]:
     """Section 8.6.7: predictions, slowdown and cost."""
     costs = {
         "Scenario-1": ((WAIT, "1 / 1.14"), (PREDICTING, "1 / 1.05")),
@@ -119,30 +127,36 @@ def _of_final_proposal() -> Iterator[RunComparison]:
     }
     slowdowns = {WAIT: "0.92", PREDICTING: "0.90"}
     for name, pairs in costs.items():
+        compared = partial(_in, results, name)
         text = "mean BSLD of less-waittime-pred below that of less-waittime"
-        yield _in(name, "bounded_slowdown", PREDICTING, text, (PREDICTING, WAIT))
+        yield compared("bounded_slowdown", PREDICTING, text, (PREDICTING, WAIT))
         for other, value in pairs:
             text = f"95th percentile of the BSLD of less-slowdown below that of {other}"
             paper = slowdowns[other] if name == "Scenario-2" else ""
             rest = f"{SLOWDOWN}/{other}"
-            yield _in(name, "p95_bounded_slowdown", rest, text, (SLOWDOWN, other), paper)
+            yield compared("p95_bounded_slowdown", rest, text, (SLOWDOWN, other), paper)
             text = f"all jobs cost less under {other} than under less-slowdown"
-            yield _in(name, "cost", f"{other}/{SLOWDOWN}", text, (other, SLOWDOWN), value)
+            yield compared("cost", f"{other}/{SLOWDOWN}", text, (other, SLOWDOWN), value)
         for other in (WAIT, PREDICTING, SLOWDOWN):
             text = f"all jobs cost less under less-cost-sld than under {other}"
             paper = "about 0.5" if name == "Scenario-1" else ""
-            yield _in(name, "cost", f"{COST_SLD}/{other}", text, (COST_SLD, other), paper)
+            yield compared("cost", f"{COST_SLD}/{other}", text, (COST_SLD, other), paper)
         text = "95th percentile of the BSLD of less-cost-sld above that of less-waittime"
-        yield _in(name, "p95_bounded_slowdown", COST_SLD, text, (WAIT, COST_SLD), "1 / 1.2")
-        yield from _of_waits(name)
+        yield _in(
+            results, name, "p95_bounded_slowdown", COST_SLD, text, (WAIT, COST_SLD), "1 / 1.2"
+        )
+        yield from _of_waits(results, name)
         text = "95th percentile of a job's cost under less-cost-sld below less-waittime's"
-        yield _in(name, "p95_job_cost", COST_SLD, text, (COST_SLD, WAIT), "5000 euros less")
+        yield _in(
+            results, name, "p95_job_cost", COST_SLD, text, (COST_SLD, WAIT), "5000 euros less"
+        )
         text = "less-cost-sld uses fewer processors than less-waittime (P95)"
-        yield _in(name, "p95_processors", COST_SLD, text, (COST_SLD, WAIT))
+        yield compared("p95_processors", COST_SLD, text, (COST_SLD, WAIT))
 
 
-def _of_waits(name: str) -> Iterator[RunComparison]:
+def _of_waits(results: Numbers, name: str) -> Iterator[Claim]:
     """Section 8.6.7: 95th percentiles of the wait, and processors in use."""
+    compared = partial(_in, results, name)
     gains = {"Scenario-1": "200 s less", "Scenario-2": "1000 s less"}
     for smaller, larger, value in (
         (WAIT, PREDICTING, "slightly less"),
@@ -150,19 +164,14 @@ def _of_waits(name: str) -> Iterator[RunComparison]:
         (WAIT, COST_SLD, "1 / 1.2"),
     ):
         text = f"95th percentile of the wait of {smaller} below that of {larger}"
-        yield _in(name, "p95_wait_s", f"{smaller}/{larger}", text, (smaller, larger), value)
+        yield _in(
+            results, name, "p95_wait_s", f"{smaller}/{larger}", text, (smaller, larger), value
+        )
     text = "less-slowdown uses more processors than less-waittime-pred (P95)"
-    yield _in(name, "p95_processors", SLOWDOWN, text, (PREDICTING, SLOWDOWN))
+    yield compared("p95_processors", SLOWDOWN, text, (PREDICTING, SLOWDOWN))
 
 
-def _compared(claim: RunComparison, results: StudyResults) -> Claim:
-    """Judge the claim that a ratio is below 1."""
-    first, second = results.get(claim.smaller), results.get(claim.larger)
-    ours = None if first is None or second is None else ratio(first, second, claim.metric)
-    return _judged(claim.subject, claim.text, claim.paper, ours, below=1.0)
-
-
-def _by_origin(results: StudyResults) -> Iterator[Claim]:
+def _by_origin(results: Numbers) -> Iterator[Claim]:
     """Table 8.2: the jobs of every centre gain, by the ratios of separate centres to ours."""
     separate, together = results.get(("ALL-SJBF", "origin")), results.get(("ALL-SJBF", WAIT))
     for centre, values in PAPER.table_8_2.items():
@@ -180,7 +189,7 @@ def _by_origin(results: StudyResults) -> Iterator[Claim]:
             )
 
 
-def _limits(results: StudyResults) -> Iterator[Claim]:
+def _limits(results: Numbers) -> Iterator[Claim]:
     """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
     for name in PREDICTED:
         run = results.get((name, "less-cost-sld"))
@@ -194,7 +203,7 @@ def _limits(results: StudyResults) -> Iterator[Claim]:
         )
 
 
-def _predictions(results: StudyResults) -> Iterator[Claim]:
+def _predictions(results: Numbers) -> Iterator[Claim]:
     """Section 8.6.2: errors of predictions, by their medians (table 8.5, figure 8.14)."""
 
     def medians(scenario: str, policy: str, variable: str) -> list[float] | None:
@@ -296,8 +305,6 @@ COLUMNS: Final = {
 
 DAY_S = 86400.0
 ROW = 2.4  # inches of a centre in the picture
-#: (scenario, policy) -> numbers, means over the seeds.
-Numbers = dict[tuple[str, str], dict[str, Any]]
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:

@@ -24,7 +24,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
 from simulator.many_centres.rules import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
-from simulator.studies.results import paper
+from simulator.studies.claims import paper
 from simulator.study.study import SEED, trace_path
 from simulator.traces import swf
 from simulator.traces.derived import merge

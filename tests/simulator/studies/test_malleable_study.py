@@ -9,8 +9,8 @@ import pytest
 from claim_records import check_claims
 
 from reshape.errors import ReshapeError
+from simulator.studies.claims import paper
 from simulator.studies.malleable import POLICIES, RULES, report, run
-from simulator.studies.results import paper
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
