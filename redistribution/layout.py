@@ -133,6 +133,14 @@ class DealtAxis(CutAxis):
 
 Axis: TypeAlias = CyclicAxis | CutAxis
 
+
+def _owner_coordinates(axis: Axis, where: Indices) -> Indices:
+    """Owner coordinate of each global index: from a table if there are many."""
+    if len(where) <= axis.extent:
+        return axis.locate(where)[0]
+    return axis.locate(np.arange(axis.extent))[0][where]
+
+
 #: For each dimension of a process grid, the axis that it divides; None if it divides none.
 Cut: TypeAlias = tuple[int | None, ...]
 
@@ -220,7 +228,9 @@ class Layout:
         >>> Cuts((8, 3), offsets=(0, 3, 8)).owners([np.array([2, 3]), np.array([0, 2])])
         array([0, 1])
         """
-        parts = [axis.locate(along)[0] for axis, along in zip(self.axes, where, strict=True)]
+        parts = [
+            _owner_coordinates(axis, along) for axis, along in zip(self.axes, where, strict=True)
+        ]
         return np.array(self.holders[0])[np.ravel_multi_index(parts, self.parts)]
 
     def local_shape(self, process: int) -> tuple[int, ...]:

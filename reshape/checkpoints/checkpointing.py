@@ -228,6 +228,7 @@ def write_checkpoint(job: JobContext, directory: CheckpointDirectory, keep: int)
     finally:
         for ragged in job.ragged.values():
             ragged.roll_back()
+        job.spares.settle(job.live_segments)
     if job.comm.rank == 0:
         directory.prune(folder, keep)
     return folder

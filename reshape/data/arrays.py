@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from redistribution import Cuts, Layout
 from reshape.data.declarations import Declaration
 from reshape.data.segments import RankMemory, Segment
+from reshape.data.spares import Spares
 from reshape.data.whole import Savable, Saved, gather, load, save
 from reshape.errors import ReshapeError
 
@@ -30,6 +31,10 @@ class Processes(Protocol):
     @property
     def memory(self) -> RankMemory:
         """Where the local parts of this rank lie."""
+
+    @property
+    def spares(self) -> Spares:
+        """Memory for the next local parts of this rank."""
 
     @property
     def done(self) -> int:

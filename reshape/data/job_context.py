@@ -144,19 +144,19 @@ class JobContext:
     def expect_size(self, size: int, rank: int) -> None:
         """Prepare memory for the local parts that a rank of `size` processes will have.
 
-        Those of ragged data are not known before the resize.
+        Those of ragged data are known before the resize only as far as they say.
         """
         if self.objection_to(size):
             return
         declarations = [array.declaration for array in self.arrays.values()]
-        self.spares.expect(
-            [
-                bytes_of(declaration.layout(size).local_shape(rank), declaration.element_type)
-                for declaration in declarations
-                if not declaration.by
-            ],
-            self.live_segments,
-        )
+        sizes = [
+            bytes_of(declaration.layout(size).local_shape(rank), declaration.element_type)
+            for declaration in declarations
+            if not declaration.by
+        ]
+        for ragged in self.ragged.values():
+            sizes += ragged.expected_bytes(size)
+        self.spares.expect(sizes, self.live_segments)
 
     def objection_to(self, size: int) -> str:
         """Why the registered arrays cannot be divided among `size` processes; empty if they can."""

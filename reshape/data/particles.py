@@ -21,12 +21,15 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from redistribution import Cuts, Dealt, Plan
 from reshape.data.arrays import Processes
 from reshape.data.declarations import Declaration, RaggedCuts, declare, divide
-from reshape.data.ragged import Counts, PackedRagged, Received
+from reshape.data.ragged import Counts, Fill, PackedRagged, Received
+from reshape.data.segments import Segment
 from reshape.data.whole import Savable, Saved, gather, load, save, stored_length
 from reshape.errors import ReshapeError
 
 #: Cells of records: (n,) or (n, divided axes) integers.
 Cells: TypeAlias = Callable[[NDArray[Any]], ArrayLike]
+#: Places of records in a new order; None: they are in order.
+Order: TypeAlias = NDArray[np.int64] | None
 
 
 class Particles(PackedRagged):
@@ -45,6 +48,9 @@ class Particles(PackedRagged):
         self._cell = cell
         self._local: NDArray[Any] | None = None
         self._received: NDArray[Any] | None = None
+        self._segment: Segment | None = (
+            None  # the memory of the records, if a resize has brought it
+        )
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -80,7 +86,7 @@ class Particles(PackedRagged):
                 f"particles {self.name!r}: its local part can be set to an array of shape (n,) and "
                 f"dtype {self.dtype}, got shape {given.shape} and dtype {given.dtype}"
             )
-        self._local = given.copy()
+        self._replace(_raw(given).copy().view(self.dtype))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the records of this process, so that functions of NumPy take them."""
@@ -100,9 +106,9 @@ class Particles(PackedRagged):
         ------
         ReshapeError : on every rank: a record has no cell of the array; its process is named.
         """
-        comm, ordered, counts, why = self.job.comm, self.local, None, ""
+        comm, order, counts, why = self.job.comm, None, None, ""
         try:
-            ordered, counts = self._by_owner(comm.size)
+            order, counts = self._by_owner(comm.size)
         except Exception as error:  # a function of the program
             why = f"particles {self.name!r} of rank {comm.rank}: {_text(error)}"
         gathered: list[tuple[str, Counts | None]] = comm.allgather((why, counts))
@@ -112,8 +118,11 @@ class Particles(PackedRagged):
         if np.count_nonzero(table) > np.count_nonzero(table.diagonal()):
             plan = Plan(*_layouts(table))
             moved = np.empty(plan.target.local_shape(comm.rank), self.dtype)
+            ordered = self.local
+            if order is not None:
+                _put_in_order(self.local, order, ordered := np.empty_like(self.local))
             plan.run(comm, ordered, moved)
-            self._local = moved
+            self._replace(moved)
 
     def gather(self) -> NDArray[Any] | None:
         """Collective over app.comm. Return the records of all ranks on rank 0, and None elsewhere.
@@ -153,6 +162,7 @@ class Particles(PackedRagged):
         except ReshapeError:
             self._local = before
             raise
+        self._replace(self._local)
 
     def as_saved(self) -> Saved:
         """Collective over app.comm. Return what `save` writes: the records in order of ranks."""
@@ -160,12 +170,20 @@ class Particles(PackedRagged):
         ends = tuple(accumulate(self.job.comm.allgather(len(own)), initial=0))
         return Saved(self.name, Cuts(ends[-1:], ends), own, "C")
 
-    def _by_owner(self, size: int) -> tuple[NDArray[Any], Counts]:
-        """Collective over app.comm without cells. Records in the order of their owners of `size`.
+    def _replace(self, records: NDArray[Any]) -> None:
+        """Make an array of private memory the records of this process."""
+        self._local = records
+        if self._segment is not None:
+            self.job.spares.keep(self._segment)
+            self._segment = None
+
+    def _by_owner(self, size: int) -> tuple[Order, Counts]:
+        """Collective over app.comm without cells. Order the records by their owners of `size`.
 
         Returns
         -------
-        records, and (size,) int64 number of those of each owner.
+        (records,) places of the records in this order, None if they are in order; and (size,) int64
+        number of records of each owner.
 
         Raises
         ------
@@ -176,9 +194,9 @@ class Particles(PackedRagged):
             before = self.job.comm.allgather(len(records))
             first = sum(before[: self.job.comm.rank])
             edges = np.array(Cuts.even((sum(before),), size).offsets)
-            return records, np.diff(np.clip(edges, first, first + len(records))).astype(np.int64)
+            return None, np.diff(np.clip(edges, first, first + len(records))).astype(np.int64)
         if not len(records):
-            return records, np.zeros(size, np.int64)
+            return None, np.zeros(size, np.int64)
         shape = self.declaration.shape
         axes = [axis for axis in self.declaration.division.cut if axis is not None]
         cells = np.asarray(self._cell(records)).reshape(len(records), -1)
@@ -186,26 +204,37 @@ class Particles(PackedRagged):
             raise ReshapeError(f"its cells have {cells.shape[1]} indices, expected {len(axes)}")
         if cells.dtype.kind not in "iu":
             raise ReshapeError(f"its cells have dtype {cells.dtype}, expected integers")
-        extents = np.array([shape[axis] for axis in axes])
-        outside = np.flatnonzero(((cells < 0) | (cells >= extents)).any(axis=1))
-        if len(outside):
+        extents = [shape[axis] for axis in axes]
+        if any(
+            along.min() < 0 or along.max() >= n for along, n in zip(cells.T, extents, strict=True)
+        ):
+            outside = np.flatnonzero(((cells < 0) | (cells >= extents)).any(axis=1))
             raise ReshapeError(
                 f"record {outside[0]} is in cell {tuple(cells[outside[0]].tolist())}, outside of "
-                f"{tuple(extents.tolist())}: wrap its position or remove it"
+                f"{tuple(extents)}: wrap its position or remove it"
             )
-        where = [np.zeros(len(records), np.int64) for _ in shape]
+        where = [np.broadcast_to(np.int64(0), len(records))] * len(shape)
         for k, axis in enumerate(axes):
             where[axis] = cells[:, k].astype(np.int64)
         owners = self.declaration.layout(size).owners(where)
         counts = np.bincount(owners, minlength=size).astype(np.int64)
-        return records[np.argsort(owners, kind="stable")], counts
+        short = owners.astype(np.min_scalar_type(size - 1))  # is sorted by radix
+        is_in_order = bool((short[1:] >= short[:-1]).all())
+        return None if is_in_order else np.argsort(short, kind="stable"), counts
 
     # A row of the ragged data is what one process has for one owner.
 
-    def pack(self, size: int) -> tuple[Counts, list[NDArray[Any]]]:
+    def pack(self, size: int) -> tuple[Counts, Fill]:
         """Order the records by their owners on `size` processes."""
-        records, counts = self._by_owner(size)
-        return counts, [records]
+        order, counts = self._by_owner(size)
+        return counts, lambda entries: _put_in_order(self.local, order, entries)
+
+    def expected_bytes(self, size: int) -> list[int]:
+        """Bytes of the records that are packed, and of an even share; an eighth more of either."""
+        if self._local is None:
+            return []
+        packed = self._local.nbytes * 9 // 8
+        return [packed, packed * self.job.comm.size // size]
 
     def next_cuts(self, counts: Counts, size: int) -> RaggedCuts:
         """Cuts on `size` processes: each process has what all others have for it."""
@@ -218,13 +247,40 @@ class Particles(PackedRagged):
         return Cuts.by_weight(counts, size)
 
     def receive(self, parts: Received) -> None:
-        """Keep a copy of the received records."""
-        self._received = parts[self.values[0].name].copy()
+        """Take the received records."""
+        self._received = parts[self.values[0].name]
+
+    def commit(self) -> list[Segment]:
+        """Make the received records those of this process, where they are; see `Ragged.commit`."""
+        previous, self._segment = self._segment, self.values[0].withdraw(self._absent)
+        if self._segment is not None:
+            self.job.spares.hide(self._segment)  # a restart takes the records that are packed
+        return [*super().commit(), *([] if previous is None else [previous])]
+
+    def vacate(self, why: str) -> None:
+        """Drop the records; any later access raises an error with this reason."""
+        super().vacate(why)
+        if self._segment is not None:
+            self._segment.discard()
+            self._segment = None
 
     def restore(self) -> None:
         """Collective over app.comm. Take the records of the parts and migrate them."""
-        self._local = self.values[0].local.copy()
+        self._local = _raw(self.values[0].local).copy().view(self.dtype)
         self.migrate()
+
+
+def _raw(records: NDArray[Any]) -> NDArray[Any]:
+    """Records as bytes each: NumPy copies structured ones field by field, many times slower."""
+    return records.view(f"V{records.itemsize}") if records.dtype.names else records
+
+
+def _put_in_order(records: NDArray[Any], order: Order, out: NDArray[Any]) -> None:
+    """Copy the records into `out` in this order."""
+    if order is None:
+        np.copyto(_raw(out), _raw(records))
+    else:
+        np.take(_raw(records), order, out=_raw(out), mode="clip")  # "raise" would copy once more
 
 
 def declare_particles(

@@ -9,7 +9,7 @@ the data, so that the processes have to exchange them.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -17,15 +17,16 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts
-from reshape.data import segments
 from reshape.data.arrays import Array, Processes
 from reshape.data.declarations import Declaration, RaggedCuts
 from reshape.data.element_types import element_text
-from reshape.data.segments import RankMemory
+from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
 Counts: TypeAlias = NDArray[np.int64]
 Received: TypeAlias = Mapping[str, NDArray[Any]]
+#: Writes the entries of a process into an array.
+Fill: TypeAlias = Callable[[NDArray[Any]], None]
 
 
 class Ragged:
@@ -110,23 +111,19 @@ class Ragged:
         """Be true, with or without local data."""
         return True
 
-    def place(
-        self, memory: RankMemory, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
-    ) -> None:
-        """Store copies of these as this process's data.
+    def allocate(self, cuts: RaggedCuts) -> None:
+        """Give the parts new memory, with any contents.
 
         Raises
         ------
         MemoryError : there is no room for them.
         """
-        rank, size = memory.rank, len(cuts.rows) - 1
-        for part, contents in zip(self.parts, (counts, *values), strict=True):
+        memory, size = self.job.memory, len(cuts.rows) - 1
+        for part in self.parts:
             part.vacate(self._absent)  # first, for the new file has the old one's name
             layout = part.declaration.layout(size, {self.name: cuts})
-            shape = layout.local_shape(rank)
-            segment = segments.create(memory, part.name, shape, part.dtype, "C")
-            segment.array[...] = contents
-            part.place(layout, segment)
+            shape = layout.local_shape(memory.rank)
+            part.place(layout, self.job.spares.segment(memory, part.name, shape, part.dtype, "C"))
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each of `size` processes, given the entries of all rows."""
@@ -138,12 +135,19 @@ class Ragged:
 
     # Steps of a resize besides moving the parts; see `reshape.resizing.transaction`.
 
-    def pack(self, size: int) -> tuple[Counts, list[NDArray[Any]]] | None:
-        """Return counts and values of data outside of the parts, for a move to `size` processes.
+    def pack(self, size: int) -> tuple[Counts, Fill] | None:
+        """Return counts and entries of data outside of the parts, for a move to `size` processes.
 
         None if there is none. Collective over the processes if it is the same for all of them.
         """
         return None
+
+    def expected_bytes(self, size: int) -> list[int]:
+        """Bytes of each large part of memory that a resize to `size` processes is likely to need.
+
+        Empty if that is not known.
+        """
+        return []
 
     def receive(self, parts: Received) -> None:
         """Decode the received parts, by name, before the commit. It may raise any exception."""
@@ -151,8 +155,9 @@ class Ragged:
     def restore(self) -> None:
         """Decode the parts that a restart has opened, and keep them."""
 
-    def commit(self) -> None:
-        """Make the received data the data of this process."""
+    def commit(self) -> list[Segment]:
+        """Make the received data the data of this process; return the segments it needs no more."""
+        return []
 
     def roll_back(self) -> None:
         """Return to the data before `pack`."""
@@ -174,16 +179,20 @@ class PackedRagged(Ragged):
     _local: Any = None
     _received: Any = None
 
-    def commit(self) -> None:
-        """Make the received data the data of this process."""
-        self._local = self._received
-        self.roll_back()
+    def commit(self) -> list[Segment]:
+        """Make the received data the data of this process; return the memory of the parts."""
+        self._local, self._received = self._received, None
+        return self._withdraw_parts()
 
     def roll_back(self) -> None:
         """Drop the packed data and keep the data of this process."""
         self._received = None
-        for part in self.parts:
-            part.vacate(self._absent)
+        for segment in self._withdraw_parts():
+            self.job.spares.keep(segment)
+
+    def _withdraw_parts(self) -> list[Segment]:
+        segments = [part.withdraw(self._absent) for part in self.parts]
+        return [segment for segment in segments if segment is not None]
 
     def vacate(self, why: str) -> None:
         """Drop the data; any later access raises an error with this reason."""
@@ -230,11 +239,12 @@ class Items(PackedRagged):
         """Make a copy of this list the items of this process."""
         self._local = list(items)
 
-    def pack(self, size: int) -> tuple[Counts, list[NDArray[Any]]]:
+    def pack(self, size: int) -> tuple[Counts, Fill]:
         """Return the bytes of each item, and all pickled items one after another."""
         pickled = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in self.local]
         counts = np.array([len(data) for data in pickled], np.int64)
-        return counts, [np.frombuffer(b"".join(pickled), np.uint8)]
+        data = np.frombuffer(b"".join(pickled), np.uint8)
+        return counts, lambda entries: np.copyto(entries, data)
 
     def receive(self, parts: Received) -> None:
         """Unpickle the received items."""

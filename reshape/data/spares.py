@@ -94,6 +94,7 @@ class Spares:
         self._live = 0  # bytes of the segments that hold data
         self._replaced = 0  # bytes of the segments that this resize has replaced
         self._expected: tuple[int, ...] = ()  # sizes for which memory was prepared
+        self._hidden = 0  # segments so far; several may have the same array, epoch and rank
         self._used_at = 0.0
         self._thread: ThreadPoolExecutor | None = None
         self._work: Future[None] | None = None
@@ -173,9 +174,16 @@ class Spares:
         if segment.path is None or segment.mapping is None or self._folder is None:
             segment.discard()
             return
-        segment.rename(f"{segment.path.name}{segments.SPARE}")
+        self.hide(segment)
         if segment.path is not None:
             self._spares.append(_Spare(segment.mapping, segment))
+
+    def hide(self, segment: Segment) -> None:
+        """Give the file of a segment a new name, under which no restart finds it."""
+        if segment.path is not None:
+            self._hidden += 1
+            name = segment.path.name.removesuffix(segments.SPARE)
+            segment.rename(f"{self._hidden}.{name}{segments.SPARE}")
 
     def settle(self, live: Sequence[Segment]) -> None:
         """End a resize: a thread gives back what exceeds the bounds.

@@ -10,9 +10,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts, Plan
 from reshape.data.arrays import Processes
-from reshape.data.declarations import Declaration, RaggedCuts, declare
+from reshape.data.declarations import Declaration, declare
 from reshape.data.ragged import Counts, Ragged, cuts_at, cuts_of_sizes
-from reshape.data.segments import RankMemory
+from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
@@ -133,23 +133,20 @@ class Csr(Ragged):
         assert dealt is not None
         own_counts = np.diff(dealt.indptr).astype(np.int64)
         cuts = cuts_at(layout.offsets, counts)
-        self.place(self.job.memory, cuts, own_counts, [dealt.indices, dealt.data])
+        self._built = None
+        self.allocate(cuts)
+        for part, contents in zip(self.parts, (own_counts, dealt.indices, dealt.data), strict=True):
+            part.local = contents
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each process: equal numbers of rows, or of entries."""
         by_entries = bool(self.declaration.detail[0]) and counts.any()
         return Cuts.by_weight(counts, size) if by_entries else super().next_rows(counts, size)
 
-    def place(
-        self, memory: RankMemory, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
-    ) -> None:
-        """Make copies of these arrays the data of this process; see `Ragged.place`."""
+    def commit(self) -> list[Segment]:
+        """Make the received data current; see `Ragged.commit`."""
         self._built = None
-        super().place(memory, cuts, counts, values)
-
-    def commit(self) -> None:
-        """Make the received data current, and release the previous memory."""
-        self._built = None
+        return []
 
     def vacate(self, why: str) -> None:
         """Release the memory; any later access raises an error with this reason."""

@@ -24,7 +24,7 @@ from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.declarations import AllCuts, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
-from reshape.data.ragged import Counts, cuts_of_sizes
+from reshape.data.ragged import Counts, Fill, cuts_of_sizes
 from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree, all_values
@@ -375,7 +375,7 @@ def pack_all(job: JobContext, size: int) -> None:
 
 def _pack_ragged(job: JobContext, size: int) -> str:
     """Collective over job.comm. Pack ragged data; return why this process failed, or ""."""
-    packed: dict[str, tuple[Counts, list[NDArray[Any]]]] = {}
+    packed: dict[str, tuple[Counts, Fill]] = {}
     why = ""
     for name, ragged in job.ragged.items():
         try:
@@ -383,15 +383,17 @@ def _pack_ragged(job: JobContext, size: int) -> str:
                 packed[name] = parts
         except Exception as error:  # runs code of the program
             why = f"{ragged.declaration.kind} {name!r} cannot be packed: {error}"
-    sizes = {name: (len(counts), len(values[0])) for name, (counts, values) in packed.items()}
+    sizes = {name: (len(counts), int(counts.sum())) for name, (counts, _) in packed.items()}
     gathered = job.comm.allgather(None if why else sizes)
     if why or None in gathered:
         return why
     try:
-        for name, (counts, values) in packed.items():
+        for name, (counts, fill) in packed.items():
             rows, entries = zip(*(sizes_of_rank[name] for sizes_of_rank in gathered), strict=True)
-            cuts = cuts_of_sizes(rows, entries)
-            job.ragged[name].place(job.memory, cuts, counts, values)
+            ragged = job.ragged[name]
+            ragged.allocate(cuts_of_sizes(rows, entries))
+            ragged.counts.local = counts
+            fill(ragged.values[0].local)
     except (MemoryError, ReshapeError) as error:
         why = f"no memory to pack data on rank {job.comm.rank}: {error}"
     return why

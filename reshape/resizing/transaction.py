@@ -408,7 +408,7 @@ def commit(
     stays = all(move.segment is not None for move in moves)
     for ragged in job.ragged.values():
         if stays:
-            ragged.commit()
+            previous += ragged.commit()
         else:
             ragged.vacate(f"{ragged.declaration.kind} {ragged.name!r}: {LEFT}")
     job.epoch = serial

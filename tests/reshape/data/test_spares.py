@@ -67,16 +67,32 @@ def test_the_memory_of_a_replaced_segment_serves_the_next_resize(folder: Path) -
     first = local_part(folder, 0, 4)
     before = inode(folder, "A.e0.r0")
     second = resize(memory, folder, first, 1, 2)
-    assert inode(folder, "A.e0.r0.spare") == before
+    assert inode(folder, "1.A.e0.r0.spare") == before
     third = resize(memory, folder, second, 2, 4)
     assert inode(folder, "A.e2.r0") == before
-    assert sorted(os.listdir(folder)) == ["A.e1.r0.spare", "A.e2.r0"]
+    assert sorted(os.listdir(folder)) == ["2.A.e1.r0.spare", "A.e2.r0"]
     view = segments.view(RankMemory(folder, 2, 0), "A", (4 * MIB,), "u1", "C")
     assert (view == 2).all()
     assert memory.nbytes == 2 * MIB
     memory.close()
     third.discard()
     assert os.listdir(folder) == []
+
+
+def test_segments_of_one_array_epoch_and_rank_are_kept_side_by_side(folder: Path) -> None:
+    """Particles are packed at each checkpoint, so several times between two resizes."""
+    memory = Spares(folder)
+    for mib in (4, 2):
+        memory.keep(local_part(folder, 0, mib))
+    first, second = (
+        memory.segment(RankMemory(folder, 1, 0), name, (2 * MIB,), "u1", "C") for name in "AB"
+    )
+    first.array[...], second.array[...] = 1, 2
+    for name, value in (("A", 1), ("B", 2)):
+        view = segments.view(RankMemory(folder, 1, 0), name, (2 * MIB,), "u1", "C")
+        assert (view == value).all()
+    assert sorted(os.listdir(folder)) == ["A.e1.r0", "B.e1.r0"]
+    memory.close()
 
 
 def test_memory_that_the_program_still_reads_is_not_written(folder: Path) -> None:
