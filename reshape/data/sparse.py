@@ -135,8 +135,9 @@ class Csr(Ragged):
         cuts = cuts_at(layout.offsets, counts)
         self._built = None
         self.allocate(cuts)
-        for part, contents in zip(self.parts, (own_counts, dealt.indices, dealt.data), strict=True):
-            part.local = contents
+        contents: list[NDArray[Any]] = [own_counts, dealt.indices, dealt.data]
+        for part, own_part in zip(self.parts, contents, strict=True):
+            part.local = own_part
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each process: equal numbers of rows, or of entries."""
