@@ -10,16 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from redistribution.layout import (
-    Cut,
-    CutAxis,
-    Layout,
-    checked_axis,
-    checked_offsets,
-    even_offsets,
-    set_field,
-    set_grid,
-)
+from redistribution.axes import Cut, CutAxis, checked_axis, checked_offsets, even_offsets
+from redistribution.layout import Layout, set_field, set_grid
 
 
 @lru_cache(maxsize=1024)

@@ -49,7 +49,7 @@ from pages import extra_memory, mapped, on_pages
 from scalapack import Pdgemr2d, directory_for
 
 from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Plan
-from redistribution.layout import even_offsets, fitted_offsets
+from redistribution.axes import even_offsets, fitted_offsets
 
 #: Moves in succession that are timed together where many ranks share a core.
 IN_SUCCESSION = 10

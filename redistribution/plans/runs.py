@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.layout import Axis, CutAxis, CyclicAxis, DealtAxis, Indices
+from redistribution.axes import Axis, CutAxis, CyclicAxis, DealtAxis, Indices
 
 # Most runs of a message along an axis that are listed singly.
 MOST_SINGLE_RUNS = 1024

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Replicated, balanced_grid
-from redistribution.layout import Cut, checked_cut, even_offsets, fitted_offsets
+from redistribution.axes import Cut, checked_cut, even_offsets, fitted_offsets
 from redistribution.plans.transfers import MemoryOrder
 from reshape.data.element_types import element_text, element_type
 from reshape.errors import ReshapeError

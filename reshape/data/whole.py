@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution import Cuts, Layout, Plan, Replicated
-from redistribution.layout import Indices
+from redistribution.axes import Indices
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import durable_file
 

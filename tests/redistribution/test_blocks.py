@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from redistribution_cases import draw_cut, draw_offsets
 
 from redistribution import Blocks, balanced_grid
-from redistribution.layout import fitted_offsets
+from redistribution.axes import fitted_offsets
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
