@@ -41,6 +41,7 @@ NAMES: dict[object, str] = {
 #: Names of registered data that the runtime uses, and programs do not.
 INNER = {
     *(
+        "allocate",
         "as_saved",
         "begin",
         "commit",
@@ -48,6 +49,7 @@ INNER = {
         "cuts",
         "declaration",
         "earlier_parts",
+        "expected_bytes",
         "followers",
         "job",
     ),
