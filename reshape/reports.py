@@ -6,8 +6,7 @@ from math import inf
 from operator import index
 from typing import TYPE_CHECKING
 
-from reshape.data.job_context import Fact, plain_facts
-from reshape.data.size_request import SizeRequest
+from reshape.data.job_context import Fact, SizeRequest, plain_facts
 from reshape.errors import ReshapeError
 from reshape.registrations import Registrations
 

@@ -263,7 +263,7 @@ MORE = (
     "reshape.data.arrays:Array", "reshape.data.stencils:BlockArray", "reshape.data.sparse:Csr",
     "reshape.data.ragged:Items", "reshape.data.particles:Particles",
     "reshape.data.streams:Streams", "reshape.data.streams:RankStream",
-    "reshape.data.size_request:SizeRequest", "reshape.topology:Topology",
+    "reshape.data.job_context:SizeRequest", "reshape.topology:Topology",
     "scheduler.state.view:QueuedJobs", "scheduler.model.events:JobSpec",
     "simulator.engine.jobs:SimJob",
 )

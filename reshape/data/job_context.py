@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from reshape.data.arrays import Array
 from reshape.data.declarations import Declaration
 from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment, bytes_of
-from reshape.data.size_request import SizeRequest
 from reshape.data.spares import Spares
 from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
@@ -30,6 +29,28 @@ if TYPE_CHECKING:
     from reshape.data.each_size import EachSize
 
 Fact = bool | int | float | str
+
+
+@dataclass
+class SizeRequest:
+    """A request of a program; `reshape.app.Application.request` returns it.
+
+    Attributes
+    ----------
+    minimum, maximum : bounds on the number of processes; None: no bound.
+    state : "pending" until the service has answered; "accepted": the job is resized within the
+        bounds from then on, to a size between them when there are processors; or "declined".
+    why : why it is declined.
+    """
+
+    minimum: int | None
+    maximum: int | None
+    state: Literal["pending", "accepted", "declined"] = "pending"
+    why: str = ""
+
+    def answer(self, declined: str) -> None:
+        """Note the answer: why the request is declined, empty if it is accepted."""
+        self.state, self.why = "declined" if declined else "accepted", declined
 
 
 @dataclass

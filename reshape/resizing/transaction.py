@@ -35,9 +35,8 @@ from msgspec.structs import replace
 
 from redistribution.messages.waiting import wait_idle
 from reshape.data.declarations import Declaration, difference
-from reshape.data.job_context import JobContext, pickled_state
+from reshape.data.job_context import JobContext, SizeRequest, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
-from reshape.data.size_request import SizeRequest
 from reshape.derived import retire_derived
 from reshape.errors import ReshapeError
 from reshape.resizing.address import Address

@@ -18,9 +18,9 @@ import redistribution
 import reshape
 from reshape.app import Application
 from reshape.data.arrays import Array
+from reshape.data.job_context import SizeRequest
 from reshape.data.particles import Particles
 from reshape.data.ragged import Items
-from reshape.data.size_request import SizeRequest
 from reshape.data.sparse import Csr
 from reshape.data.stencils import BlockArray
 from reshape.data.streams import ItemStreams, RankStream, Streams
