@@ -308,8 +308,8 @@ def _of_sketch(runs: MalleableRuns, trace: str, share: float, value: float) -> I
     yield Claim(
         f"{who}: fewer resizes of a job than in the sketch",
         resizes,
-        paper.sketch_resizes,
-        by_range(resizes, high=paper.sketch_resizes),
+        paper.sketch_resizes[share],
+        by_range(resizes, high=paper.sketch_resizes[share]),
         "sketch",
         trace,
         id=f"{id_}/resizes",
