@@ -229,10 +229,6 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         i = bisect_left(sizes, size)
         return i < len(sizes) and sizes[i] == size
 
-    def grid(self, size: int) -> tuple[int, int]:
-        """Return (rows, cols), rows <= cols, of the most square grid of this many processors."""
-        return nearly_square(size)
-
     def _between(self, request: int, least: int, most: int) -> Sequence[int]:
         """Valid sizes s with least <= s <= most, ascending."""
         least = max(least, 1)

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from reshape.key_values import amounts
 from reshape.times import parse_duration, parse_moment
-from reshape.topology import Topology
+from reshape.topology import KINDS, Topology
 from scheduler.model.requests.job_name import JobName
 from scheduler.model.resources import checked
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
@@ -118,7 +118,7 @@ class TopologyText(click.ParamType[Topology]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Forms that begin with what was typed."""
-        forms = ("arbitrary", "nearly-square", "power-of-2", "list:")
+        forms = [f"{kind}:" if kind == "list" else kind for kind in KINDS]
         return [CompletionItem(form) for form in forms if form.startswith(incomplete)]
 
 
