@@ -32,12 +32,12 @@ CANNOT_RUN = 77
 PROCESSORS = 2
 #: Phase -> what the log of the service says of the resized job {job} at its beginning.
 PHASES = {
-    "running": "Start(job={job}",
-    "starting": "Expand(job={job}",
+    "running": "job={job} starts on processors ",
+    "starting": "job={job} is to expand to ",
     "ready": "job={job} serial=1 ready",
     "joining": "job={job} serial=1 joining",
     "both": "job={job} serial=1 committed",
-    "leaving": "Contract(job={job}",
+    "leaving": "job={job} is to contract to ",
     "left": "job={job} serial=2 committed",
 }
 #: Options of a service whose resizable job expands onto another host, and leaves its first one.

@@ -319,7 +319,7 @@ def _check_releases(name: str, facts: dict[str, Any]) -> Check:
 
 
 def _check_clock(name: str, difference_s: float, error_s: float) -> Check:
-    result = f"{1000 * difference_s:z.1f} ms (+-{1000 * error_s:.1f} ms)"
+    result = f"{1000 * difference_s:+z.1f} ms (+-{1000 * error_s:.1f} ms)"
     if abs(difference_s) - error_s < _CLOCK_S:
         return Check(f"{name} clock", "ok", result, "times in logs agree")
     meaning = "times in its logs differ; the service uses only its own clock"

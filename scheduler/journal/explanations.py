@@ -327,7 +327,7 @@ def _decision(order: Event | Order) -> str:
             return f"is not resized any more{kind}:"
         case AnswerRequest(accepted=accepted):
             return f"is resized within {'other' if accepted else 'the same'} bounds:"
-        case Requeue(reason=reason) if reason.rule == "requeue":
+        case Requeue(reason=reason) if reason.rule in ("requeue", "not begun"):
             return "goes back to the queue:"
     return "moves to the redirection group and starts from the beginning:"
 

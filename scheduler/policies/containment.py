@@ -59,7 +59,7 @@ _WORDS = {
 
 
 def description(kind: str, policy: object, method: str, error: BaseException) -> str:
-    """One sentence on an error of a policy; a `ErrorReporter` for drivers that keep no log."""
+    """One sentence on an error of a policy; an `ErrorReporter` for drivers that keep no log."""
     import traceback  # late: a simulation without errors does not need it
 
     said = " ".join(traceback.format_exception_only(error)[-1].split())

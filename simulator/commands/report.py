@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from math import inf
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,7 @@ def what_if(
         row.number, row.label, row.name, row.user = job.id, same.label, same.name, same.user
     runs = [live, other]
     for run in runs:
-        run.utilization = run.held_s / (run.processors * run.now)
+        run.utilization = run.held_s / (run.processors * run.now) if run.now else 0.0
     return runs, {
         "title": f"The same {len(jobs)} jobs under {policy}",
         "heads": ["", *(run.name for run in runs), "change"],
@@ -201,7 +201,7 @@ def _comparison(live: RunData, other: RunData) -> list[list[str]]:
         "from the first submission to the last end": (live.now, other.now),
     }
     rows = [
-        [title, format_time(before), format_time(after), _change(before, after)]
+        [title, _time(before), _time(after), _change(before, after)]
         for title, (before, after) in pairs.items()
     ]
     used = [100 * (run.utilization or 0.0) for run in (live, other)]
@@ -209,8 +209,13 @@ def _comparison(live: RunData, other: RunData) -> list[list[str]]:
     return [*rows, ["utilisation", *texts, f"{used[1] - used[0]:+.1f} points"]]
 
 
+def _time(seconds: float) -> str:
+    return "-" if isnan(seconds) else format_time(seconds)
+
+
 def _change(before: float, after: float) -> str:
-    return f"{100 * (after / before - 1):+.0f} %" if before else "-"
+    change = after / before - 1 if before else nan
+    return "-" if isnan(change) else f"{100 * change:+.0f} %"
 
 
 def _sweep(source: Path) -> dict[str, Any]:

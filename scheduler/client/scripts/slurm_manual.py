@@ -335,7 +335,7 @@ SACCT = Known.of(
         "batch-script:B env-vars": "neither scripts nor environments of ended jobs are kept",
         "constraints=:C extra= flags=:F gid|group=:g nnodes=:i ncpus=:I reason=:R timelimit-min=:k"
         " timelimit-max=:K": "--format shows a field of each job, to choose by",
-        "file=:f": "the records are those of the service alone",
+        "file=:f": "only the records of the service can be read",
         "json? yaml?": "reshape history --json",
         "long:l": "--format names the fields that --helpformat lists",
     },

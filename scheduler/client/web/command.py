@@ -106,7 +106,8 @@ def _listener(port: int, path: Path | None) -> socket.socket:
             return socket.create_server(("127.0.0.1", port), backlog=128)
         return socket.create_server(str(path), family=socket.AF_UNIX, backlog=128)
     except OSError as error:
-        what, why = f"port {port}" if path is None else str(path), os.strerror(error.errno or 0)
+        what = f"port {port}" if path is None else str(path)
+        why = os.strerror(error.errno) if error.errno else "the path is too long"
         raise ReshapeError(f"cannot listen on {what}: {why}; choose another one") from None
     finally:
         os.umask(before)

@@ -29,7 +29,7 @@ from scheduler.pictures import covered
 FORMAT = 1
 #: What `report` writes.
 FORMATS = ("html", "perfetto", "document")
-#: Colours of jobs; `static/data.js` has as many.
+#: Colours of jobs; `static/charts.js` has as many.
 COLOURS = 12
 #: Steps of the coverage of a pixel in an image; a pixel is colour + COLOURS * coverage.
 LEVELS = 16

@@ -178,7 +178,7 @@ class JournalRun:
                 journal.report_unreadable(f"{'order' if is_order else 'event'} {seq}", error)
 
     def _read_job(self, journal: JournalReader, number: int) -> None:
-        """Make the row of a job from its record."""
+        """Make the row of a job from its record; an unreadable one is named in the notes."""
         recorded = recorded_job(journal, number)
         if recorded is None:
             return

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from reshape.errors import ConfigError
 from scheduler.model.job import COMPLETED, Job
 from scheduler.model.job_view import is_ours, shown
 from scheduler.policies.assignment.interface import (
@@ -68,6 +69,10 @@ class Dispatcher:
     assignment : task assignment policy.
     rules : see `DispatchRules`.
     estimates : source of predictions, for policies that use them.
+
+    Raises
+    ------
+    ConfigError : the policy redefines an attribute of `Assignment` and does not derive from it.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class Dispatcher:
         rules: DispatchRules | None = None,
         estimates: Estimates | None = None,
     ) -> None:
+        _check_base(assignment)
         self._assignment = assignment
         self._rules = DispatchRules() if rules is None else rules
         self._generator = random.Random(self._rules.seed)
@@ -298,3 +304,14 @@ class OldAnswers(ShownSite):
     def turnaround_s(self, request: SiteRequest) -> float:
         """Wait as of that time, and expected run time, s."""
         return self.wait_s(request) + run_s(request, self)
+
+
+def _check_base(policy: object) -> None:
+    """Refuse attributes that would have no effect."""
+    for name in ("predicts", "pulls"):
+        if not isinstance(policy, Assignment) and hasattr(policy, name):
+            kind = type(policy).__name__
+            raise ConfigError(
+                f"{kind}.{name} has no effect: derive {kind} from"
+                " scheduler.policies.assignment.interface.Assignment"
+            )

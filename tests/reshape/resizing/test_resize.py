@@ -453,7 +453,8 @@ def test_many_resizes_leak_nothing(tmp_path: Path) -> None:
         assert descriptors_[-1] <= descriptors_[4] + 2
         assert megabytes[-1] <= megabytes[4] + 10
         assert files_[-1] == files_[4] == 19
-        assert kept_[-1] <= kept_[4] + 2
+        half = cycles // 2  # sizes of ragged data differ, until there is a spare for each
+        assert max(kept_[half:]) <= max(kept_[:half]) + 2
         assert [report.ok for report in driver.reports] == [True] * 2 * cycles
         driver.finish()
         assert driver.segments == []

@@ -74,7 +74,7 @@ def test_an_agent_that_dies_is_started_again_and_its_siblings_live(
     with SlurmService(tmp_path, slurm, nodes=2) as service:
         rows = program("synthetic", "--iterations", "60", "--seconds", "0.2", "--mib", "1")
         first, second = service.submit(rows, 2), service.submit(rows, 2)
-        service.until(lambda: service.job(second).state == "RUNNING")
+        service.until(lambda: {service.job(n).state for n in (first, second)} == {"RUNNING"})
         slurm.hosts["n1"].start("pkill", "-9", "-f", "reshape agent").wait(10)
         assert service.wait(first).state == "NODE_FAIL"
         service.until_up("n1", "n2")

@@ -422,8 +422,9 @@ def test_points_that_pass_without_events_change_no_schedule(
     def watch(now: float, events: list[Event], orders: list[Order]) -> None:
         points.update(event.job for event in events if isinstance(event, ResizePoint))
 
-    alone = simulate(scenario(*chosen), jobs, 8, cost=cost)
-    watched = simulate(scenario(*chosen), jobs, 8, cost=cost, watch=watch)
+    costs = Costs.constant(cost)
+    alone = simulate(scenario(*chosen), jobs, 8, costs=costs)
+    watched = simulate(scenario(*chosen), jobs, 8, costs=costs, watch=watch)
     assert watched.sizes == alone.sizes
     assert watched.started.tolist() == alone.started.tolist()
     assert watched.ended.tolist() == alone.ended.tolist()

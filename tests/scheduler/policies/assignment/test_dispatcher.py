@@ -228,3 +228,14 @@ def test_a_user_defined_policy_asks_sites_and_cannot_change_them() -> None:
     for field_name in ("processors", "cpu_factor", "wait_s", "other"):
         with pytest.raises(AttributeError):
             Dispatcher(OwnPolicy(field_name)).choose(request, sites, 0.0)
+
+
+def test_an_attribute_of_a_policy_without_the_base_is_refused() -> None:
+    class Pulling:
+        pulls = True
+
+        def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> AskedSite:
+            return sites[0]
+
+    with pytest.raises(ConfigError, match=r"Pulling\.pulls has no effect: derive Pulling from"):
+        Dispatcher(Pulling())  # type: ignore[arg-type]

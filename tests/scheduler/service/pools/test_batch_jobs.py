@@ -14,7 +14,6 @@ from scheduler.node.slurm import (
     BatchRequest,
     BatchState,
     BatchStatus,
-    BatchSystem,
     BatchSystemError,
     Slurm,
 )
@@ -48,7 +47,7 @@ class Failing(Slurm):
         raise self._error
 
 
-def answers(calls: BatchCalls, *asks: Callable[[BatchSystem], Any]) -> list[tuple[Any, str]]:
+def answers(calls: BatchCalls, *asks: Callable[[Slurm], Any]) -> list[tuple[Any, str]]:
     """Make calls, and wait for the answers and the reasons of those that failed."""
     told: list[tuple[Any, str]] = []
     for ask in asks:
@@ -62,11 +61,11 @@ def answers(calls: BatchCalls, *asks: Callable[[BatchSystem], Any]) -> list[tupl
     return told
 
 
-def submit(batch: BatchSystem) -> str:
+def submit(batch: Slurm) -> str:
     return batch.submit(REQUEST)
 
 
-def look_up(batch: BatchSystem) -> Mapping[str, BatchStatus]:
+def look_up(batch: Slurm) -> Mapping[str, BatchStatus]:
     return batch.statuses(["1"])
 
 
