@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
 from scheduler.journal.journal_reader import JournalReader
-from scheduler.journal.replay import scenario_of
+from scheduler.journal.replay import rules_in
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.job import FINAL, PENDING, Job
 from scheduler.model.machine import Machine
@@ -108,7 +108,7 @@ class RecordedState:
             past = journal.recorded_jobs(ended=True, latest=KEPT_JOBS)
             points = list(journal.points_after_records())
             last = journal.last_job()
-        scenario, kill_at_walltime, machine = scenario_of(settings[-1])
+        scenario, kill_at_walltime, machine = rules_in(settings[-1])
         return cls(
             record=encode_core(record),
             jobs=jobs,

@@ -58,7 +58,7 @@ def machine_of(settings: bytes | None) -> Machine:
     return Machine(network=network, places=places, shared=shared)
 
 
-def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:
+def rules_in(settings: bytes) -> tuple[Scenario, bool, Machine]:
     """Return what settings name: scenario, whether walltimes are enforced, and an empty machine.
 
     Raises
@@ -93,7 +93,7 @@ def replay(batches: Iterable[Batch], core: Core) -> Iterator[tuple[Batch, list[O
     """
     for batch in batches:
         if batch.settings is not None:
-            rules, kill, _ = scenario_of(batch.settings)
+            rules, kill, _ = rules_in(batch.settings)
             core = core.resumed(rules, kill_at_walltime=kill)
         yield batch, core.handle(batch.events), core
 

@@ -100,7 +100,7 @@ def set_fields(texts: Iterable[str]) -> dict[str, str]:
         raise click.UsageError(f"--set {error}") from None
 
 
-def scenario_of(
+def scenario_by_options(
     base: Scenario | str, changes: Mapping[str, Any], options: Mapping[str, str] | None = None
 ) -> Scenario:
     """Scenario, or that of a name, with fields changed as options say.

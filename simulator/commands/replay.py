@@ -20,7 +20,7 @@ from scheduler.journal.replay import Comparison, compare
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted
 from simulator import live_runs
-from simulator.commands.options import json_option, scenario_of, set_fields
+from simulator.commands.options import json_option, scenario_by_options, set_fields
 from simulator.engine.costs import Costs
 from simulator.results.schedule import Metrics
 
@@ -176,7 +176,7 @@ def _shown(batches: list[Batch]) -> Iterator[Batch]:
 
 def _chosen(base: Scenario, policy: str | None, fields: tuple[str, ...]) -> Scenario:
     """Scenario of the simulation: that of the journal, changed by the options."""
-    return scenario_of(base if policy is None else policy, set_fields(fields))
+    return scenario_by_options(base if policy is None else policy, set_fields(fields))
 
 
 def _other(journal: Path) -> live_runs.RecordedRun:
