@@ -365,7 +365,11 @@ def story(journal: JournalReader, number: int, now: float | None = None) -> dict
         "iterations": iteration_times(job),
         "gained_s": gained_s(job, now - ahead_s),
         "resizes": [[plain(text) for text in row] for row in (table.headings, *table.rows)],
-        "facts": {name: plain(text) for name, text in facts.items() if text not in ("", "-")},
+        "facts": {
+            name: plain(text.removesuffix(": -"))  # processors of a job that has ended
+            for name, text in facts.items()
+            if text not in ("", "-")
+        },
         "output": plain(info.last_lines).replace("\\n", "\n"),
         "advice": advice(job, info),
     }
