@@ -53,7 +53,7 @@ _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
     default=2000,
     show_default=True,
     metavar="NUMBER",
-    help="Number of jobs of each journal, the latest ones, whose decisions are told.",
+    help="Show the decisions about this many of the latest jobs of each journal.",
 )
 @click.option("--policy", help="Simulate a live run under this scenario, and show both.")
 @click.option(

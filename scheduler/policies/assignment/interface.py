@@ -84,7 +84,7 @@ class AskedSite(Protocol):
         """
 
 
-#: One site, or several to which the job is submitted and and the first one to start it keeps it.
+#: One site, or several: the job is submitted to each of them, and the first to start it keeps it.
 Choice: TypeAlias = AskedSite | Sequence[AskedSite]
 
 
