@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from scheduler.model.events import (
     Event,
@@ -13,6 +14,9 @@ from scheduler.model.events import (
     ResizePoint,
     SizesRequested,
 )
+
+#: As in `scheduler.model.job`.
+RESIZE_POINT: Final = ResizePoint
 
 
 class AgendaEntry:
@@ -81,24 +85,27 @@ class Agenda:
         self.next[event.job] = event
         self.add(event)
 
-    def after_next(self, job: int) -> float:
-        """Time (s) before which only the next event of a job happens; -inf: others come first.
-
-        Precondition: the job has a next event.
-        """
+    @property
+    def first_point(self) -> ResizePoint | None:
+        """The first entry, if it is the next event of a job and a resize point."""
         heap = self._heap
-        if heap[0].event is not self.next[job]:
-            return -inf
-        at = inf
-        for entry in heap[1:3]:
-            if entry.at < at:
-                at = entry.at
-        return at
+        event = heap[0].event if heap else None
+        if type(event) is not RESIZE_POINT or self.next.get(event.job) is not event:
+            return None
+        return event
+
+    @property
+    def second_at(self) -> float:
+        """Time of the second entry, seconds; inf if there is none."""
+        heap = self._heap
+        at = heap[1].at if len(heap) > 1 else inf
+        return min(at, heap[2].at) if len(heap) > 2 else at
 
     def replace_first(self, event: ResizePoint) -> None:
         """Enter the next event of a job in place of its present one, which is the first entry."""
-        self._pop()
-        self.set_next(event)
+        self.next[event.job] = event
+        self._sink(AgendaEntry(event.at, self._serial, event))
+        self._serial += 1
 
     def interrupt(self, event: ResizePoint | JobEnded) -> None:
         """Enter the next event of a job in place of one that will not happen."""
@@ -127,10 +134,16 @@ class Agenda:
         """Remove the first entry and return it."""
         heap = self._heap
         last = heap.pop()
-        count = len(heap)
-        if not count:
+        if not heap:
             return last
-        first, place, below = heap[0], 0, 1
+        first = heap[0]
+        self._sink(last)
+        return first
+
+    def _sink(self, last: AgendaEntry) -> None:
+        """Put an entry in place of the first one, behind all that come before it."""
+        heap = self._heap
+        count, place, below = len(heap), 0, 1
         while below < count:
             entry = heap[below]
             if below + 1 < count:
@@ -143,7 +156,6 @@ class Agenda:
             heap[place] = entry
             place, below = below, 2 * below + 1
         heap[place] = last
-        return first
 
     def _is_current(self, event: Event) -> bool:
         """Whether an event has not been replaced; a request of a program is none of these."""

@@ -48,7 +48,13 @@ class Physics:
 
     The base is compiled (`scheduler.compiled`), and Python cannot derive an interpreted class
     from a compiled one: add the modules of subclasses to that list.
+
+    Attributes
+    ----------
+    passes : whether `pass_points` may do something.
     """
+
+    passes: bool = False
 
     def begin_instant(self, before: float, events: list[Event]) -> None:
         """Note that the clock has advanced, and the events of the agenda at this instant.
@@ -64,12 +70,11 @@ class Physics:
     def resize(self, order: Continue | Expand | Contract) -> None:
         """Answer a job that is at a resize point: enter its next event into the agenda."""
 
-    def pass_points(self, answer: Continue, until: float) -> None:
-        """Let a job pass resize points without an event while the latest answer applies to them.
+    def pass_points(self, until: float) -> None:
+        """Let jobs pass resize points without events while lasting answers apply at them.
 
         Parameters
         ----------
-        answer : the only order of this instant.
         until : time of the next submission, or at which the run ends, seconds.
         """
 
@@ -179,9 +184,10 @@ class EventLoop:
             physics.end_instant(events)
             if watch is not None:
                 watch(now, sorted(events, key=instant_order), orders)
-            elif len(orders) == 1 and type(orders[0]) is CONTINUE:
-                latest = submit_times[submitted] if submitted < count else inf
-                physics.pass_points(orders[0], min(latest, until))
+            elif physics.passes:
+                physics.pass_points(
+                    min(submit_times[submitted] if submitted < count else inf, until)
+                )
             if ends_early and not self._awaited:
                 return
 

@@ -32,7 +32,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import PENDING, Job
 from scheduler.model.machine import Machine, Node
-from scheduler.model.orders import Continue, Order, Reason
+from scheduler.model.orders import Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.partition.eligibility import Awaited
 from scheduler.partition.event_order import instant_order, kind_order
@@ -313,14 +313,12 @@ class Core:
         partition = self.partition_of(job)
         return in_the_way(partition.state, partition.resizes, job, until)
 
-    def pass_point(self, answer: Continue, at: float, left: int, iteration_s: float) -> bool:
-        """Note a resize point without an event if the previous answer still applies to it.
-
-        Precondition: no event has come since that answer.
+    def pass_point(self, number: int, at: float, left: int, iteration_s: float) -> bool:
+        """Note a resize point without an event if a lasting answer still applies at it.
 
         Parameters
         ----------
-        answer : to the previous resize point of the same job.
+        number : of the job; its latest event was a resize point, or the end of its start or resize.
         at : time of the resize point, s.
         left : iterations that the job has left.
         iteration_s : time of the last iteration.
@@ -329,8 +327,9 @@ class Core:
         -------
         False: nothing is noted, and the resize point needs its event.
         """
-        job = self.jobs[answer.job]
-        return self.partition_of(job).pass_point(job, answer, at, left, iteration_s)
+        job = self.jobs[number]
+        partition = self._first if self._is_one else self.partition_of(job)
+        return partition.pass_point(job, at, left, iteration_s)
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Apply the events of one instant and return the orders that follow from them.

@@ -178,30 +178,38 @@ class History:
 
     def record(self, iteration_s: float, at: float) -> None:
         """Record an iteration time that was measured on the present configuration."""
+        if self.record_same(iteration_s, at):
+            return
         size = self.visits[-1]
-        is_kept = self.changes_nothing(iteration_s)
         timing = self._timings.get(size)
         if timing is None:
             timing = self._timings[size] = Timing()
         timing.add(iteration_s, first=self.settled == 0)
-        if is_kept:  # so is all that was computed from it
-            self.next_point_at = at + iteration_s
-        else:
-            self._typical_s[size] = timing.typical_s
-            self._predicted_s.clear()
-            self.lasting = None
-            self._look_ahead(at)
+        self._typical_s[size] = timing.typical_s
+        self._predicted_s.clear()
+        self.lasting = None
+        self._look_ahead(at)
         self.settled += 1
         self.points += 1
 
-    def changes_nothing(self, iteration_s: float) -> bool:
-        """Whether one more iteration of this time leaves all expected times as they are."""
-        timing = self._timings.get(self.visits[-1])
+    def record_same(self, iteration_s: float, at: float) -> bool:
+        """Record an iteration time if that leaves all expected times as they are.
+
+        Returns
+        -------
+        False: it would change them, and nothing is recorded.
+        """
+        size = self.visits[-1]
+        timing = self._timings.get(size)
         if timing is None or not self.settled or not timing.later:
             return False
-        if self._typical_s[self.visits[-1]] != iteration_s:
+        if self._typical_s[size] != iteration_s or not timing.keeps_median(iteration_s):
             return False
-        return timing.keeps_median(iteration_s)
+        timing.add(iteration_s, first=False)
+        self.next_point_at = at + iteration_s
+        self.settled += 1
+        self.points += 1
+        return True
 
     def failed(self, size: int, at: float, why: str) -> None:
         """Record that a resize to this size failed."""

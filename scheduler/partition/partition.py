@@ -22,7 +22,7 @@ from scheduler.model.events import (
 from scheduler.model.job import ACTIVE, FINAL, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
 from scheduler.model.job_view import is_ours
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Continue, Order, Reason
+from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, note_change
@@ -237,16 +237,14 @@ class Partition:
         self._run_due_pass()
         return orders
 
-    def pass_point(
-        self, job: Job, answer: Continue, at: float, left: int, iteration_s: float
-    ) -> bool:
-        """Note a resize point without an event if the previous answer still applies to it.
+    def pass_point(self, job: Job, at: float, left: int, iteration_s: float) -> bool:
+        """Note a resize point without an event if a lasting answer still applies at it.
 
         See `Resizes.pass_point`. False: the resize point needs its event.
         """
         if not self._passes_first or self._alarms.predictor is not None or self._owes_pass(at):
             return False
-        if not self.resizes.pass_point(job, answer, at, left, iteration_s):
+        if not self.resizes.pass_point(job, at, left, iteration_s):
             return False
         self.state.now = at
         return True

@@ -95,6 +95,9 @@ class Resizes:
         if not job.resizable:
             text = "submitted for {size} processors only"
             return _continue(job.id, "rigid", text, size=job.size)
+        lasting = job.history.lasting
+        if lasting is not None and lasting[0] == self._state.version and not event.failed:
+            return lasting[1]
         if job.state in RESIZING:
             resize = job.resize
             assert resize is not None
@@ -113,9 +116,6 @@ class Resizes:
         order = self._vacate(job) or self._meet_request(job)
         if order is not None:
             return order
-        lasting = job.history.lasting
-        if lasting is not None and lasting[0] == self._state.version:
-            return lasting[1]
         return self._guards[id(policy)].call(
             "decide",
             lambda: self._apply_policy(job, policy),
@@ -124,28 +124,34 @@ class Resizes:
             ),
         )
 
-    def pass_point(
-        self, job: Job, answer: Continue, at: float, left: int, iteration_s: float
-    ) -> bool:
-        """Note a resize point to which the previous answer still applies; False: nothing is noted.
-
-        Precondition: the job continued with this answer, and no event has come since.
+    def pass_point(self, job: Job, at: float, left: int, iteration_s: float) -> bool:
+        """Note a resize point at which a lasting answer still applies; False: nothing is noted.
 
         Parameters
         ----------
-        answer : to the previous resize point of the job.
         at : time of the resize point, s.
         left : iterations that the job has left.
         iteration_s : time of the last iteration.
         """
-        lasting, history = job.history.lasting, job.history
-        if lasting is None or lasting[1] is not answer or lasting[0] != self._state.version:
+        history = job.history
+        lasting = history.lasting
+        if lasting is None or lasting[0] != self._state.version:
             return False
-        if not history.changes_nothing(iteration_s):
+        if not history.record_same(iteration_s, at):
             return False
-        history.record(iteration_s, at)
         job.progress = at, left, iteration_s
         return True
+
+    def _may_last(self, job: Job) -> bool:
+        """Whether an answer of a policy to a job can last until the state changes.
+
+        The time matters with exclusions, and failed attempts to leave a node that drains, or to
+        come to the size that the program requests, are repeated.
+        """
+        state = self._state
+        if state.excluding or state.machine.draining.intervals:
+            return False
+        return job.least <= job.size <= job.most
 
     def _apply_policy(self, job: Job, policy: Resizing) -> Expand | Contract | Continue:
         """Carry out the decision of a policy.
@@ -170,7 +176,7 @@ class Resizes:
         order: Expand | Contract | Continue
         if isinstance(decision, Stay):
             order = CONTINUE(job.id, decision.reason)
-            if decision.lasting and not state.excluding:  # exclusions change with time
+            if decision.lasting and self._may_last(job):
                 job.history.lasting = state.version, order
         else:
             fault = self._fault(job, decision)

@@ -42,6 +42,8 @@ from simulator.results.schedule import Sizes
 JOB_STARTED: Final = JobStarted
 RESIZE_POINT: Final = ResizePoint
 RESIZE_DONE: Final = ResizeDone
+#: Turns of jobs that pass resize points between two instants, so that the clock shows progress.
+MOST_PASSES: Final = 1024
 
 
 class ProgramState:
@@ -147,6 +149,7 @@ class Programs(Physics):
         self._costs, self._rng = costs, rng
         self._points_cost = costs.point != StepTime()
         self._core = None if self._points_cost or shared is not None else core
+        self.passes = self._core is not None
         self._rigid, self._shared = rigid, shared
         self._cpu_factors, self._contiguity = cpu_factors, contiguity
         self._starts = ProcessStarts()
@@ -203,35 +206,40 @@ class Programs(Physics):
             self._start_processes(order, order.to - state.size, self._costs.group)
         self._continue(order.job)
 
-    def pass_points(self, answer: Continue, until: float) -> None:
-        """Compute on while nothing else happens and the core would answer the same."""
-        core, agenda, number = self._core, self._agenda, answer.job
-        if core is None or number not in agenda.next:
-            return
-        until = min(until, agenda.after_next(number))
-        point = agenda.next[number]
-        if point.at >= until or type(point) is not RESIZE_POINT:
-            return
-        state = self._states[number]
+    def pass_points(self, until: float) -> None:
+        """Let jobs compute on while nothing else happens and the core would answer the same."""
+        core, agenda = self._core, self._agenda
+        for _ in range(MOST_PASSES):
+            point = agenda.first_point
+            if core is None or point is None:
+                return
+            if not self._pass_points_of(core, point.job, min(until, agenda.second_at)):
+                return
+
+    def _pass_points_of(self, core: Core, number: int, until: float) -> bool:
+        """Let the job of the next resize point compute on; False: the point needs its event."""
+        agenda, state = self._agenda, self._states[number]
         if state.has_phases or state.joining is not None:
-            return
+            return False
         machine = core.machine
         held = machine.processors - machine.free_count
         now, at, done = agenda.now, state.ends, state.iterations
         all_iterations = state.all_iterations
         iteration_s = state.steady_s / all_iterations
         while done + 1 < all_iterations and at < until:
-            if not core.pass_point(answer, at, all_iterations - done, iteration_s):
+            if not core.pass_point(number, at, all_iterations - done, iteration_s):
                 break
             self.held_s += held * (at - now)
             now, done = at, done + 1
             at = state.end_of(done, now)
-        if done > state.iterations:
-            state.iterations, state.ends, agenda.now = done, at, now
-            data_bytes = state.data_bytes
-            agenda.replace_first(
-                RESIZE_POINT(at, number, done, iteration_s, None, data_bytes, "", all_iterations)
-            )
+        if done == state.iterations:
+            return False
+        state.iterations, state.ends, agenda.now = done, at, now
+        data_bytes = state.data_bytes
+        agenda.replace_first(
+            RESIZE_POINT(at, number, done, iteration_s, None, data_bytes, "", all_iterations)
+        )
+        return True
 
     def end_instant(self, events: list[Event]) -> None:
         """Collect the jobs that ended, and let others continue after a start or a resize."""

@@ -14,6 +14,7 @@ from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.journal.recovery import policy_errors
 from scheduler.model.events import (
+    DrainChanged,
     JobSpec,
     JobStarted,
     JobSubmitted,
@@ -184,3 +185,7 @@ def test_a_lasting_answer_is_asked_for_again_only_after_a_change() -> None:
     assert [point(i, 1.0) for i in (10, 11)] == [5, 5], "another job started"
     core.handle([SizesRequested(11.5, 1, 2, 4)])
     assert [point(i, 1.0) for i in (12, 13)] == [6, 6], "its program bounds its size"
+    core.handle([DrainChanged(13.5, "n", drains=True)])
+    assert [point(i, 1.0) for i in (14, 15)] == [7, 8], "it tries to leave the node at each point"
+    core.handle([DrainChanged(15.5, "n", drains=False)])
+    assert [point(i, 1.0) for i in (16, 17)] == [9, 9]
