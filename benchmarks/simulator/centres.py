@@ -22,7 +22,7 @@ from scheduler.compiled import STATE
 from scheduler.policies.scenarios import scenario
 from simulator.many_centres.rules import CentreDescription, rules_named
 from simulator.many_centres.run import run_centres, simulate_jobs
-from simulator.studies.sites.runs import centres
+from simulator.studies.sites import centres
 from simulator.traces import swf
 from simulator.traces.derived import merge
 from simulator.traces.trace_jobs import TraceJobs

@@ -10,10 +10,9 @@ from claim_records import check_claims
 from paths import SMALL_TRACE
 
 from reshape.errors import ConfigError
-from simulator.studies.fmodels import report as fmodels_report
-from simulator.studies.fmodels import runs as fmodels
-from simulator.studies.fmodels.report import claims
-from simulator.studies.fmodels.runs import ErrorResults
+from simulator.studies import fmodels, fmodels_report
+from simulator.studies.fmodels import ErrorResults
+from simulator.studies.fmodels_report import claims
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
-from simulator.studies.prio import runs as prio
-from simulator.studies.prio.report import report
-from simulator.studies.prio.runs import Mixes, deviation_ratio, name_of, of
-from simulator.studies.prio.runs import paper as prio_paper
+from simulator.studies import prio
+from simulator.studies.prio import Mixes, deviation_ratio, name_of, of
+from simulator.studies.prio import paper as prio_paper
+from simulator.studies.prio_report import report
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies

@@ -9,8 +9,8 @@ import pytest
 from claim_records import check_claims
 
 from reshape.errors import ReshapeError
-from simulator.studies.sites.report import KEYS, judge, ratio, report
-from simulator.studies.sites.runs import run, share
+from simulator.studies.sites import run, share
+from simulator.studies.sites_report import KEYS, judge, ratio, report
 from simulator.study.study import SHIPPED, Row, read_study
 
 pytestmark = pytest.mark.studies

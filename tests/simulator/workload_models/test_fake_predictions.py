@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import SHARED
 
-from simulator.studies.fmodels.runs import (
+from simulator.studies.fmodels import (
     deviation_of,
     deviation_of_percentage,
     printed_bounds,

@@ -1,7 +1,7 @@
 """The report of GUIM, chapters 8 and 9: tables with the paper's numbers, claims, queues over time.
 
 Most claims compare two policies by a ratio of means or of 95th percentiles, whose intervals are
-those of the batches of `simulator.studies.sites.runs`.
+those of the batches of `simulator.studies.sites`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from simulator.experiment.tables import of_rows
 from simulator.results.statistics import Interval, mean
 from simulator.studies.claims import Claim, by_range, keyed, of_part, reported, titled
-from simulator.studies.sites.runs import (
+from simulator.studies.sites import (
     PAPER,
     QUEUE_EVERY_S,
     Estimate,

@@ -27,7 +27,7 @@ from simulator.studies.claims import (
     plus_minus,
     reported,
 )
-from simulator.studies.fmodels.runs import (
+from simulator.studies.fmodels import (
     POLICIES,
     Cell,
     ErrorKind,

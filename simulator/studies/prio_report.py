@@ -18,7 +18,7 @@ from reshape.speedup import Prio
 from scheduler.pictures import INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import Interval
 from simulator.studies.claims import reported, titled
-from simulator.studies.prio.runs import (
+from simulator.studies.prio import (
     COMPLETION,
     EXECUTION,
     RESIZED,

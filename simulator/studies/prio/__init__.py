@@ -1,1 +1,0 @@
-"""Study of PRIO: priority-enabled scheduling of resizable jobs."""

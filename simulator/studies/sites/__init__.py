@@ -1,1 +1,0 @@
-"""Several centres: chapter 8 of GUIM, and Grid-Backfilling of its chapter 9."""
