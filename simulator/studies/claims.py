@@ -4,10 +4,15 @@ A claim is a statement of a paper that a study checks. A function of this module
 interval and gives the verdict: `HELD` if the whole interval is on the side of the claim, `OPPOSITE`
 if none of it is, `OPEN` if part of it is, or if too little was run for an interval. A number that a
 run determines without any chance is an interval of no width (`exactly`).
+
+`python -m simulator.studies.claims FILE...` prints the verdicts on the claims of all papers in one
+table; the files are the report.json of studies, in the order of the table.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf, isfinite, isnan, nan, nextafter
 from pathlib import Path
@@ -125,7 +130,7 @@ def as_records(claims: Sequence[Claim]) -> list[dict[str, Any]]:
             raise ValueError(f"claim {id_}: {claim.verdict!r} is not held, opposite or open")
     return [
         {"id": id_, "text": claim.text, "paper": claim.paper}
-        | dict(zip(("ours", "low", "high"), numbers(claim.ours), strict=True))
+        | dict(zip(("ours", "low", "high"), plain(claim.ours).values(), strict=True))
         | {name: getattr(claim, name) for name in ("verdict", "part", "where", "remark")}
         for id_, claim in zip(ids, claims, strict=True)
     ]
@@ -156,12 +161,6 @@ def _cell(value: Interval | float | str | None) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else f"{value:g}"
-
-
-def numbers(interval: Interval) -> list[float | None]:
-    """Mean, low and high for JSON; None for a number that does not exist."""
-    values = (interval.mean, interval.low, interval.high)
-    return [float(value) if isfinite(value) else None for value in values]
 
 
 T = TypeVar("T")
@@ -222,8 +221,9 @@ def mean_difference(more: Sequence[float], less: Sequence[float]) -> Interval:
 
 
 def plain(interval: Interval) -> dict[str, float | None]:
-    """Mean and limits for JSON, without nan."""
-    return dict(zip(("mean", "low", "high"), numbers(interval), strict=True))
+    """Mean and limits for JSON; None for a number that does not exist."""
+    values = {name: getattr(interval, name) for name in ("mean", "low", "high")}
+    return {name: float(value) if isfinite(value) else None for name, value in values.items()}
 
 
 def beside(ours: Interval, paper: float | None, form: str = ".1f") -> str:
@@ -259,3 +259,29 @@ def reported(
     judged = f"{title}\n{as_table(claims)}" if title else as_table(claims)
     text = "\n\n".join(part for part in (*parts, judged) if part)
     return Report(text, {**data, "claims": as_records(claims)}, files or {})
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Write a table in Markdown."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def summary(claims: Iterable[Mapping[str, Any]]) -> str:
+    """Table of the number of claims and verdicts by part of a paper, as Markdown.
+
+    Parameters
+    ----------
+    claims : as a report.json has them, see `as_records`.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for claim in claims:
+        counts.setdefault(claim["part"], dict.fromkeys(VERDICTS, 0))[claim["verdict"]] += 1
+    counts["all"] = {name: sum(own[name] for own in counts.values()) for name in VERDICTS}
+    rows = [[part, sum(own.values()), *own.values()] for part, own in counts.items()]
+    return markdown(["part of a paper", "claims", *VERDICTS], rows)
+
+
+if __name__ == "__main__":
+    reports = [json.loads(Path(name).read_bytes()) for name in sys.argv[1:]]
+    print(summary(claim for report in reports for claim in report["claims"]))

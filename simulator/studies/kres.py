@@ -24,6 +24,7 @@ from simulator.studies.claims import (
     StudyResults,
     by_range,
     by_sign,
+    markdown,
     mean_difference,
     plus_minus,
     reported,
@@ -297,17 +298,12 @@ def judged(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _table(points: Gains, metric: str) -> str:
-    lines = [
-        f"Gain over FF-EASY in {METRICS[metric]}, % (KRES figure {FIGURES[metric]})",
-        "",
-        "| requirements | K | queue | " + " | ".join(COMPARED) + " |",
-        "|---|---|---|" + "---|" * len(COMPARED),
-    ]
+    rows = []
     for law, k, queue in dict.fromkeys(key[1:4] for key in points):
         own = (points[metric, law, k, queue, name] for name in COMPARED)
-        gains_text = " | ".join(plus_minus(gain, "+.0f") for gain in own)
-        lines.append(f"| {law} | {k} | {queue} | {gains_text} |")
-    return "\n".join(lines)
+        rows.append([law, k, queue, *(plus_minus(gain, "+.0f") for gain in own)])
+    title = f"Gain over FF-EASY in {METRICS[metric]}, % (KRES figure {FIGURES[metric]})"
+    return f"{title}\n\n{markdown(['requirements', 'K', 'queue', *COMPARED], rows)}"
 
 
 def _pictures(points: Gains) -> dict[str, bytes]:

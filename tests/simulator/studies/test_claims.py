@@ -129,7 +129,7 @@ def test_all_papers_in_one_table(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         text = json.dumps({"claims": as_records(own)})
         (tmp_path / name / "report.json").write_text(text)
-    command = [sys.executable, "-m", "simulator.studies.summary"]
+    command = [sys.executable, "-m", "simulator.studies.claims"]
     command += [str(tmp_path / name / "report.json") for name in ("prio", "kres")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
