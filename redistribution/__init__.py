@@ -8,7 +8,7 @@ from redistribution.blocks import Blocks, balanced_grid
 from redistribution.checksum import checksum
 from redistribution.layout import BlockCyclic, Cuts, Dealt, Layout, Replicated
 from redistribution.plan import Plan
-from redistribution.plans.relabel import relabel
+from redistribution.routes import relabel
 
 __all__ = [
     "BlockCyclic",

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,9 @@ from redistribution.axes import (
     even_offsets,
     owner_coordinates,
 )
+
+#: Order of the elements of a local array in memory, as of NumPy.
+MemoryOrder: TypeAlias = Literal["C", "F"]
 
 
 class Layout:

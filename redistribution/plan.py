@@ -11,10 +11,9 @@ from weakref import ReferenceType, ref
 from numpy.typing import NDArray
 
 from redistribution.copies.gather import PreparedGather, Sources, gather
-from redistribution.layout import Layout
+from redistribution.layout import Layout, MemoryOrder
 from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES, Arguments
-from redistribution.plans.routes import Routes, rank_tuple
-from redistribution.plans.transfers import MemoryOrder, Ordering
+from redistribution.routes import Ordering, Routes, rank_tuple
 from redistribution.tuning import tuning
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Plan(Routes):
         that will run the plan, target process q on ``target_ranks[q]``. Default: process p on rank
         p. The two may overlap partly, fully or not at all.
     ordering : "rotation" or "circulant", the order of the messages of a rank; see
-        `redistribution.plans.routes`.
+        `redistribution.routes`.
     hosts : number of the host of each rank of the communicator, if ranks of one host map each
         other's source arrays (parameter ``sources`` of `run`). None: all other ranks get messages.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from redistribution import Cuts
-from redistribution.plans.transfers import MemoryOrder
+from redistribution.layout import MemoryOrder
 from reshape.data.arrays import Array
 from reshape.data.declarations import Declaration, declare, declare_cyclic, divide
 from reshape.data.job_context import JobContext

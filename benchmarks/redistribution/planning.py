@@ -12,7 +12,7 @@ import statistics
 import time
 
 from redistribution import BlockCyclic, Plan, relabel
-from redistribution.plans.runs import cached_joint_axis
+from redistribution.runs import cached_joint_axis
 
 MACHINE = ((32, 32), (32, 40))
 BLOCKS = [(64, 64), (64, 100), (100, 64), (31, 32)]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from redistribution.copies.buffers import Bytes
 from redistribution.copies.regions import Region, Role, start_and_step
-from redistribution.plans.runs import Run
-from redistribution.plans.transfers import MemoryOrder, Transfer
+from redistribution.layout import MemoryOrder
+from redistribution.runs import Run, Transfer
 
 
 class RangeFamily(NamedTuple):

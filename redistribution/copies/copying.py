@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from redistribution.copies import kernel
 from redistribution.copies.regions import COLUMNS, Region, Role, start_and_step
 from redistribution.copies.strided import views
-from redistribution.plans.runs import Run
-from redistribution.plans.transfers import Transfer
+from redistribution.runs import Run, Transfer
 from redistribution.tuning import tuning
 
 # Bytes of a line of the caches.

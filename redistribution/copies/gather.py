@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from redistribution.copies.copying import Copy, bind
 from redistribution.copies.regions import KeptArrays, array_region
-from redistribution.plans.routes import Routes
+from redistribution.routes import Routes
 from redistribution.tuning import tuning
 
 Sources: TypeAlias = Mapping[int, NDArray[Any]] | Callable[[int], NDArray[Any]]

@@ -12,8 +12,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from redistribution.copies.buffers import Bytes
-from redistribution.plans.runs import Run
-from redistribution.plans.transfers import MemoryOrder, Transfer
+from redistribution.layout import MemoryOrder
+from redistribution.runs import Run, Transfer
 
 Role: TypeAlias = Literal["source", "target", "message"]
 

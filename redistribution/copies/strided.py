@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution.copies.regions import Region, Role, start_and_step
-from redistribution.plans.runs import Run
-from redistribution.plans.transfers import Transfer
+from redistribution.runs import Run, Transfer
 from redistribution.tuning import tuning
 
 # NumPy stores the size of an element in 32 bits.

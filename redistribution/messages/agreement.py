@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from redistribution.layout import MemoryOrder
 from redistribution.messages.arguments import Arguments
 from redistribution.messages.mailboxes import CommunicatorUse
 from redistribution.messages.waiting import all_or
-from redistribution.plans.transfers import MemoryOrder
 
 # Each rank contributes one word. It holds a number of this length that stands for its arguments,
 # the same bits inverted, and flags. After a bitwise or over all ranks, a bit is set in both numbers

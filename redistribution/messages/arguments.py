@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution.copies.gather import check_source, is_same_memory
-from redistribution.plans.routes import Routes
-from redistribution.plans.transfers import MemoryOrder, Transfer
+from redistribution.layout import MemoryOrder
+from redistribution.routes import Routes
+from redistribution.runs import Transfer
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

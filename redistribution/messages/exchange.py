@@ -25,9 +25,10 @@ from redistribution.copies.buffers import Bytes
 from redistribution.copies.byte_ranges import ByteRanges
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import Region, array_region, message_region
+from redistribution.layout import MemoryOrder
 from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.waiting import Backoff
-from redistribution.plans.transfers import MemoryOrder, Transfer, pieces
+from redistribution.runs import Transfer, pieces
 from redistribution.tuning import tuning
 
 

@@ -29,8 +29,8 @@ from redistribution.messages.agreement import HAS_MORE, IS_UNREADY, NEEDS_MESSAG
 from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.mailboxes import CommunicatorUse, Mailboxes
 from redistribution.messages.waiting import wait
-from redistribution.plans.routes import Rounds
-from redistribution.plans.transfers import Transfer
+from redistribution.routes import Rounds
+from redistribution.runs import Transfer
 from redistribution.tuning import tuning
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Replicated, balanced_grid
 from redistribution.axes import Cut, checked_cut, even_offsets, fitted_offsets
-from redistribution.plans.transfers import MemoryOrder
+from redistribution.layout import MemoryOrder
 from reshape.data.element_types import element_text, element_type
 from reshape.errors import ReshapeError
 from reshape.topology import nearly_square

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from redistribution.plans.transfers import MemoryOrder
+from redistribution.layout import MemoryOrder
 
 #: Bytes of a huge page, on x86-64 and on 64-bit Arm with small pages of 4 KiB.
 HUGE_PAGE = 1 << 21

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
-from redistribution.plans.transfers import MemoryOrder
+from redistribution.layout import MemoryOrder
 from reshape.data import segments
 from reshape.data.mapped_files import Mapping
 from reshape.data.segments import RankMemory, Segment, bytes_of

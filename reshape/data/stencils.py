@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Blocks, Layout
-from redistribution.plans.transfers import MemoryOrder
+from redistribution.layout import MemoryOrder
 from reshape.data.arrays import Array
 from reshape.data.declarations import EVEN, ArrayDivision, Declaration, declare
 from reshape.data.segments import Segment

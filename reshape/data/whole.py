@@ -26,7 +26,7 @@ from reshape.files.durable_files import durable_file
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from redistribution.plans.transfers import MemoryOrder
+    from redistribution.layout import MemoryOrder
 
 #: Most bytes of a slab. Rank 0 holds one slab and the elements of one process in it.
 SLAB_BYTES = 16 << 20

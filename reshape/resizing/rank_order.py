@@ -23,7 +23,6 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution import Plan
-from redistribution.plans.relabel import shared_elements
 from reshape.data.job_context import JobContext
 from reshape.data.segments import FolderPlace, place_of, ranks_with_segments
 from reshape.errors import ReshapeError
@@ -83,7 +82,7 @@ def best_order(
 
         near = np.zeros((len(given), len(given)), np.int64)  # bytes, by position and process
         for plan, itemsize in plans:
-            near += shared_elements(plan, given) * itemsize
+            near += plan.shared_elements(given) * itemsize
         positions, processes = linear_sum_assignment(near, maximize=True)
         if near[positions, processes].sum() > near.trace():
             order = tuple(given[position] for position in positions[np.argsort(processes)])

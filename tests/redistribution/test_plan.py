@@ -15,8 +15,7 @@ from redistribution.copies.byte_ranges import contiguous_message
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import array_region, message_region
 from redistribution.plan import CACHED_PLANS
-from redistribution.plans.runs import Run
-from redistribution.plans.transfers import Transfer, pieces
+from redistribution.runs import Run, Transfer, pieces
 from redistribution.tuning import tuning
 
 

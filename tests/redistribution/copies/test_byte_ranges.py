@@ -13,7 +13,7 @@ from redistribution import BlockCyclic, Cuts, Plan
 from redistribution.copies.byte_ranges import ByteRanges, contiguous_message
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import array_region, message_region
-from redistribution.plans.transfers import pieces
+from redistribution.runs import pieces
 
 
 def offsets_of(ranges):

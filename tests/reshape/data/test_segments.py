@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redistribution.plans.transfers import MemoryOrder
+from redistribution.layout import MemoryOrder
 from reshape.data import segments
 from reshape.data.declarations import RaggedCuts, declare, process_grid
 from reshape.data.segments import RankMemory

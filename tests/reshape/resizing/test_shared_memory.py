@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from redistribution.plans.transfers import MemoryOrder
+from redistribution.layout import MemoryOrder
 from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.declarations import declare

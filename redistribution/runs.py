@@ -1,4 +1,4 @@
-"""The joint runs of two divisions of one axis.
+"""The joint runs of two divisions of one axis, and transfers, which are products of runs.
 
 A run is a sequence of consecutive indices with one owner in the source and one in the target. Runs
 must be derived from both divisions at once: if each side grouped its own runs, their orders would
@@ -12,7 +12,7 @@ the extent, and a family is one strided view of the local array.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution.axes import Axis, CutAxis, CyclicAxis, DealtAxis, Indices
+from redistribution.layout import MemoryOrder
 
 # Most runs of a message along an axis that are listed singly.
 MOST_SINGLE_RUNS = 1024
@@ -85,6 +86,47 @@ def _split_run(run: Run, near: int) -> tuple[Run, Run]:
         target=run.target + kept * run.target_step,
         message=run.message + kept * run.length,
     )
+
+
+class Transfer(NamedTuple):
+    """The elements that go from one source process to one target process: a product of runs.
+
+    Attributes
+    ----------
+    peer : the other rank of the communicator; the rank itself for elements that stay.
+    runs : the families of runs on each axis.
+    shape : extents of the message that they fill.
+    """
+
+    peer: int
+    runs: tuple[tuple[Run, ...], ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, peer: int, runs: tuple[tuple[Run, ...], ...]) -> Transfer:
+        """Transfer of ``runs``, with its shape."""
+        return cls(peer, runs, tuple(extent_of(along) for along in runs))
+
+    @property
+    def elements(self) -> int:
+        """Number of elements that move."""
+        return math.prod(self.shape)
+
+
+def pieces(transfer: Transfer, limit: int, order: MemoryOrder) -> Iterator[Transfer]:
+    """Split a transfer into transfers of at most ``limit`` elements each.
+
+    The splits are made across the axis that is outermost in memory order, which keeps runs long.
+    The sender and the receiver of a transfer get the same pieces in the same order.
+    """
+    if transfer.elements <= limit:
+        yield transfer
+        return
+    axes = range(len(transfer.shape)) if order == "C" else reversed(range(len(transfer.shape)))
+    axis = next(axis for axis in axes if transfer.shape[axis] > 1)
+    for half in halve(transfer.runs[axis]):
+        runs = (*transfer.runs[:axis], half, *transfer.runs[axis + 1 :])
+        yield from pieces(Transfer.of(transfer.peer, runs), limit, order)
 
 
 class JointAxis:

@@ -1,5 +1,7 @@
 """Routes: the transfers of all ranks between two layouts, and the steps in which they are made.
 
+Relabelling assigns the target processes to ranks so that the fewest bytes move.
+
 An ordering assigns a step to every pair of ranks. In each step a rank sends to at most one rank and
 receives from at most one rank, so ranks that are in the same step never wait for one another. Ranks
 do not synchronise between steps: a rank only starts its messages in the order of their steps.
@@ -28,15 +30,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import product, zip_longest
 from operator import index
-from typing import TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.layout import Layout
-from redistribution.plans.runs import JointAxis, Run, extent_of, joint_axis
-from redistribution.plans.transfers import MemoryOrder, Ordering, Transfer, pieces
+from redistribution.layout import Layout, MemoryOrder
+from redistribution.runs import JointAxis, Run, Transfer, extent_of, joint_axis, pieces
 
+Ordering: TypeAlias = Literal["rotation", "circulant"]
 _Runs: TypeAlias = tuple[Run, ...]
 
 #: Pieces of transfers, those of the first round first.
@@ -222,6 +224,24 @@ class Routes:
         far = (sending != hosts[list(self.target_ranks)]) & (copy == np.array(self.source_copy))
         return np.where(far, self.common_elements(), 0)
 
+    def shared_elements(self, ranks: Sequence[int]) -> NDArray[np.int64]:
+        """Number of elements that each rank needs no message for, by the target process it may get.
+
+        These are the elements that the target process shares with the source process on the rank,
+        or, if the routes have hosts, with any source process on the host of the rank.
+
+        Returns
+        -------
+        (len(ranks), target.nprocs) int64; 0 for ranks without a source process near.
+        """
+        shared = self.common_elements()
+        whole = shared.sum(axis=0) // max(1, self.source.copies)  # elements of each target process
+        counts = np.zeros((len(ranks), self.target.nprocs), dtype=np.int64)
+        for position, rank in enumerate(ranks):
+            near = [p for p, other in enumerate(self.source_ranks) if self.is_near(rank, other)]
+            counts[position] = np.minimum(shared[near].sum(axis=0), whole)
+        return counts
+
     def bytes_sent(self, itemsize: int) -> int:
         """Bytes of all messages if elements have ``itemsize`` bytes."""
         if self.hosts is None:
@@ -382,3 +402,52 @@ def _copy_rounds(routes: Routes) -> list[int]:
         rounds.append(seen[part, copy])
         seen[part, copy] += 1
     return rounds
+
+
+def relabel(
+    source: Layout,
+    target: Layout,
+    source_ranks: Sequence[int] | None = None,
+    target_ranks: Sequence[int] | None = None,
+) -> tuple[int, ...]:
+    """Assign target processes to ranks so that as many elements as possible stay on their rank.
+
+    A rank keeps the elements that its source process and its target process have in common. The
+    best assignment is found exactly (Hungarian method). If no assignment keeps more elements than
+    the given one, the given one is returned.
+
+    Parameters
+    ----------
+    source, target, source_ranks, target_ranks : as in `Plan`. If there are more ``target_ranks``
+        than target processes, the best of them are chosen.
+
+    Returns
+    -------
+    (target.nprocs,) int : ``target_ranks`` for `Plan`, the same on every process that asks.
+
+    Raises
+    ------
+    ValueError : as in `Plan`.
+
+    Examples
+    --------
+    >>> from redistribution import Cuts
+    >>> relabel(Cuts((9,), (0, 1, 9)), Cuts((9,), (0, 8, 9)))
+    (1, 0)
+    """
+    given = rank_tuple(target_ranks, target.nprocs)
+    if len(given) > target.nprocs:
+        given = tuple(dict.fromkeys(given))
+    source_given = rank_tuple(source_ranks, source.nprocs)
+    routes = Routes(source, target, source_given, given[: target.nprocs])
+
+    # SciPy loads slowly, and most programs never relabel.
+    from scipy.optimize import linear_sum_assignment
+
+    positions, processes = linear_sum_assignment(routes.shared_elements(given), maximize=True)
+    ranks = [0] * target.nprocs
+    for position, process in zip(positions.tolist(), processes.tolist(), strict=True):
+        ranks[process] = given[position]
+    relabelled = Routes(source, target, source_given, tuple(ranks))
+    fewer = relabelled.bytes_moved(itemsize=1) < routes.bytes_moved(itemsize=1)
+    return (relabelled if fewer else routes).target_ranks

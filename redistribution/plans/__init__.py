@@ -1,1 +1,0 @@
-"""Routes between two layouts: which rank sends which elements to which rank. Without MPI."""
