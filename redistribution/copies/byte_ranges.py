@@ -20,7 +20,8 @@ class RangeFamily(NamedTuple):
     """``repeats`` ranges of ``length``; the first at byte ``start``, then one every ``step`` bytes.
 
     The unit of ``length`` is bytes on the fastest axis. On any other axis it is the number of times
-    that the ranges of all faster axes are repeated.
+    that the ranges of all faster axes are repeated. Before the strides are applied, all units are
+    indices of the axis.
     """
 
     start: int
@@ -58,20 +59,15 @@ class ByteRanges(NamedTuple):
         offset, size, axes = region.origin, itemsize, []
         while along:
             stride, ranges = along[0]
-            start, length, repeats, _ = ranges[0]
-            if len(ranges) > 1 or repeats > 1 or (length > 1 and stride != size):
+            first = ranges[0]
+            if len(ranges) > 1 or first.repeats > 1 or (first.length > 1 and stride != size):
                 break
-            offset += start * stride
-            size *= length
+            offset += first.start * stride
+            size *= first.length
             del along[0]
         if along and along[0][0] == size:
             stride, ranges = along.pop(0)
-            axes.append(
-                [
-                    RangeFamily(r.start * size, r.repeats, r.step * size, r.length * size)
-                    for r in ranges
-                ]
-            )
+            axes.append([RangeFamily(a * size, n, b * size, c * size) for a, n, b, c in ranges])
         else:
             axes.append([RangeFamily(0, 1, size, size)])
         axes += [_slow_axis(stride, ranges) for stride, ranges in along]
@@ -100,23 +96,14 @@ def contiguous_message(
     return region.memory[ranges.offset :][: ranges.nbytes] if ranges.number == 1 else None
 
 
-class _IndexRange(NamedTuple):
-    """``repeats`` times ``length`` indices of an axis, the first from ``start`` on."""
-
-    start: int
-    length: int
-    repeats: int
-    step: int
-
-
-def _index_ranges(runs: tuple[Run, ...], role: Role) -> list[_IndexRange]:
+def _index_ranges(runs: tuple[Run, ...], role: Role) -> list[RangeFamily]:
     """Runs of an axis in a region of this role, consecutive ones merged."""
-    ranges: list[_IndexRange] = []
+    ranges: list[RangeFamily] = []
     for run in runs:
         start, step = start_and_step(run, role)
-        new = _IndexRange(start, run.length, run.repeats, step)
+        new = RangeFamily(start, run.repeats, step, run.length)
         if step == run.length:
-            new = _IndexRange(start, run.length * run.repeats, 1, step)
+            new = RangeFamily(start, 1, step, run.length * run.repeats)
         last = ranges[-1] if ranges else None
         if last and last.repeats == new.repeats == 1 and last.start + last.length == start:
             ranges[-1] = last._replace(length=last.length + new.length)
@@ -125,10 +112,10 @@ def _index_ranges(runs: tuple[Run, ...], role: Role) -> list[_IndexRange]:
     return ranges
 
 
-def _slow_axis(stride: int, ranges: list[_IndexRange]) -> list[RangeFamily]:
+def _slow_axis(stride: int, ranges: list[RangeFamily]) -> list[RangeFamily]:
     """Families of all indices of an axis that is not the fastest."""
     families = []
-    for start, length, repeats, step in ranges:
+    for start, repeats, step, length in ranges:
         if length == 1:
             families.append(RangeFamily(start * stride, repeats, step * stride, 1))
         else:

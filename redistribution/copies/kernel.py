@@ -3,8 +3,8 @@
 The copy does two things that NumPy does not: it writes large arrays past the caches, which saves
 reading the lines that are only written, a third of the memory traffic; and it prefetches across
 runs. The kernel is compiled when the project is installed. Without it,
-`redistribution.copies.strided` copies the same bytes, `redistribution.checksum` hashes with NumPy,
-and ranks agree by messages.
+`redistribution.copies.copying` copies the same bytes with NumPy, `redistribution.checksum` hashes
+with NumPy, and ranks agree by messages.
 """
 
 from __future__ import annotations
