@@ -8,8 +8,10 @@ not, a rank with small messages has a buffer for each of them, and others make a
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -24,14 +26,27 @@ from redistribution.copies.regions import (
     contiguous_region,
     message_region,
 )
+from redistribution.layout import MemoryOrder
 from redistribution.messages import exchange
-from redistribution.messages.agreement import HAS_MORE, IS_UNREADY, NEEDS_MESSAGES, Agreement
 from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.mailboxes import CommunicatorUse, Mailboxes
-from redistribution.messages.waiting import wait
+from redistribution.messages.waiting import all_or, wait
 from redistribution.routes import Rounds
 from redistribution.runs import Transfer
 from redistribution.tuning import tuning
+
+# Each rank contributes one word. It holds a number of this length that stands for its arguments,
+# the same bits inverted, and flags. After a bitwise or over all ranks, a bit is set in both numbers
+# if ranks disagree, and a flag if any rank has set it.
+_BITS = 30
+_MASK = (1 << _BITS) - 1
+_FAULT = 1 << 2 * _BITS
+# The rank cannot move its part through mailboxes, or moves it faster by messages.
+_NEEDS_MESSAGES = 2 * _FAULT
+# The rank has not yet packed its mailbox.
+_IS_UNREADY = 4 * _FAULT
+# The rank has more to move in another round.
+_HAS_MORE = 8 * _FAULT
 
 
 class PreparedMove:
@@ -51,10 +66,10 @@ class PreparedMove:
 
     def __init__(self, given: Arguments) -> None:
         self.given = given
-        self._agreement = agreement = Agreement(given)
+        self._agreement = agreement = _Agreement(given)
         if agreement.fault is None and _needs_messages(given, agreement.use):
-            agreement.flags = NEEDS_MESSAGES
-        needs_messages = bool(agreement.check(IS_UNREADY) & NEEDS_MESSAGES)
+            agreement.flags = _NEEDS_MESSAGES
+        needs_messages = bool(agreement.check(_IS_UNREADY) & _NEEDS_MESSAGES)
         # Ranks that prepare the same move later will then come to the same answer.
         self._is_settled = needs_messages or agreement.use.is_settled
         if not needs_messages:
@@ -109,6 +124,68 @@ class PreparedMove:
             exchange.Exchange(self.given).run()
 
 
+class _Agreement:
+    """The arguments of this rank, prepared for being compared with those of the others.
+
+    Preparing them once allows to compare them before each of many moves.
+
+    Attributes
+    ----------
+    use : the use of the communicator.
+    fault : as `Arguments.fault`.
+    flags : what this rank tells the others each time.
+    """
+
+    def __init__(self, given: Arguments) -> None:
+        routes, comm, a, b, order, max_extra_bytes, _ = given
+        array = a if a is not None else b
+        fault = given.fault()
+        word, kind = 0, "no array"  # a rank without arrays agrees with all others
+        if fault is not None:
+            word = _FAULT
+        elif array is not None:
+            kind = f"dtype {array.dtype}"
+            number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
+            word = number & _MASK | (~number & _MASK) << _BITS
+        self.use, self.fault, self.flags = CommunicatorUse.of(comm), fault, 0
+        self._routes, self._comm, self._word = routes, comm, word
+        self._description = f"{kind}, order {order!r}, {max_extra_bytes} bytes"
+
+    def check(self, flags: int = 0) -> int:
+        """Collective over comm. Compare the arguments of all ranks.
+
+        Parameters
+        ----------
+        flags : what this rank tells the others this time.
+
+        Returns
+        -------
+        the flags of all ranks, among other bits.
+
+        Raises
+        ------
+        ValueError : on every rank, if the arguments of any rank are invalid or if ranks disagree.
+        """
+        comm, mailboxes = self._comm, self.use.mailboxes
+        word = self._word | self.flags | flags
+        word = all_or(comm, word) if mailboxes is None else mailboxes.meet(word)
+        if word & _FAULT:
+            first = comm.allreduce(comm.size if self.fault is None else comm.rank, MPI.MIN)
+            raise ValueError(comm.bcast(self.fault, root=first))
+        if word & word >> _BITS & _MASK:
+            raise ValueError(
+                f"ranks disagree on the plan, the dtype, the order or max_extra_bytes; "
+                f"rank {comm.rank} has {self._routes}, {self._description}"
+            )
+        return word
+
+
+@lru_cache(maxsize=64)
+def _fingerprint(dtype: np.dtype[Any], order: MemoryOrder, max_extra_bytes: int) -> int:
+    """A number in [0, 2**32) that differs for different dtypes, orders and limits."""
+    return zlib.crc32(f"{dtype} {order} {max_extra_bytes}".encode())
+
+
 def _needs_messages(given: Arguments, use: CommunicatorUse) -> bool:
     """Whether this rank cannot move its part through mailboxes, or moves it faster by messages.
 
@@ -129,6 +206,9 @@ def _needs_messages(given: Arguments, use: CommunicatorUse) -> bool:
     return exchange.is_sent_from_array(ByteRanges.of(largest, size, source, given.order))
 
 
+_Copies: TypeAlias = list[Callable[[], None]]
+
+
 class _Mail:
     """A move through mailboxes, bound to its arrays.
 
@@ -140,9 +220,9 @@ class _Mail:
     where a piece lies in the box of the sender.
     """
 
-    def __init__(self, given: Arguments, mailboxes: Mailboxes, agreement: Agreement) -> None:
+    def __init__(self, given: Arguments, mailboxes: Mailboxes, agreement: _Agreement) -> None:
         self._given, self._mailboxes, self._agreement = given, mailboxes, agreement
-        self._bound: dict[tuple[int, int], _Round] = {}
+        self._bound: dict[tuple[int, int], tuple[_Copies, _Copies]] = {}
         self._part, self._outgoing, self._incoming = 1.0, Rounds(), Rounds()
         size = given.itemsize
         if not size:
@@ -167,23 +247,24 @@ class _Mail:
 
     def run(self) -> None:
         """Collective over comm. Pack, meet and unpack, in rounds."""
-        mailboxes, number, flags = self._mailboxes, 0, HAS_MORE
-        while flags & HAS_MORE:
+        mailboxes, number, flags = self._mailboxes, 0, _HAS_MORE
+        while flags & _HAS_MORE:
             half = mailboxes.half
-            this = self._bound.get((number, half)) or self._bind(number, half)
-            for copy in this.packing:
+            packing, unpacking = self._bound.get((number, half)) or self._bind(number, half)
+            for copy in packing:
                 copy()
-            flags = IS_UNREADY
+            own_flags = _HAS_MORE if number + 1 < len(self._outgoing) else 0
+            flags = _IS_UNREADY
             # A rank that has just prepared the move met the others before it has packed.
-            while flags & IS_UNREADY:
-                flags = self._agreement.check(this.flags)
+            while flags & _IS_UNREADY:
+                flags = self._agreement.check(own_flags)
             mailboxes.half = 1 - half
-            for copy in this.unpacking:
+            for copy in unpacking:
                 copy()
             number += 1
 
-    def _bind(self, number: int, half: int) -> _Round:
-        """Bind the copies of a round."""
+    def _bind(self, number: int, half: int) -> tuple[_Copies, _Copies]:
+        """Bind the copies of a round, before and after this rank meets the others."""
         given, rank, size = self._given, self._given.comm.rank, self._given.itemsize
 
         def of_round(rounds: Rounds) -> tuple[Transfer, ...]:
@@ -206,23 +287,9 @@ class _Mail:
             for t in of_round(self._incoming)
             if t.peer != rank or not given.is_kept
         ]
-        flags = HAS_MORE if number + 1 < len(self._outgoing) else 0
-        bound = _Round(list(bind(size, *packed)), list(bind(size, *unpacked)), flags)
+        bound = list(bind(size, *packed)), list(bind(size, *unpacked))
         self._bound[number, half] = bound
         return bound
-
-
-class _Round(NamedTuple):
-    """What a rank does in one round, before and after it meets the others.
-
-    Attributes
-    ----------
-    flags : whether it takes part in further rounds.
-    """
-
-    packing: list[Callable[[], None]]
-    unpacking: list[Callable[[], None]]
-    flags: int
 
 
 class _Messages:
@@ -230,10 +297,10 @@ class _Messages:
 
     def __init__(self, given: Arguments) -> None:
         self._comm = given.comm
-        self._sends: list[tuple[list[Any], int, list[Callable[[], None]]]] = []
+        self._sends: list[tuple[list[Any], int, _Copies]] = []
         self._receives: list[tuple[list[Any], int]] = []
-        self._staying: list[Callable[[], None]] = []
-        self._unpacking: list[Callable[[], None]] = []
+        self._staying: _Copies = []
+        self._unpacking: _Copies = []
         if not given.itemsize:
             return
         order, size = given.order, given.itemsize
