@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
     from redistribution.messages.prepared import PreparedMove
-
-# Number of plans that `Plan.cached` keeps, the least recently used one is dropped first.
-CACHED_PLANS = 64
 
 # The plans that keep their last run, in the order of these runs.
 _plans_with_run: deque[ReferenceType[Plan]] = deque()
@@ -77,20 +73,6 @@ class Plan(Routes):
         )
         self._last_run: PreparedMove | None = None
         self._last_gathers: dict[int, PreparedGather | None] = {}
-
-    @classmethod
-    def cached(
-        cls,
-        source: Layout,
-        target: Layout,
-        source_ranks: Sequence[int] | None = None,
-        target_ranks: Sequence[int] | None = None,
-        *,
-        ordering: Ordering = "rotation",
-    ) -> Plan:
-        """Plan with these parameters from a cache of `CACHED_PLANS` plans."""
-        ranks = [None if given is None else tuple(given) for given in (source_ranks, target_ranks)]
-        return _cached_plan(source, target, *ranks, ordering)
 
     def run(
         self,
@@ -232,14 +214,3 @@ def _limit_kept_runs(plan: Plan) -> None:
     while len(_plans_with_run) > tuning.kept_runs:
         if first := _plans_with_run.popleft()():
             first._last_run = None
-
-
-@lru_cache(maxsize=CACHED_PLANS)
-def _cached_plan(
-    source: Layout,
-    target: Layout,
-    source_ranks: tuple[int, ...] | None,
-    target_ranks: tuple[int, ...] | None,
-    ordering: Ordering,
-) -> Plan:
-    return Plan(source, target, source_ranks, target_ranks, ordering=ordering)

@@ -14,7 +14,6 @@ from redistribution.copies import kernel
 from redistribution.copies.byte_ranges import contiguous_message
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import array_region, message_region
-from redistribution.plan import CACHED_PLANS
 from redistribution.runs import Run, Transfer, pieces
 from redistribution.tuning import tuning
 
@@ -196,17 +195,6 @@ def test_a_rank_uses_its_own_copy_and_the_copies_share_the_other_ranks():
     sent = {rank: len(plan.outgoing(rank)) for rank in (4, 5, 6)}
     assert sent == {4: 3, 5: 3, 6: 3}
     assert all(plan.incoming(rank)[0].peer == rank for rank in (4, 5, 6))
-
-
-def test_the_cache_of_plans_is_bounded():
-    layouts = [Cuts.even((500,), nprocs) for nprocs in range(1, CACHED_PLANS + 2)]
-    first = Plan.cached(layouts[0], layouts[1], [0], (1, 0))
-    assert Plan.cached(Cuts.even((500,), 1), layouts[1], (0,), [1, 0]) is first
-    assert Plan.cached(layouts[0], layouts[1]) is not first
-    assert Plan.cached(layouts[0], layouts[1], [0], (1, 0), ordering="circulant") is not first
-    for layout in layouts:
-        Plan.cached(layout, layout)
-    assert Plan.cached(layouts[0], layouts[1], [0], (1, 0)) is not first
 
 
 def test_equal_layouts_move_no_bytes():
