@@ -9,6 +9,7 @@ const AXIS = 22;
 const MOST_LABELS = 3000;
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120,
   300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
 const PANELS = {
   busy: { label: "processors in use", tall: 54, fill: "accent" },
   waiting: { label: "jobs waiting", tall: 42, fill: "faint" },
@@ -17,10 +18,7 @@ const PANELS = {
 
 const colourOf = (number) => number % COLOURS;
 
-function rgb(text) {
-  const value = parseInt(text.slice(1), 16);
-  return [value >> 16, (value >> 8) & 255, value & 255];
-}
+const rgb = (text) => text.match(/\d+/g).map(Number);
 
 // A colour between two ones as a pixel of an ImageData: 32 bits, little-endian as all browsers are.
 function mixed(one, other, part) {
@@ -28,16 +26,16 @@ function mixed(one, other, part) {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
-// Colours of the present theme; `ground` and the others are those of page.css.
+// Colours of the present theme as a canvas needs them; `ground` and the others are those of page.css.
 class Theme {
   constructor() {
-    const style = getComputedStyle(document.documentElement);
-    for (const name of ["ground", "ink", "faint", "accent"]) {
-      this[name] = style.getPropertyValue(`--${name}`).trim();
-    }
-    const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-    this.jobs = isDark ? DARK : LIGHT;
-    this.onJobs = isDark ? "#10151a" : "#ffffff";
+    const probe = by("spoken"), read = (colour) => {
+      probe.style.color = colour;
+      return getComputedStyle(probe).color;
+    };
+    for (const name of ["ground", "ink", "faint", "accent"]) this[name] = read(`var(--${name})`);
+    this.jobs = LIGHT.map((light, i) => read(`light-dark(${light}, ${DARK[i]})`));
+    this.onJobs = read("light-dark(#ffffff, #10151a)");
     const jobs = this.jobs.map(rgb), ground = rgb(this.ground), ink = rgb(this.ink);
     this.solid = jobs.map((job) => mixed(job, ground, 1));
     this.light = jobs.map((job) => mixed(job, ground, 0.35));
@@ -48,6 +46,12 @@ class Theme {
       return mixed(jobs[value % COLOURS], ground, level && 0.15 + 0.85 * level);
     });
   }
+}
+
+// Move an interval into one between two limits, and shorten it if it is longer.
+function within(from, to, low, high) {
+  const length = Math.min(to - from, high - low), begin = Math.min(Math.max(from, low), high - length);
+  return [begin, begin + length];
 }
 
 // Fit a canvas to its place; return its context, which draws in CSS pixels, and its size in them.
@@ -76,11 +80,16 @@ function clipped(context, [x, y, width, height], draw) {
   context.restore();
 }
 
+// The linear function with the value `start` at `low`, and `start` + `length` at `high`.
+function scale(low, high, start, length) {
+  const slope = length / (high - low);
+  return (value) => start + (value - low) * slope;
+}
+
 // Draw a quantity that changes in steps as an area: (time, value), up to a time, within a box.
-function drawSteps(context, steps, until, view, [left, top, width, height], { fill, ink, most = 1 }) {
+function drawSteps(context, steps, until, x, [left, top, width, height], { fill, ink, most = 1 }) {
   const largest = steps.reduce((sofar, [, value]) => Math.max(sofar, value), most);
-  const x = (time) => left + ((time - view.from) / (view.to - view.from)) * width;
-  const y = (value) => top + height * (1 - value / largest);
+  const y = scale(0, largest, top + height, -height);
   clipped(context, [left, top - 1, width, height + 2], () => {
     context.beginPath();
     context.moveTo(x(steps.length ? steps[0][0] : until), top + height);
@@ -100,6 +109,15 @@ function drawSteps(context, steps, until, view, [left, top, width, height], { fi
   write(context, "0", left - 8, top + height + 4, { align: "right", base: "bottom" });
 }
 
+// Draw rows of colours within a box.
+function drawPixels(context, pixels, columns, box) {
+  const image = new ImageData(new Uint8ClampedArray(pixels.buffer), columns);
+  const canvas = new OffscreenCanvas(image.width, image.height);
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(canvas, ...box);
+}
+
 // Round times between two ones, about 110 pixels apart.
 function ticks(run, view, width) {
   const wish = (110 * (view.to - view.from)) / width;
@@ -111,17 +129,14 @@ function ticks(run, view, width) {
   return { step, times };
 }
 
-function tickText(run, at, step) {
-  if (run.origin === null) {
-    const s = Math.round(at / step) * step;
-    if (step < 60) return `${Number(s.toFixed(3))} s`;
-    if (step < 3600) return `${Math.round(s / 60)} min`;
-    return step < 86400 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`;
+function tickText({ origin }, at, step) {
+  if (origin === null) {
+    const [unit, seconds] = UNITS.find(([, each]) => each <= step) ?? ["s", 1];
+    return `${Number((at / seconds).toFixed(3))} ${unit}`;
   }
-  const date = new Date(Math.round(1000 * (run.origin + at)));
-  if (step >= 86400) return date.toLocaleDateString([], { month: "short", day: "numeric" });
-  const parts = { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) };
-  return date.toLocaleTimeString([], parts);
+  const ofDay = { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) };
+  const parts = step < 86400 ? ofDay : { month: "short", day: "numeric" };
+  return new Date(Math.round(1000 * (origin + at))).toLocaleString([], parts);
 }
 
 // A heading, a Gantt chart (pixels for all segments, labels for wide ones), and curves.
@@ -130,7 +145,6 @@ class Chart {
     this.section = by("chart").content.firstElementChild.cloneNode(true);
     [this.head, this.numbers, this.canvas, this.below] = this.section.children;
     this.rows = [0, 1]; // part of the processors that is shown
-    this.image = null;
   }
 
   // Set the run, and the size of the canvases.
@@ -139,26 +153,16 @@ class Chart {
     const { jobs, in_use, running, queued, wait_s, turnaround_s } = run.totals;
     this.head.textContent = run.name;
     this.numbers.textContent = [
-      `${jobs} jobs, ${run.processors} processors`,
+      `${counted(jobs, "job")}, ${counted(run.processors, "processor")}`,
       ...(running + queued ? [`${in_use} in use, ${running} running, ${queued} queued`] : []),
       ...(wait_s === null ? [] : [`mean wait ${duration(wait_s)}`]),
       ...(turnaround_s === null ? [] : [`mean turnaround ${duration(turnaround_s)}`]),
       ...(run.utilization === null ? [] : [`utilisation ${(100 * run.utilization).toFixed(1)} %`]),
     ].join(", ");
-    this.canvas.ariaLabel = `${run.name}: ${run.processors} processors over time`;
+    this.canvas.ariaLabel = `${run.name}: ${counted(run.processors, "processor")} over time`;
     const height = Math.max(110, Math.min(run.processors * 24, innerHeight < 700 ? 300 : 440));
     this.canvas.style.height = `${height + AXIS}px`;
     this.below.style.height = `${run.curves.reduce((sum, [name]) => sum + PANELS[name].tall + 12, 0)}px`;
-  }
-
-  // Place of a time and of a processor, in CSS pixels.
-  x(time) {
-    return this.left + ((time - this.view.from) / (this.view.to - this.view.from)) * this.width;
-  }
-
-  y(processor) {
-    const [low, high] = this.rows;
-    return AXIS + ((processor / this.run.processors - low) / (high - low)) * this.height;
   }
 
   // Rectangle of a segment, in CSS pixels.
@@ -169,26 +173,21 @@ class Chart {
   }
 
   // Time and processor below the pointer; null: it is beside the chart.
-  under(event) {
-    const box = this.canvas.getBoundingClientRect(), [low, high] = this.rows;
-    const x = event.clientX - box.left, part = (event.clientY - box.top - AXIS) / this.height;
-    if (x < this.left || part < 0 || part >= 1) return null;
-    return {
-      time: this.view.from + ((x - this.left) / this.width) * (this.view.to - this.view.from),
-      processor: Math.floor((low + part * (high - low)) * this.run.processors),
-    };
+  under({ clientX, clientY }) {
+    const { left, top } = this.canvas.getBoundingClientRect(), y = clientY - top - AXIS;
+    if (clientX - left < this.left || y < 0 || y >= this.height) return null;
+    const time = scale(this.x(0), this.x(1), 0, 1)(clientX - left);
+    return { time, processor: Math.floor(scale(this.y(0), this.y(1), 0, 1)(y + AXIS)) };
   }
 
-  moveRows(by) {
-    const [low, high] = this.rows;
-    const move = Math.min(Math.max(by * (high - low), -low), 1 - high);
-    this.rows = [low + move, high + move];
+  moveRows(part) {
+    const [low, high] = this.rows, by = part * (high - low);
+    this.rows = within(low + by, high + by, 0, 1);
   }
 
   zoomRows(factor, at) {
-    const [low, high] = this.rows, size = Math.min(1, Math.max(0.01, factor * (high - low)));
-    const from = Math.min(Math.max(0, at - ((at - low) / (high - low)) * size), 1 - size);
-    this.rows = [from, from + size];
+    const [low, high] = this.rows.map((row) => at + factor * (row - at));
+    this.rows = within(low, Math.max(high, low + 0.01), 0, 1);
   }
 
   // Draw a part of the time; `lit` is the number of a job that is lit up, `at` a time that is marked.
@@ -198,8 +197,11 @@ class Chart {
     this.left = innerWidth < 600 ? 40 : 76;
     this.width = Math.max(1, width - this.left);
     this.height = Math.max(1, height - AXIS);
-    this.paint(context, theme, devicePixelRatio || 1);
+    this.shown = this.rows.map((part) => part * run.processors);
+    this.x = scale(view.from, view.to, this.left, this.width);
+    this.y = scale(...this.shown, AXIS, this.height);
     clipped(context, [this.left, AXIS, this.width, this.height], () => {
+      this.paint(context, theme, devicePixelRatio || 1);
       this.drawMarks(context, theme);
       if (lit !== null && run.rowOf.has(lit)) this.light(context, theme, lit);
       this.drawLabels(context, theme, lit);
@@ -211,63 +213,39 @@ class Chart {
   }
 
   // Paint all segments as pixels; many that begin in one pixel show how much of it they cover.
-  paint(context, theme, scale) {
-    const w = Math.max(1, Math.round(this.width * scale)), h = Math.max(1, Math.round(this.height * scale));
-    if (this.image?.width !== w || this.image.height !== h) {
-      this.image = new ImageData(w, h);
-      this.cover = new Float32Array(w * h);
-    }
-    const { run, view } = this, pixels = new Uint32Array(this.image.data.buffer);
-    pixels.fill(theme.image[0]);
-    this.cover.fill(0);
-    this.paintImage(pixels, theme, w, h);
-    const { job, first, count, begin, end, kind } = run.segments, [low, high] = this.rows;
-    const xs = w / (view.to - view.from), ys = h / ((high - low) * run.processors), y0 = (low * h) / (high - low);
-    const gap = ys >= 4 ? 1 : 0;
+  paint(context, theme, ratio) {
+    const w = Math.max(1, Math.round(this.width * ratio)), h = Math.max(1, Math.round(this.height * ratio));
+    const { run, view } = this, { job, first, count, begin, end, kind } = run.segments;
+    const x = scale(view.from, view.to, 0, w), y = scale(...this.shown, 0, h), gap = y(1) - y(0) >= 4 ? 1 : 0;
+    const pixels = new Uint32Array(w * h), covered = new Float32Array(w * h);
     for (let i = 0; i < begin.length; i++) {
-      const left = (begin[i] - view.from) * xs, right = (end[i] - view.from) * xs;
+      const left = x(begin[i]), right = x(end[i]), colour = colourOf(run.jobs.number[job[i]]);
       if (right <= 0 || left >= w) continue;
-      const top = Math.max(0, Math.round(first[i] * ys - y0));
-      const bottom = Math.min(h, Math.max(Math.round((first[i] + count[i]) * ys - y0) - gap, top + 1));
-      const colour = colourOf(run.jobs.number[job[i]]);
+      const top = Math.max(0, Math.round(y(first[i])));
+      const bottom = Math.min(h, Math.max(Math.round(y(first[i] + count[i])) - gap, top + 1));
+      const from = Math.max(0, right - left < 1.5 ? Math.floor(left) : Math.round(left));
+      const to = Math.min(w, Math.max(from + 1, Math.round(right) - (gap && right - left > 4 ? 1 : 0)));
       if (right - left < 1.5) {
-        const x = Math.min(w - 1, Math.max(0, Math.floor(left)));
-        for (let y = top; y < bottom; y++) {
-          const place = y * w + x, cover = Math.min(1, this.cover[place] + right - left);
-          this.cover[place] = cover;
-          pixels[place] = theme.image[colour + COLOURS * Math.ceil(LEVELS * cover)];
+        for (let place = top * w + from; place < bottom * w; place += w) {
+          covered[place] = Math.min(1, covered[place] + right - left);
+          pixels[place] = theme.image[colour + COLOURS * Math.ceil(LEVELS * covered[place])];
         }
         continue;
       }
-      const from = Math.max(0, Math.round(left));
-      const to = Math.min(w, Math.max(from + 1, Math.round(right) - (gap && right - left > 4 ? 1 : 0)));
       const full = (kind[i] === EXPECTED ? theme.light : kind[i] === LENT ? theme.deep : theme.solid)[colour];
       const slope = kind[i] === STARTING ? 1 : kind[i] === LEAVING ? -1 : 0;
-      for (let y = top; y < bottom; y++) {
-        pixels.fill(full, y * w + from, y * w + to);
-        for (let x = from; slope && x < to; x++) {
-          if (((x + slope * y) & 7) < 4) pixels[y * w + x] = theme.light[colour];
+      for (let row = top; row < bottom; row++) {
+        pixels.fill(full, row * w + from, row * w + to);
+        for (let column = from; slope && column < to; column++) {
+          if (((column + slope * row) & 7) < 4) pixels[row * w + column] = theme.light[colour];
         }
       }
     }
-    context.putImageData(this.image, Math.round(this.left * scale), Math.round(AXIS * scale));
-  }
-
-  // Paint the image that stands for segments which the server did not send.
-  paintImage(pixels, theme, w, h) {
-    const { run, view } = this, [low, high] = this.rows;
-    if (run.pixels === null) return;
-    const [rows, columns] = run.image;
-    for (let y = 0; y < h; y++) {
-      const row = Math.floor((low + (y / h) * (high - low)) * rows);
-      for (let x = 0; x < w; x++) {
-        const time = view.from + (x / w) * (view.to - view.from);
-        const column = Math.floor(((time - run.from) / (run.to - run.from)) * columns);
-        if (column >= 0 && column < columns) {
-          pixels[y * w + x] = theme.image[run.pixels[row * columns + column]];
-        }
-      }
+    if (run.pixels !== null) { // they stand for segments that the server did not send
+      const box = [this.x(run.from), this.y(0), this.x(run.to) - this.x(run.from), this.y(run.processors) - this.y(0)];
+      drawPixels(context, Uint32Array.from(run.pixels, (value) => theme.image[value]), run.image[1], box);
     }
+    drawPixels(context, pixels, w, [this.left, AXIS, this.width, this.height]);
   }
 
   // Light up a job: everything else becomes pale.
@@ -355,7 +333,7 @@ class Chart {
     for (const [name, { times, values }] of run.curves) {
       const { label, tall, fill } = PANELS[name], box = [left, top, this.width, tall];
       const look = { fill: theme[fill], ink: theme.ink, most: name === "busy" ? run.processors : 1 };
-      drawSteps(context, times.map((time, i) => [time, values[i] / 100]), run.now || run.end, this.view, box, look);
+      drawSteps(context, times.map((time, i) => [time, values[i] / 100]), run.now || run.end, this.x, box, look);
       write(context, label, left + 4, top, { base: "top" });
       top += tall + 12;
     }
@@ -375,7 +353,7 @@ class Chart {
       .reduce((sum, j) => sum + count[j], 0);
     const lines = [
       `job ${labelOf(row)} ${row.name}`,
-      `${KINDS[kind[i]]}, ${size} of ${least === most ? most : `${least} to ${most}`} processors`,
+      `${KINDS[kind[i]]}, ${size} of ${least === most ? "" : `${least} to `}${counted(most, "processor")}`,
       `${moment(run, begin[i])} to ${moment(run, end[i])}`,
     ];
     return { number, lines: row.user ? [...lines, `${row.user}, ${row.state}`] : lines };

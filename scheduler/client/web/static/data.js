@@ -105,5 +105,4 @@ function moment(run, seconds) {
 // Show moments within a sentence, which are UTC, by the clock of the reader.
 const localTimes = (text) => text.replace(MOMENT, (found) => new Date(found).toLocaleString());
 
-// Processors that a job requests.
-const request = ({ requested, least, most }) => (least === most ? `${requested}` : `${requested} (${least}-${most})`);
+const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;

@@ -2,7 +2,7 @@
 
 const API = "api/v1";
 const NO_CONNECTION = "no connection; it is tried again";
-const SOON_MS = 30; // between two requests for a window
+const VIEW_MS = 30, LIST_MS = 1000; // between two requests for a window, and for the table
 
 async function ask(path, options = {}) {
   const answer = await fetch(`${API}/${path}`, options).catch(() => { throw new Error(NO_CONNECTION); });
@@ -34,13 +34,25 @@ class FileSource {
   }
 }
 
+// A function that calls `act` at once, and once more after a pause if it is called meanwhile.
+function paced(act, pause_ms) {
+  let isAsked = false, isBusy = false;
+  return async () => {
+    isAsked = true;
+    if (isBusy) return;
+    isBusy = true;
+    while (isAsked) {
+      isAsked = false;
+      await act();
+      await new Promise((resolve) => setTimeout(resolve, pause_ms));
+    }
+    isBusy = false;
+  };
+}
+
 class LiveSource {
   constructor(status) {
-    this.isLive = true;
     this.status = status;
-    this.timer = null;
-    this.stream = null;
-    this.isNew = this.isAskedAgain = false;
   }
 
   // The window of the run that a view needs: with a margin, so that moving shows something at once.
@@ -63,34 +75,19 @@ class LiveSource {
     return (await get(`at?time=${time}&processor=${processor}`)).job;
   }
 
-  // Load what is shown again, soon and once; `isNew`: the journal has changed, too.
-  viewed(page, isNew = false) {
-    this.isNew ||= isNew;
-    this.isAskedAgain = true;
-    this.timer ??= setTimeout(async () => {
-      const before = this.isNew;
-      this.isNew = this.isAskedAgain = false;
-      try {
-        await page.reload(before);
-      } catch (error) {
-        this.isNew ||= before;
-        this.lost(error.message);
-      }
-      this.timer = null;
-      if (this.isAskedAgain || this.isNew) this.viewed(page);
-    }, SOON_MS);
-  }
-
   lost(text) {
     this.status.textContent = text;
     this.status.className = "lost";
   }
 
-  // Follow changes while the page is visible.
+  // Follow changes while the page is visible; `viewed` loads what another view needs.
   follow(page) {
+    const or = (act) => () => act().catch((error) => this.lost(error.message));
+    this.viewed = paced(or(() => page.load()), VIEW_MS);
+    this.listed = paced(or(() => page.refresh()), LIST_MS);
     const turn = () => {
       this.stream?.close();
-      this.stream = document.hidden ? null : this.open(page);
+      this.stream = document.hidden ? null : this.open();
     };
     document.addEventListener("visibilitychange", turn);
     turn();
@@ -100,24 +97,25 @@ class LiveSource {
       const isShown = !document.hidden && this.isServed && from < now + pixel_s && now < to;
       if (!isShown || performance.now() - drawn < 1000 * pixel_s) return;
       drawn = performance.now();
-      this.viewed(page);
+      this.viewed();
     }, 1000);
   }
 
-  open(page) {
+  open() {
     const stream = new EventSource(`${API}/events`);
-    stream.onmessage = (event) => this.changed(page, JSON.parse(event.data));
-    stream.onopen = async () => this.changed(page, await get("state").catch((error) => ({ fault: error.message })));
+    stream.onmessage = (event) => this.changed(JSON.parse(event.data));
+    stream.onopen = async () => this.changed(await get("state").catch((error) => ({ fault: error.message })));
     stream.onerror = () => this.lost(stream.readyState === EventSource.CLOSED
       ? "reshape web was started again: open the link that it has printed" : NO_CONNECTION);
     return stream;
   }
 
-  changed(page, { served, fault }) {
+  changed({ served, fault }) {
     this.isServed = served;
     this.status.className = fault || !served ? "lost" : "";
     this.status.textContent = fault || (served ? "live" : "the service does not run; this is its journal");
-    this.viewed(page, true);
+    this.viewed();
+    this.listed();
   }
 
   // Buttons that change a job, if the server has the key of an administrator.

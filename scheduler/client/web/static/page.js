@@ -1,7 +1,8 @@
 // The page: charts of one or several runs, the table of jobs, and the story of one job.
 
-const REFRESH_MS = 1000;
 const RECENT_S = 6 * 3600; // what a live page shows at first
+
+const endOf = (runs) => Math.max(1, ...runs.map((run) => run.end));
 
 class Page {
   constructor(source) {
@@ -23,7 +24,7 @@ class Page {
     this.runs = runs;
     if (runs.length !== this.charts.length) this.makeCharts();
     this.charts.forEach((chart, place) => chart.show(runs[place]));
-    by("notes").replaceChildren(...runs.flatMap((run) => run.notes.map((text) => element("li", text))));
+    by("notes").replaceChildren(...runs.flatMap((run) => run.notes.map((text) => element("li", {}, text))));
     if (this.view === null) this.fit(false);
     this.draw();
   }
@@ -35,32 +36,26 @@ class Page {
       return chart;
     });
     by("charts").replaceChildren(...this.charts.map(({ section }) => section));
-    by("run").replaceChildren(...this.runs.map(({ name }, value) => element("option", name, { value })));
+    by("run").replaceChildren(...this.runs.map(({ name }, value) => element("option", { value }, name)));
     by("run-label").hidden = this.runs.length < 2;
   }
 
-  // Load the window of a run that goes on; `isNew` says that there is something new in it.
-  async reload(isNew) {
-    const before = this.runs?.[0].now ?? null, canvas = this.charts[0]?.canvas;
+  // Load the window of a run that goes on; a view of the present moves with it.
+  async load() {
+    const before = this.runs?.[0].now ?? Infinity, canvas = this.charts[0]?.canvas;
     const header = await this.source.load(this.view, canvas?.clientWidth ?? innerWidth, canvas?.clientHeight ?? 300);
-    const { isFitted, view } = this, { now } = header.runs[0];
+    const { isFitted, view } = this, passed = header.runs[0].now - before;
     this.show(header.runs);
-    if (isFitted) {
-      this.fit(false);
-    } else if (before !== null && view.to > before && now > before && view.from < before) {
-      this.setView(view.from + now - before, view.to + now - before, false);
+    if (isFitted) this.fit(false);
+    else if (passed > 0 && view.from < before && before < view.to) {
+      this.setView(view.from + passed, view.to + passed, false);
     }
-    if (isNew) this.refresh();
   }
 
-  // Load the table and the story again, once a second at most.
-  refresh() {
-    clearTimeout(this.later);
-    this.later = setTimeout(() => {
-      this.refreshed = performance.now();
-      this.list().catch((error) => this.source.lost(error.message));
-      if (this.opened?.ended === null) this.open(0, this.opened.number, false);
-    }, Math.max(0, (this.refreshed ?? -Infinity) + REFRESH_MS - performance.now()));
+  // Load the table and the story again.
+  async refresh() {
+    await this.list();
+    if (this.opened?.ended === null) await this.open(0, this.opened.number, false);
   }
 
   // Draw everything once, before the next frame.
@@ -74,17 +69,16 @@ class Page {
   }
 
   setView(from, to, isAsked = true) {
-    const high = Math.max(1, ...this.runs.map((run) => run.end)), room = 0.25 * high;
-    const width = Math.min(Math.max(to - from, 1e-3), 1.5 * high);
-    const begin = Math.min(Math.max(from, -room), high + room - width);
-    this.view = { from: begin, to: begin + width };
+    const end = endOf(this.runs), limits = [-0.25 * end, 1.25 * end];
+    const [begin, then] = within(from, Math.max(to, from + 1e-3), ...limits);
+    this.view = { from: begin, to: then };
     this.isFitted = false;
-    if (isAsked) this.source.viewed?.(this);
+    if (isAsked) this.source.viewed?.();
     this.draw();
   }
 
   fit(isAsked = true) {
-    const end = Math.max(1, ...this.runs.map((run) => run.end));
+    const end = endOf(this.runs);
     this.setView(-0.01 * end, 1.01 * end, isAsked);
     this.isFitted = true;
   }
@@ -169,34 +163,29 @@ class Page {
 
   listenTo(chart, place) {
     const { canvas } = chart;
-    let drag = null;
+    let held = null, isDragged = false; // where the pointer is held down
     canvas.onpointerdown = (event) => {
-      drag = { x: event.clientX, y: event.clientY, view: this.view, rows: chart.rows, isMoved: false };
+      [held, isDragged] = [event, false];
       canvas.setPointerCapture(event.pointerId);
     };
     canvas.onpointermove = (event) => {
-      if (drag === null || (!drag.isMoved && Math.abs(event.clientX - drag.x) <= 3)) {
-        this.hover(chart, event);
+      const [x, y] = held === null ? [0, 0] : [held.clientX - event.clientX, held.clientY - event.clientY];
+      isDragged ||= Math.hypot(x, y) > 3;
+      if (held === null || !isDragged) {
+        this.hover(chart, chart.under(event), event);
         return;
       }
-      drag.isMoved = true;
-      const by = ((drag.x - event.clientX) / chart.width) * (drag.view.to - drag.view.from);
-      this.setView(drag.view.from + by, drag.view.to + by);
-      chart.rows = drag.rows;
-      chart.moveRows((drag.y - event.clientY) / chart.height);
-      this.hideTip();
+      held = event;
+      this.pan(x / chart.width);
+      chart.moveRows(y / chart.height);
+      by("tip").hidden = true;
     };
     canvas.onpointerup = (event) => {
-      const spot = drag?.isMoved === false ? chart.under(event) : null;
-      drag = null;
+      const spot = held !== null && !isDragged ? chart.under(event) : null;
+      held = null;
       if (spot !== null) this.choose(place, spot);
     };
-    canvas.onpointerleave = () => {
-      this.at = null;
-      this.hideTip();
-      this.light(null);
-      this.draw();
-    };
+    canvas.onpointerleave = () => this.hover(chart, null);
     canvas.onwheel = (event) => {
       if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
       event.preventDefault();
@@ -211,21 +200,18 @@ class Page {
     };
   }
 
-  hover(chart, event) {
-    const spot = chart.under(event), told = spot && chart.describe(spot), tip = by("tip");
+  // Light up what is at a place of a chart, and tell about it beside the pointer; null: nothing.
+  hover(chart, spot, { clientX, clientY } = {}) {
+    const told = spot && chart.describe(spot), tip = by("tip");
     this.at = spot?.time ?? null;
     this.light(told?.number ?? null);
     this.draw();
     tip.hidden = !told;
     if (!told) return;
-    tip.replaceChildren(...told.lines.map((line) => element("p", line)));
+    tip.replaceChildren(...told.lines.map((line) => element("p", {}, line)));
     const { width, height } = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
-    tip.style.top = `${Math.max(4, Math.min(event.clientY + 16, innerHeight - height - 8))}px`;
-  }
-
-  hideTip() {
-    by("tip").hidden = true;
+    tip.style.left = `${Math.max(4, Math.min(clientX + 14, innerWidth - width - 8))}px`;
+    tip.style.top = `${Math.max(4, Math.min(clientY + 16, innerHeight - height - 8))}px`;
   }
 
   async choose(place, spot) {
@@ -238,7 +224,7 @@ class Page {
     const { row, story } = await this.source.job(place, number);
     if (!isNew && this.opened === null) return; // it was closed meanwhile
     this.opened = row;
-    this.hideTip();
+    by("tip").hidden = true;
     by("story-head").textContent = `Job ${labelOf(row)}`;
     by("story-body").replaceChildren(...storyOf(this.runs[place], row, story, this.theme));
     by("actions").replaceChildren(...(this.source.actions?.(row) ?? []));
@@ -273,28 +259,28 @@ class Page {
 }
 
 const tables = (header) => (header.tables ?? []).flatMap(({ title, heads, rows }) => [
-  element("h2", title), textTable(heads, rows, title),
+  element("h2", {}, title), textTable(heads, rows, title),
 ]);
 
 // Ask the server to simulate the last hours under another scenario, and show both.
 async function offerWhatIf(theme) {
   const { scenarios } = await get("scenarios"), result = by("whatif-result");
-  by("scenario").replaceChildren(...scenarios.map((name) => element("option", name)));
+  by("scenario").replaceChildren(...scenarios.map((name) => element("option", {}, name)));
   by("whatif").hidden = false;
   by("whatif-form").onsubmit = async (event) => {
     event.preventDefault();
-    result.replaceChildren(element("p", "The simulation runs."));
+    result.replaceChildren(element("p", {}, "The simulation runs."));
     try {
       const answer = await post("whatif", { scenario: by("scenario").value, hours: Number(by("hours").value) });
       const header = decode(await answer.arrayBuffer()), charts = header.runs.map(() => new Chart());
       result.replaceChildren(...tables(header), ...charts.map(({ section }) => section));
-      const end = Math.max(...header.runs.map((run) => run.end));
+      const end = endOf(header.runs);
       charts.forEach((chart, i) => {
         chart.show(header.runs[i]);
         chart.draw({ from: -0.01 * end, to: 1.01 * end }, theme);
       });
     } catch (error) {
-      result.replaceChildren(element("p", error.message));
+      result.replaceChildren(element("p", {}, error.message));
     }
   };
 }
@@ -305,7 +291,7 @@ async function startLive() {
     const { actions, now } = await get("state"), page = new Page(source);
     source.may = actions;
     if (now > RECENT_S) page.view = { from: now - RECENT_S, to: now + 0.3 * RECENT_S };
-    await page.reload(true);
+    await page.load();
     source.follow(page);
     document.title = by("title").textContent = `reshape ${page.runs[0].name}`;
     await offerWhatIf(page.theme);

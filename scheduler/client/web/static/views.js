@@ -16,30 +16,32 @@ const COLUMNS = {
 
 const by = (id) => document.getElementById(id);
 
-// Make an element with a text, properties and children; the text of others is never markup.
-function element(name, text = "", properties = {}, ...children) {
+// Make an element with properties and children; texts, which may be of others, are never markup.
+function element(name, properties, ...children) {
   const made = Object.assign(document.createElement(name), properties);
-  if (text !== "") made.textContent = text;
   made.append(...children);
   return made;
 }
 
-const button = (text, act, properties = {}) => element("button", text, { type: "button", onclick: act, ...properties });
+const button = (text, onclick, properties) => element("button", { type: "button", onclick, ...properties }, text);
+
+// Processors that a job requests.
+const request = ({ requested, least, most }) => (least === most ? `${requested}` : `${requested} (${least}-${most})`);
 
 function startText(run, { started, expected }) {
   return started === null && expected !== null ? `expected ${moment(run, expected)}` : moment(run, started);
 }
 
-// Make the parts of a table: heads, and rows of texts or elements.
-function tableParts(heads, rows) {
-  const cells = heads.map((text) => element("th", text, { scope: "col" }));
-  return [element("thead", "", {}, element("tr", "", {}, ...cells)), element("tbody", "", {}, ...rows)];
+// Fill a table with heads and rows.
+function filled(table, heads, rows) {
+  const cells = heads.map((text) => element("th", { scope: "col" }, text));
+  table.replaceChildren(element("thead", {}, element("tr", {}, ...cells)), element("tbody", {}, ...rows));
+  return table;
 }
 
 function textTable(heads, rows, ariaLabel) {
-  const lines = rows.map((row) => element("tr", "", {}, ...row.map((text) => element("td", text))));
-  const table = element("table", "", { ariaLabel }, ...tableParts(heads, lines));
-  return element("div", "", { className: "wide" }, table);
+  const lines = rows.map((row) => element("tr", {}, ...row.map((text) => element("td", {}, text))));
+  return element("div", { className: "wide" }, filled(element("table", { ariaLabel }), heads, lines));
 }
 
 function isMatch(row, { group, text }) {
@@ -54,56 +56,54 @@ function fillTable(table, run, rows, { open, light, lit }) {
   const [[, label], ...others] = Object.entries(COLUMNS).filter(([, text]) => !rows.length || isShown(text));
   const lines = rows.map((row) => {
     const story = button(label(run, row), () => open(row.number), { ariaLabel: `Story of job ${labelOf(row)}` });
-    const head = element("th", "", { scope: "row" }, story);
-    const cells = others.map(([className, text]) => element("td", text(run, row), { className }));
-    const className = row.number === lit ? "lit" : "";
+    const cells = others.map(([className, text]) => element("td", { className }, text(run, row)));
     const onpointerenter = () => light(row.number), onpointerleave = () => light(null);
-    const line = element("tr", "", { className, onpointerenter, onpointerleave }, head, ...cells);
+    const properties = { className: row.number === lit ? "lit" : "", onpointerenter, onpointerleave };
+    const line = element("tr", properties, element("th", { scope: "row" }, story), ...cells);
     line.dataset.job = row.number;
     return line;
   });
-  table.replaceChildren(...tableParts(["job", ...others.map(([name]) => name)], lines));
+  filled(table, ["job", ...others.map(([name]) => name)], lines);
 }
 
-function facts(run, row, told) {
-  const { submitted, started, ended } = row;
-  const list = [
+// A list of names, each with what it has.
+const factList = (pairs) => element("dl", { className: "facts" }, ...pairs.flatMap(
+  ([name, ...parts]) => [element("dt", {}, name), element("dd", {}, ...parts)]));
+
+function facts(run, row, { facts: others = {}, gained_s = null }) {
+  const { submitted, started, ended } = row, after = (from, to) => (to === null ? "" : `, after ${duration(to - from)}`);
+  const gain = gained_s < 0 ? `nothing; it lost ${duration(-gained_s)}` : duration(gained_s);
+  return factList([
     ["Submitted", moment(run, submitted)],
-    ["Started", startText(run, row) + (started === null ? "" : `, after ${duration(started - submitted)}`)],
-    ["Ended", moment(run, ended) + (ended === null ? "" : `, after ${duration(ended - (started ?? submitted))}`)],
-    ["Requested", `${request(row)} processors`],
-    ...Object.entries(told.facts ?? {}),
-  ];
-  const gained = told.gained_s ?? null;
-  const gain = gained < 0 ? `nothing; it lost ${duration(-gained)}` : duration(gained);
-  if (gained !== null) list.push(["Gained by resizing", gain]);
-  const parts = list.flatMap(([name, value]) => [element("dt", name), element("dd", localTimes(value))]);
-  return element("dl", "", { className: "facts" }, ...parts);
+    ["Started", startText(run, row) + after(submitted, started)],
+    ["Ended", moment(run, ended) + after(started ?? submitted, ended)],
+    ["Requested", `${request(row)} processor${row.requested === 1 ? "" : "s"}`],
+    ...Object.entries(others).map(([name, text]) => [name, localTimes(text)]),
+    ...(gained_s === null ? [] : [["Gained by resizing", gain]]),
+  ]);
 }
 
 function sizesChart(steps, end, theme) {
-  const canvas = element("canvas", "", { className: "sizes", role: "img" });
+  const canvas = element("canvas", { className: "sizes", role: "img" });
   canvas.ariaLabel = `Processors over time: ${steps.map(([, size]) => size).join(", ")}`;
   requestAnimationFrame(() => {
     const { context, width, height } = prepared(canvas), box = [26, 6, width - 30, height - 12];
-    drawSteps(context, steps, end, { from: steps[0][0], to: end }, box, { fill: theme.accent, ink: theme.ink });
+    const x = scale(steps[0][0], end, box[0], box[2]);
+    drawSteps(context, steps, end, x, box, { fill: theme.accent, ink: theme.ink });
   });
   return canvas;
 }
 
 function iterations(times) {
   const max = Math.max(...times.map(([, seconds]) => seconds));
-  const parts = times.flatMap(([size, value]) => [
-    element("dt", `on ${size}`), element("dd", "", {}, element("meter", "", { max, value }), ` ${duration(value)}`),
-  ]);
-  return element("dl", "", { className: "facts" }, ...parts);
+  return factList(times.map(([size, value]) => [`on ${size}`, element("meter", { max, value }), ` ${duration(value)}`]));
 }
 
 function sentences(run, { lines, left_out }) {
-  const items = lines.map(([at, text]) => element("li", "", {},
-    element("time", moment(run, at - run.origin)), element("span", localTimes(text))));
-  if (left_out) items.unshift(element("li", `${left_out} earlier lines are left out`));
-  return element("ol", "", { className: "lines" }, ...items);
+  const items = lines.map(([at, text]) => element("li", {},
+    element("time", {}, moment(run, at - run.origin)), localTimes(text)));
+  const rest = left_out ? [element("li", {}, `${counted(left_out, "earlier line")} left out`)] : [];
+  return element("ol", { className: "lines" }, ...rest, ...items);
 }
 
 // Build the story of a job: `row` is that of tables, `told` what the journal tells; null: nothing.
@@ -116,13 +116,13 @@ function storyOf(run, row, told, theme) {
     ["Iteration time by size", times.length && iterations(times)],
     ["Resizes and their pauses, in ms", resized.length && textTable(heads, resized, "Resizes")],
     ["What was decided, and why", lines.length && sentences(run, told)],
-    ["Last lines of its output", output && element("pre", output)],
+    ["Last lines of its output", output && element("pre", {}, output)],
   ];
   return [
-    element("p", [row.name, row.user, row.state].filter(Boolean).join(", ")),
-    ...advice.map((text) => element("p", text, { className: "advice" })),
-    ...waiting.map((text) => element("p", localTimes(text))),
+    element("p", {}, [row.name, row.user, row.state].filter(Boolean).join(", ")),
+    ...advice.map((text) => element("p", { className: "advice" }, text)),
+    ...waiting.map((text) => element("p", {}, localTimes(text))),
     facts(run, row, told ?? {}),
-    ...sections.flatMap(([title, part]) => (part ? [element("h3", title), part] : [])),
+    ...sections.flatMap(([title, part]) => (part ? [element("h3", {}, title), part] : [])),
   ];
 }
