@@ -44,33 +44,35 @@ from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
 
-_EVENTS = (
-    *(JobSubmitted, JobUpdated, JobStarted, ResizeDone, ResizeFailed, JobEnded, NodeJoined),
-    *(NodeLost, NodeRemoved, DrainChanged, ReservationCancelled),
+#: Kinds of events and of orders that change what is drawn.
+_EVENTS = tuple(
+    kind.__name__
+    for kind in (
+        *(JobSubmitted, JobUpdated, JobStarted, ResizeDone, ResizeFailed, JobEnded, NodeJoined),
+        *(NodeLost, NodeRemoved, DrainChanged, ReservationCancelled),
+    )
 )
-_ORDERS = (Start, Expand, Contract, Requeue, Drop, Reserve)
+_ORDERS = tuple(kind.__name__ for kind in (Start, Expand, Contract, Requeue, Drop, Reserve))
 #: Jobs that a run has at most; those that ended first are dropped.
 MOST_JOBS = 200_000
 #: Lines of a story, at most: the latest ones.
 MOST_LINES = 400
-
-
-def _kinds(types: Iterable[type]) -> str:
-    return ", ".join(f"'{kind.__name__}'" for kind in types)
-
-
 _NEWS = f"""
-SELECT 0, seq, NULL, event, batch FROM events WHERE seq>? AND kind IN ({_kinds(_EVENTS)})
+SELECT 0, seq, NULL, event, batch FROM events WHERE seq>? AND kind IN {_EVENTS}
 UNION ALL
-SELECT 1, seq, at, "order", batch FROM orders WHERE seq>? AND kind IN ({_kinds(_ORDERS)})
+SELECT 1, seq, at, "order", batch FROM orders WHERE seq>? AND kind IN {_ORDERS}
 ORDER BY 5, 1, 2"""
 
 
 class _LiveJob:
-    """What a job holds: each group with its processors, its kind, and since when (s)."""
+    """A job: its row, its place among the rows, its forecast, and the groups that it holds.
 
-    def __init__(self, row: int, is_step: bool) -> None:
-        self.row, self.is_step = row, is_step
+    Each group has its processors, its kind, and since when it has been so (s).
+    """
+
+    def __init__(self, row: JobRow, place: int, is_step: bool) -> None:
+        self.row, self.place, self.is_step = row, place, is_step
+        self.forecast: JobForecast | None = None
         self.groups: dict[int, tuple[ProcSet, Kind, float]] = {}
         self._held = HeldGroups()
         self._runs = False
@@ -84,26 +86,21 @@ class _LiveJob:
             case JobStarted():
                 self._runs = True
         self._held.apply(what)
-        held = self._held.groups
-        present = {group: (held[group], self._kind(group)) for group in held}
+        present = {group: (held, self._kind(group)) for group, held in self._held.groups.items()}
         changed = [g for g, span in self.groups.items() if present.get(g) != span[:2]]
-        self._add([self.groups.pop(group) for group in changed], time, segments)
+        self.add([self.groups.pop(group) for group in changed], time, segments)
         for group, span in present.items():
             self.groups.setdefault(group, (*span, time))
 
-    def add_held(self, end: float, segments: Segments) -> None:
-        """Add what the job holds as segments that end at a time (s)."""
-        self._add(self.groups.values(), end, segments)
-
-    def _add(
+    def add(
         self, groups: Iterable[tuple[ProcSet, Kind, float]], end: float, segments: Segments
     ) -> None:
-        """Add the segments of groups; those that began together become one."""
+        """Add the segments of groups until a time (s); those that began together become one."""
         together: dict[tuple[float, Kind], list[ProcSet]] = {}
         for held, kind, since in groups:
             together.setdefault((since, kind), []).append(held)
         for (since, kind), parts in together.items():
-            segments.add(self.row, ProcSet.union(parts), since, end, kind)
+            segments.add(self.place, ProcSet.union(parts), since, end, kind)
 
     def _kind(self, group: int) -> Kind:
         if group == self._first_group and self.is_step:
@@ -130,14 +127,12 @@ class JournalRun:
         self._only = only
         self.sequence = 0
         self.now = 0.0
-        self.rows: list[JobRow] = []
         self._hosts: dict[str, ProcSet] = {}
         self._blocked: list[Blocked] = []
         self._open: dict[tuple[str, str], Blocked] = {}
         self._ahead_s = 0.0  # what times of the journal become seconds from the origin by
         self._jobs: dict[int, _LiveJob] = {}
         self._segments = Segments()
-        self._forecasts: Mapping[int, tuple[str, JobForecast | None]] = {}
         self._event = self._order = 0  # sequence numbers of what was read last
 
     def update(self, journal: JournalReader) -> bool:
@@ -182,13 +177,11 @@ class JournalRun:
         recorded = recorded_job(journal, number)
         if recorded is None:
             return
-        row = _row(recorded, self._ahead_s)
-        self._note_forecast(row)
-        if number in self._jobs:
-            self.rows[self._jobs[number].row] = row
-        else:
-            self._jobs[number] = _LiveJob(len(self.rows), recorded.spec.step_of is not None)
-            self.rows.append(row)
+        row, is_step = _row(recorded, self._ahead_s), recorded.spec.step_of is not None
+        job = self._jobs.setdefault(number, _LiveJob(row, len(self._jobs), is_step))
+        if row.group == "queued":
+            row.reason, row.expected = job.row.reason, job.row.expected
+        job.row = row
 
     def _apply_to_machine(self, journal: JournalReader, what: Event | Order, time: float) -> None:
         match what:
@@ -196,28 +189,29 @@ class JournalRun:
                 self._hosts |= journal.nodes()
                 self._close("down", node, time)
             case NodeLost(node=node):
-                self._block("down", node, time, "is down")
+                self._block(node, time, "down", "is down")
             case NodeRemoved(node=node):
-                self._block("down", node, time, "is removed")
+                self._block(node, time, "down", "is removed")
             case DrainChanged(node=node, drains=True, why=why):
-                self._block("drained", node, time, f"drains: {why}" if why else "drains")
+                self._block(node, time, "drained", f"drains: {why}" if why else "drains")
             case DrainChanged(node=node):
                 self._close("drained", node, time)
                 self._close("down", node, time)
             case Reserve(name=name):
                 begin, end = what.begin + self._ahead_s, what.end + self._ahead_s
-                text = plain(f"reservation {name}")
-                self._add(name, Blocked("reservation", what.processors, begin, end, text))
+                span = Blocked("reservation", what.processors, begin, end, f"reservation {name}")
+                self._add(name, span)
             case ReservationCancelled(name=name):
                 self._close("reservation", name, time)
 
-    def _block(self, kind: str, node: str, time: float, what: str) -> None:
+    def _block(self, node: str, time: float, kind: str, what: str) -> None:
         """Note that the processors of a node are not available any more."""
         if (kind, node) not in self._open:
-            held, text = self._hosts.get(node, ProcSet()), plain(f"node {node} {what}")
-            self._add(node, Blocked(kind, held, time, inf, text))
+            held = self._hosts.get(node, ProcSet())
+            self._add(node, Blocked(kind, held, time, inf, f"node {node} {what}"))
 
     def _add(self, name: str, span: Blocked) -> None:
+        span.text = plain(span.text)
         self._open[span.kind, name] = span
         self._blocked.append(span)
 
@@ -227,36 +221,36 @@ class JournalRun:
 
     def _forget(self) -> None:
         """Drop the jobs that ended first if there are more than `MOST_JOBS`."""
-        if len(self.rows) <= MOST_JOBS:
+        if len(self._jobs) <= MOST_JOBS:
             return
-        ended = sorted((row.ended, i) for i, row in enumerate(self.rows) if row.ended is not None)
-        dropped = {i for _, i in ended[: len(self.rows) - MOST_JOBS // 2]}
-        kept = [i for i in range(len(self.rows)) if i not in dropped]
-        self._segments = Segments(of_rows(self._segments.rows(), kept, len(self.rows)))
-        self.rows = [self.rows[i] for i in kept]
-        jobs = {row.number: self._jobs[row.number] for row in self.rows}
-        for place, job in enumerate(jobs.values()):
-            job.row = place
-        self._jobs = jobs
+        ended = sorted((row.ended, row.number) for row in self.rows if row.ended is not None)
+        dropped = {number for _, number in ended[: len(self._jobs) - MOST_JOBS // 2]}
+        kept = {number: job for number, job in self._jobs.items() if number not in dropped}
+        places = [job.place for job in kept.values()]
+        self._segments = Segments(of_rows(self._segments.rows(), places, len(self._jobs)))
+        for place, job in enumerate(kept.values()):
+            job.place = place
+        self._jobs = kept
 
-    def expect(self, forecasts: Mapping[int, tuple[str, JobForecast | None]]) -> None:
-        """Take the reason for which each queued job waits, and its forecast, by number."""
-        self._forecasts = forecasts
-        for number in forecasts:
-            if (row := self.row_of(number)) is not None:
-                self._note_forecast(row)
-
-    def _note_forecast(self, row: JobRow) -> None:
-        reason, forecast = self._forecasts.get(row.number, ("", None))
-        if row.group == "queued":
-            start = None if forecast is None else forecast.start
-            row.reason = reason
-            row.expected = None if start is None else start - (self.origin or 0.0)
+    @property
+    def rows(self) -> list[JobRow]:
+        """What tables show of each job."""
+        return [job.row for job in self._jobs.values()]
 
     def row_of(self, number: int) -> JobRow | None:
         """Return what tables show of a job; None if it is not known."""
         job = self._jobs.get(number)
-        return None if job is None else self.rows[job.row]
+        return None if job is None else job.row
+
+    def expect(self, reasons: Mapping[int, str], forecasts: Iterable[JobForecast]) -> None:
+        """Take the reason for which each job waits, by number, and forecasts of their starts."""
+        by_number = {forecast.job: forecast for forecast in forecasts}
+        for number in reasons.keys() & self._jobs.keys():
+            job, forecast = self._jobs[number], by_number.get(number)
+            if job.row.group == "queued":
+                start = None if forecast is None else forecast.start
+                job.forecast, job.row.reason = forecast, plain(reasons[number])
+                job.row.expected = None if start is None else start - (self.origin or 0.0)
 
     def data(self, now: float | None = None) -> RunData:
         """Return the run as it is at a time, with what is expected from then on.
@@ -269,38 +263,26 @@ class JournalRun:
         segments = Segments(self._segments.rows())
         for job in self._jobs.values():
             if job.groups:
-                job.add_held(until, segments)
-        if now is not None:
-            self._add_expected(until, segments)
+                job.add(job.groups.values(), until, segments)
+            if now is not None:
+                self._add_expected(job, until, segments)
         rows = segments.rows()
-        used = int((rows["first"] + rows["count"]).max()) if len(rows) else 0
-        installed = ProcSet.union(self._hosts.values()).intervals
-        return RunData(
-            self.name,
-            self.origin,
-            rows,
-            until,
-            max(used, installed[-1][1] + 1 if installed else 0),
-            self._hosts,
-            list(self.rows),
-            self._blocked,
-        )
+        ends = [last + 1 for held in self._hosts.values() for _, last in held.intervals]
+        used = int((rows["first"] + rows["count"]).max(initial=0))
+        size, blocked = max([used, *ends]), self._blocked
+        return RunData(self.name, self.origin, rows, until, size, self._hosts, self.rows, blocked)
 
-    def _add_expected(self, now: float, segments: Segments) -> None:
-        """Add segments of running jobs until their walltime, and of queued ones by forecast."""
-        origin = self.origin or 0.0
-        for job in self._jobs.values():
-            row = self.rows[job.row]
-            if job.groups and row.started is not None:
-                own = [held for held, kind, _ in job.groups.values() if kind != Kind.LENT]
-                end = row.started + row.walltime_s
-                segments.add(job.row, ProcSet.union(own), now, end, Kind.EXPECTED)
-            _, forecast = self._forecasts.get(row.number, ("", None))
-            if forecast is None or forecast.end is None or row.expected is None:
-                continue
-            if row.group == "queued":
-                held, begin = ProcSet.parse(forecast.processors), max(now, row.expected)
-                segments.add(job.row, held, begin, forecast.end - origin, Kind.EXPECTED)
+    def _add_expected(self, job: _LiveJob, now: float, segments: Segments) -> None:
+        """Add what a job holds until its walltime, or if it is queued, by its forecast."""
+        row, forecast = job.row, job.forecast
+        if job.groups and row.started is not None:
+            own = [held for held, kind, _ in job.groups.values() if kind != Kind.LENT]
+            end = row.started + row.walltime_s
+            segments.add(job.place, ProcSet.union(own), now, end, Kind.EXPECTED)
+        if forecast is not None and row.expected is not None and row.group == "queued":
+            held, begin = ProcSet.parse(forecast.processors), max(now, row.expected)
+            end = (forecast.end or 0.0) - (self.origin or 0.0)  # without an end nothing is added
+            segments.add(job.place, held, begin, end, Kind.EXPECTED)
 
 
 def _row(job: Job, ahead_s: float) -> JobRow:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from reshape.errors import ReshapeError
 from reshape.wire.connection import endpoint_of
@@ -18,7 +17,7 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
 from scheduler.client.web.journal_run import JournalRun, story
-from scheduler.client.web.run_data import JobRow, RunData, between
+from scheduler.client.web.run_data import RunData
 from scheduler.forecasts.answers import Starts
 from scheduler.journal.journal_format import IDENTITY
 from scheduler.journal.journal_reader import reading
@@ -33,8 +32,6 @@ FORECAST_S, FORECAST_SHARE = 1.0, 5
 FORECAST_LIMIT_S, FORECAST_WAIT_S = 2.0, 10.0
 #: Seconds for which a picture of the present may be out of date.
 FRESH_S = 0.5
-#: Jobs of a page of the table.
-PAGE = 100
 
 
 class LiveRun:
@@ -141,10 +138,9 @@ class LiveRun:
             except (ReshapeError, msgspec.MsgspecError, OSError):
                 continue  # it is asked again after the next change
             pause_s = max(FORECAST_S, FORECAST_SHARE * (time.monotonic() - began))
-            forecasts = {each.job: each for each in starts.jobs}
-            reasons = {job.job: plain(job.reason) for job in listing.jobs}
             with self._lock:
-                self._followed.expect({n: (why, forecasts.get(n)) for n, why in reasons.items()})
+                reasons = {job.job: job.reason for job in listing.jobs}
+                self._followed.expect(reasons, starts.jobs)
             self._changed("")
             done = self.version
 
@@ -159,20 +155,6 @@ class LiveRun:
             run = followed.data(now)
             self._kept = version, clock, run
             return run
-
-    def jobs(self, group: str, text: str, offset: int) -> tuple[int, list[JobRow]]:
-        """Return how many jobs match, and a page of them, the newest first unless they wait.
-
-        Parameters
-        ----------
-        group : "queued", "running", "ended" or "all".
-        text : part of the number, name, user or state.
-        offset : of the page.
-        """
-        matching = [job for job in self.data().jobs if _is_match(job, group, text.lower())]
-        if group != "queued":
-            matching.reverse()
-        return len(matching), matching[offset : offset + PAGE]
 
     def job(self, number: int) -> dict[str, Any]:
         """Return the row and the story of a job, and of one that waits what would change that.
@@ -198,13 +180,6 @@ class LiveRun:
         lines = () if waiting is None else (waiting.reason, *waiting_lines(waiting))
         return [plain(line) for line in lines if line]
 
-    def at(self, moment: float, processor: int) -> int | None:
-        """Return the number of the job that had a processor at a time (s); None: none had."""
-        run = self.data()
-        rows = between(run.segments, moment, np.nextafter(moment, np.inf))
-        rows = rows[(rows["first"] <= processor) & (processor < rows["first"] + rows["count"])]
-        return run.jobs[int(rows["job"][-1])].number if len(rows) else None
-
     def state(self) -> Mapping[str, Any]:
         """Return the data of an event of the stream: versions and the state of the service."""
         return {
@@ -215,11 +190,3 @@ class LiveRun:
             "now": self._followed.now,
             "fault": plain(self.fault),
         }
-
-
-def _is_match(job: JobRow, group: str, text: str) -> bool:
-    """Whether a job is in a group, and its number, name, user or state has a text (lower case)."""
-    if group not in ("all", job.group):
-        return False
-    fields = job.shown_label, job.name, job.user, job.state
-    return not text or any(text in field.lower() for field in fields)

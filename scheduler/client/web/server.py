@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from hmac import compare_digest
-from math import inf, isfinite, nan
+from math import inf, isfinite, nan, nextafter
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client
 from scheduler.client.web.document import TimeWindow, encode, script, static
 from scheduler.client.web.live_run import LiveRun
+from scheduler.client.web.run_data import between
 from scheduler.policies.registry import known
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
@@ -35,6 +36,8 @@ from scheduler.text.plain import plain
 MOST_SEGMENTS = 8000
 #: Largest image.
 LARGEST = {"rows": 256, "columns": 2400}
+#: Jobs of a page of the table.
+PAGE = 100
 #: Seconds between two messages of a stream at least, and at most.
 LEAST_S, MOST_S = 0.1, 15.0
 #: Streams that are open at once, at most.
@@ -219,15 +222,29 @@ class Pages:
         return Response(body, media_type="application/octet-stream")
 
     def _at(self, request: Request) -> Response:
+        """Answer which job had a processor at a time (s); null: none had."""
         moment, processor = _number(request, "time", 0), int(_number(request, "processor", 0))
-        return _json({"job": self._run.at(moment, processor)})
+        run = self._run.data()
+        rows = between(run.segments, moment, nextafter(moment, inf))
+        rows = rows[(rows["first"] <= processor) & (processor < rows["first"] + rows["count"])]
+        return _json({"job": run.jobs[int(rows["job"][-1])].number if len(rows) else None})
 
     def _jobs(self, request: Request) -> Response:
-        query = request.query_params
+        """Answer with a page of the jobs that match, the newest first unless they wait."""
         offset = max(0, int(_number(request, "offset", 0)))
-        group, text = query.get("group", "all"), query.get("text", "")
-        total, rows = self._run.jobs(group, text[:200], offset)
-        return _json({"total": total, "rows": rows})
+        group = request.query_params.get("group", "all")
+        text = request.query_params.get("text", "")[:200].lower()
+        rows = [
+            job
+            for job in self._run.data().jobs
+            if group in ("all", job.group)
+            and any(
+                text in field.lower() for field in (job.shown_label, job.name, job.user, job.state)
+            )
+        ]
+        if group != "queued":
+            rows.reverse()
+        return _json({"total": len(rows), "rows": rows[offset : offset + PAGE]})
 
     def _job(self, request: Request) -> Response:
         return _json(self._run.job(request.path_params["job"]))
@@ -285,32 +302,32 @@ class Pages:
         if self._simulation.locked():
             return refusal("another simulation runs: try again when it has ended", 503)
         async with self._simulation:
-            return await self._simulated(asked)
+            return await _simulated(self._run.directory, asked)
 
-    async def _simulated(self, asked: WhatIf) -> Response:
-        """Simulate the last hours in a process of its own, which does not slow the pages."""
-        with tempfile.TemporaryDirectory(prefix="reshape-web-") as folder:
-            out = Path(folder) / "whatif.bin"
-            words = ["-m", "reshape", "report", str(self._run.directory), "--format", "document"]
-            words += [f"--policy={asked.scenario}", f"--last={round(3600 * asked.hours)}s"]
-            words += ["-o", str(out)]
-            process = await asyncio.create_subprocess_exec(
-                *("nice", "-n", "10", sys.executable, *words),
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            try:
-                _, error = await asyncio.wait_for(process.communicate(), WHAT_IF_S)
-            except TimeoutError:
-                return refusal(f"the simulation took more than {WHAT_IF_S:.0f} s", 503)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-            if not out.is_file():
-                text = error.decode(errors="replace").strip().removeprefix("reshape: error: ")
-                return refusal(text or "the simulation failed", 400)
-            return Response(out.read_bytes(), media_type="application/octet-stream")
+
+async def _simulated(directory: Path, asked: WhatIf) -> Response:
+    """Simulate the last hours in a process of its own, which does not slow the pages."""
+    with tempfile.TemporaryDirectory(prefix="reshape-web-") as folder:
+        out = Path(folder) / "whatif.bin"
+        process = await asyncio.create_subprocess_exec(
+            *("nice", "-n", "10", sys.executable, "-m", "reshape", "report", str(directory)),
+            *(f"--policy={asked.scenario}", f"--last={round(3600 * asked.hours)}s"),
+            *("--format", "document", "-o", str(out)),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, error = await asyncio.wait_for(process.communicate(), WHAT_IF_S)
+        except TimeoutError:
+            return refusal(f"the simulation took more than {WHAT_IF_S:.0f} s", 503)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if not out.is_file():
+            text = error.decode(errors="replace").strip().removeprefix("reshape: error: ")
+            return refusal(text or "the simulation failed", 400)
+        return Response(out.read_bytes(), media_type="application/octet-stream")
 
 
 def _json(value: Any) -> Response:
