@@ -38,7 +38,7 @@ from scheduler.model.events import (
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Contract, Expand, Resize
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Dependency
+from scheduler.model.requests import Dependency
 from scheduler.policies.scenario import Scenario
 from scheduler.protocol.messages import Submission
 from simulator.engine.costs import Costs, StepTime

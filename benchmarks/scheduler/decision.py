@@ -37,6 +37,7 @@ import numpy as np
 from reshape.topology import Topology
 from scheduler.config.settings import NodeConfig, PassConfig, ServeConfig
 from scheduler.core.core import Core
+from scheduler.model.arrays import TaskArray
 from scheduler.model.events import (
     Event,
     JobEnded,
@@ -48,8 +49,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand, Start
-from scheduler.model.requests.conditions import Conditions, Dependency, Term
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests import Conditions, Dependency, Term
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 from scheduler.service.driver import PassDepth

@@ -39,7 +39,7 @@ from scheduler.client.options import (
     sites_option,
 )
 from scheduler.client.sites import actions
-from scheduler.model.requests.job_name import JobName
+from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment

@@ -18,10 +18,10 @@ from reshape.cli.options import WholeRange
 from reshape.speedup import FORMS as MODELS
 from scheduler.client.options import LaterMoment, Priority, ResourceAmounts, TimeLimit, TopologyText
 from scheduler.client.submission import OUTPUT
-from scheduler.model.requests.conditions import FORM as DEPENDENCIES
-from scheduler.model.requests.nodes import FORM as FEATURES
-from scheduler.model.requests.signals import FORM as SIGNALS
-from scheduler.model.requests.task_array import FORM as ARRAYS
+from scheduler.model.arrays import ARRAY_FORM as ARRAYS
+from scheduler.model.requests import CONSTRAINT_FORM as FEATURES
+from scheduler.model.requests import DEPENDENCY_FORM as DEPENDENCIES
+from scheduler.model.requests import SIGNAL_FORM as SIGNALS
 from scheduler.protocol.job_requests import OpenMode, Placement
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

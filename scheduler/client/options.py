@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from reshape.key_values import amounts
 from reshape.times import parse_duration, parse_moment
 from reshape.topology import KINDS, Topology
-from scheduler.model.requests.job_name import JobName
+from scheduler.model.arrays import JobName
 from scheduler.model.resources import checked
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 

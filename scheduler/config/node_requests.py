@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reshape.errors import ReshapeError
-from scheduler.model.requests.nodes import NodeRequest
+from scheduler.model.requests import NodeRequest
 from scheduler.partition.partition import Partition
 from scheduler.protocol.messages import Submission
 from scheduler.text.formats import counted

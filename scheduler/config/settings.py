@@ -12,9 +12,9 @@ from reshape.errors import ConfigError, nearest
 from scheduler.config.machine_file import Launcher, Platform
 from scheduler.config.partitions import PartitionConfig, Shares, shares, with_partitions
 from scheduler.config.values import Amount, Count, Positive, Value
+from scheduler.model.arrays import MOST_TASKS
 from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine
-from scheduler.model.requests.task_array import MOST_TASKS
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data

@@ -55,7 +55,7 @@ from scheduler.config.machine_file import Platform
 from scheduler.config.machine_file import read as read_platform
 from scheduler.config.settings import Deadlines, ServeConfig
 from scheduler.config.values import Value, check_parameters, read_duration, read_named
-from scheduler.model.requests.nodes import feature_fault
+from scheduler.model.requests import feature_fault
 from scheduler.model.resources import checked
 from scheduler.text.located import FieldPath, Located, Origin, value_of
 

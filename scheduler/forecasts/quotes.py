@@ -19,9 +19,9 @@ from scheduler.forecasts.calibration import Calibration
 from scheduler.forecasts.forecast import Forecast, Trajectory, forecast
 from scheduler.forecasts.futures import Futures, Spreads, last_arrival, run_ratio
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.model.arrays import TaskOf
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
-from scheduler.model.requests.task_array import TaskOf
 from scheduler.state.derived_jobs import tasks_of
 
 #: Queued jobs before a job that `waiting` lists.

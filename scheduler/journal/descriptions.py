@@ -15,12 +15,11 @@ from scheduler.journal.clock import ahead_of_job_s, moved_info
 from scheduler.journal.explanations import allocation, resizes
 from scheduler.journal.journal_reader import JournalReader, lost_submission
 from scheduler.journal.kept_submission import KeptSubmission
+from scheduler.model.arrays import TaskArray, TaskOf, tasks_at
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.task_array import TaskArray, TaskOf
-from scheduler.model.requests.tasks_to_come import tasks_at
 from scheduler.protocol import messages as m
 from scheduler.text.job_output import output_name, task_output
 from scheduler.text.plain import LONGEST_LABEL, plain

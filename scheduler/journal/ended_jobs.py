@@ -24,11 +24,10 @@ from scheduler.journal.explanations import explanation_lines
 from scheduler.journal.journal_format import SUMMARY, event_decoder, unseal
 from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
 from scheduler.journal.kept_submission import KeptSubmission
+from scheduler.model.arrays import TaskArray, TaskOf, positions_of
 from scheduler.model.events import Event, HoldChanged, JobCancelled, JobSubmitted, JobUpdated
 from scheduler.model.job import FINAL, Job
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.task_array import TaskArray, TaskOf
-from scheduler.model.requests.tasks_to_come import positions_of
 from scheduler.protocol import messages as m
 from scheduler.state.derived_jobs import task_to_come, tasks_of
 

@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from reshape.times import utc_moment
 from scheduler.journal.journal_reader import Phase
+from scheduler.model.arrays import TaskArray, tasks_at
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -42,8 +43,6 @@ from scheduler.model.orders import (
     Start,
 )
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.task_array import TaskArray
-from scheduler.model.requests.tasks_to_come import tasks_at
 from scheduler.protocol import messages as m
 from scheduler.text.formats import noun
 from scheduler.text.plain import LONGEST_LABEL, plain

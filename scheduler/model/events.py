@@ -17,11 +17,9 @@ import msgspec
 
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
+from scheduler.model.arrays import Hold, StepOf, TaskArray, TaskOf
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions, Hold
-from scheduler.model.requests.nodes import NodeRequest
-from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.task_array import StepOf, TaskArray, TaskOf
+from scheduler.model.requests import Conditions, EndSignal, NodeRequest
 from scheduler.model.resources import checked
 
 #: Name of the partition for redirected jobs, unless the rule of redirection names another one.

@@ -13,7 +13,7 @@
 A job in COMPLETING has been ordered to end and still holds its processors. A job that ends in order
 to be redirected then becomes PENDING again. So does a job with `requeue` whose processes died, from
 any state in which it holds processors, and a job whose program could not be started. A
-PENDING job is in the queue if it is eligible (`scheduler.model.requests.conditions`). The names
+PENDING job is in the queue if it is eligible (`scheduler.model.requests`). The names
 are those of Slurm.
 """
 
@@ -30,15 +30,14 @@ from msgspec.structs import replace
 
 from reshape.speedup import speedup_by
 from reshape.topology import SizeBounds, Topology
+from scheduler.model.arrays import TasksToCome
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
 from scheduler.model.groups import leaving_groups
 from scheduler.model.history import History
 from scheduler.model.intervals import count
 from scheduler.model.orders import Continue, Reason, Resize, Start
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions
-from scheduler.model.requests.signals import SentSignal
-from scheduler.model.requests.tasks_to_come import TasksToCome
+from scheduler.model.requests import Conditions, SentSignal
 from scheduler.model.resources import Quantity
 
 

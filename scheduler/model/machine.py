@@ -17,7 +17,7 @@ from reshape.errors import ReshapeError
 from scheduler.model.intervals import count
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.nodes import NodeRequest
+from scheduler.model.requests import NodeRequest
 from scheduler.model.resources import Amounts, Pools, checked
 from scheduler.model.selection import Selection
 from scheduler.model.sharing import SharedCapacity

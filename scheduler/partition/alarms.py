@@ -13,7 +13,7 @@ from math import inf
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Facts, Reason, Signal, WakeAt
-from scheduler.model.requests.signals import SentSignal, signal_name
+from scheduler.model.requests import SentSignal, signal_name
 from scheduler.predictions.predictor import Predictor
 from scheduler.state.scheduler_state import SchedulerState
 

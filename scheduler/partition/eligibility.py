@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from scheduler.model.job import COMPLETED, FINAL, PENDING, Job, JobState
 from scheduler.model.orders import Await, Drop, Enqueue, Facts, Order, Reason
-from scheduler.model.requests.conditions import Conditions, Dependency, Term
+from scheduler.model.requests import Conditions, Dependency, Term
 
 #: What a dependency waits for, for the reason of a job.
 _WAITS = {

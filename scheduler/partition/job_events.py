@@ -30,7 +30,7 @@ from scheduler.model.events import (
 from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
 from scheduler.model.orders import Drop, Facts, Kill, Reason, Requeue
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.signals import signal_name
+from scheduler.model.requests import signal_name
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.machine_events import MachineEvents
 from scheduler.partition.queueing import Queueing

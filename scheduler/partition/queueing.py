@@ -12,11 +12,12 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from scheduler.model.arrays import Hold
 from scheduler.model.events import JobSpec, JobUpdated
 from scheduler.model.job import PENDING, Job, JobState
 from scheduler.model.orders import Await, Drop, Order, Reason, Start
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions, Hold
+from scheduler.model.requests import Conditions
 from scheduler.model.space import NONE
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, Eligibility, note_change

@@ -14,10 +14,8 @@ import msgspec
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.messages import EVERY_USER, JobMessage, MessageBase, Question
-from scheduler.model.requests.conditions import Dependency
-from scheduler.model.requests.nodes import parse_constraint
-from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.arrays import TaskArray
+from scheduler.model.requests import Dependency, EndSignal, parse_constraint
 
 _T = TypeVar("_T")
 Placement: TypeAlias = Literal["block", "cyclic"]
@@ -59,19 +57,19 @@ class Submission(msgspec.Struct, omit_defaults=True):
     hold : whether the job is held from the beginning.
     begin : time before which it does not start, Unix seconds of the wall clock; None: none.
     dependency : what has to become of other jobs before it starts, as
-        `scheduler.model.requests.conditions` reads it; "": nothing.
+        `scheduler.model.requests` reads it; "": nothing.
     kill_on_invalid : whether it ends when its dependency can never be met.
     script : whether the program runs once, on the first processor, in place of on each processor.
     text : contents of a job script, which are copied; `argv` has its name and its arguments then.
         "": `argv` is run.
     wrapper : program and arguments that start a job script, whose command follows; []: none.
-    signal : signal before the end of the walltime, as `scheduler.model.requests.signals` reads it;
+    signal : signal before the end of the walltime, as `scheduler.model.requests` reads it;
         "": none.
     ignored : options of the job script that have no effect; "": none.
-    constraint : features of its nodes, as `scheduler.model.requests.nodes` reads them; "": any.
+    constraint : features of its nodes, as `scheduler.model.requests` reads them; "": any.
     exclusive : whether it gets whole nodes.
     hook_end : command of the shell that its first node runs when it has ended; "": none.
-    array : tasks of an array, as `scheduler.model.requests.task_array` reads them; "": it is none.
+    array : tasks of an array, as `scheduler.model.arrays` reads them; "": it is none.
     umask : that of the processes and of their output files; None: that of the agent.
     limits : soft resource limits of the processes, by name (`scheduler.node.launching.inherited`).
     key : submission key, a name that the client uses once; "": none. A submission with the key of

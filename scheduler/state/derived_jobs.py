@@ -3,7 +3,7 @@
 An array that is eligible is not in the queue itself. Before a pass, as many of its tasks are queued
 as could start then, and one more, for which the pass may reserve processors. A task becomes a job
 when it comes to the queue, or before when its own request is changed; until then the array knows
-whether it is held or cancelled (`scheduler.model.requests.tasks_to_come`).
+whether it is held or cancelled (`scheduler.model.arrays`).
 
 The first group of a step is lent: its processors are among those that the step's job was granted,
 and remain allocated to the job. The step gives them back at its end without a release. What a step
@@ -16,13 +16,12 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from scheduler.model.arrays import TaskArray, TaskOf, TasksToCome
 from scheduler.model.events import JobSpec
 from scheduler.model.job import COMPLETED, PENDING, Job, JobState
 from scheduler.model.orders import Await, Drop, Enqueue, Facts, Order, Reason
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions
-from scheduler.model.requests.task_array import TaskArray, TaskOf
-from scheduler.model.requests.tasks_to_come import TasksToCome
+from scheduler.model.requests import Conditions
 
 
 class Arrays:

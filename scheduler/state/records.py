@@ -16,15 +16,14 @@ from typing import Any
 import msgspec
 
 from reshape.topology import SizeBounds, Topology
+from scheduler.model.arrays import TasksToCome
 from scheduler.model.events import JobSpec
 from scheduler.model.history import Failures, History, Moves, Timing
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Node
 from scheduler.model.orders import Resize
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions
-from scheduler.model.requests.signals import SentSignal
-from scheduler.model.requests.tasks_to_come import TasksToCome
+from scheduler.model.requests import Conditions, SentSignal
 from scheduler.state.exclusions import Exclusion
 
 

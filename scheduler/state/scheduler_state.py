@@ -19,7 +19,7 @@ from scheduler.model.job import FINAL, STARTING, Job, JobState
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Drop, Kill, Order, Reason
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.nodes import NodeRequest
+from scheduler.model.requests import NodeRequest
 from scheduler.model.resources import Quantity
 from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space

@@ -31,9 +31,9 @@ from reshape.errors import ConfigError
 from reshape.speedup import Model, Speedup, named, parse, written
 from reshape.times import seconds_of
 from reshape.topology import Topology
+from scheduler.model.arrays import TaskArray, TaskOf
 from scheduler.model.events import JobSpec
-from scheduler.model.requests.conditions import Conditions, Dependency
-from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests import Conditions, Dependency
 from scheduler.state.derived_jobs import task_spec
 from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
@@ -65,12 +65,12 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     demand : what each process demands of the shared resources of its node, by name.
     partition : name of its partition; "": the first one of the machine.
     dependency : what has to become of jobs before it, which are numbered from 1 in the order of
-        their submission; see `scheduler.model.requests.conditions`.
+        their submission; see `scheduler.model.requests`.
     begin_s : time before which it does not start.
     kill_on_invalid_dep : whether it ends when its dependency can never be met.
     phases : parts of its program that request bounds on its size.
     array : indices of the tasks of an array, each of which is such a job; see
-        `scheduler.model.requests.task_array`. The tasks have the next numbers after the array.
+        `scheduler.model.arrays`. The tasks have the next numbers after the array.
     """
 
     at: float

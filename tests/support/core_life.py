@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
+from scheduler.model.arrays import StepOf, TaskArray
 from scheduler.model.events import (
     ClockSet,
     DepthChanged,
@@ -40,8 +41,7 @@ from scheduler.model.job import FINAL, TRANSITIONS, Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Contract, Expand, Order, Reason, Start
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions, Dependency
-from scheduler.model.requests.task_array import StepOf, TaskArray
+from scheduler.model.requests import Conditions, Dependency
 from scheduler.model.resources import Quantity
 from scheduler.partition.partition import Partition
 from scheduler.partition.queueing import LEAST_S

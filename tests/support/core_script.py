@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from reshape.topology import Topology
 from scheduler.config.partitions import with_partitions
 from scheduler.core.core import Core
+from scheduler.model.arrays import JobName, StepOf, TaskArray, TaskOf, positions_of
 from scheduler.model.events import (
     ClockSet,
     DepthChanged,
@@ -71,12 +72,13 @@ from scheduler.model.orders import (
     WakeAt,
 )
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions, Dependency
-from scheduler.model.requests.job_name import JobName
-from scheduler.model.requests.nodes import NodeRequest, parse_constraint
-from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.task_array import StepOf, TaskArray, TaskOf
-from scheduler.model.requests.tasks_to_come import positions_of
+from scheduler.model.requests import (
+    Conditions,
+    Dependency,
+    EndSignal,
+    NodeRequest,
+    parse_constraint,
+)
 from scheduler.policies.scenarios import scenario
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
 

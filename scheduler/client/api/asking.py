@@ -12,7 +12,7 @@ from typing import TypeVar
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.api.operations import ANSWER_S, Operation
-from scheduler.model.requests.job_name import JobName
+from scheduler.model.arrays import JobName
 from scheduler.protocol.messages import Info, JobInfo, JobListing, Message
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from scheduler.client.job_options import Changes, JobOptions, job_options
 from scheduler.client.options import Walltime
 from scheduler.client.scripts.script_file import options_of, read_script, script_submission
 from scheduler.client.submission import prepare
-from scheduler.model.requests.job_name import JobName
+from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
 
 

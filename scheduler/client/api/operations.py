@@ -20,9 +20,8 @@ from reshape.errors import RequestRefused, ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
 from scheduler.forecasts.answers import Quote, Starts
+from scheduler.model.arrays import LAST, JobName, TaskArray
 from scheduler.model.job import JobState
-from scheduler.model.requests.job_name import LAST, JobName
-from scheduler.model.requests.task_array import TaskArray
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 

@@ -32,8 +32,8 @@ from scheduler.client.options import (
     sites_option,
 )
 from scheduler.client.sites.actions import SiteJob, service_of
-from scheduler.model.requests.job_name import FORM, JobName, names
-from scheduler.model.requests.signals import signal_name, signal_number
+from scheduler.model.arrays import NAME_FORM, JobName, names
+from scheduler.model.requests import signal_name, signal_number
 from scheduler.protocol import messages as m
 
 
@@ -72,7 +72,7 @@ class JobRanges(click.ParamType[list[JobRange]]):
             return value
         *site, text = names(str(value), ":")
         if site and not self._with_sites:
-            self.fail(f"{value!r} is not a job: write {FORM}", param, ctx)
+            self.fail(f"{value!r} is not a job: write {NAME_FORM}", param, ctx)
         return [self._range(":".join(site), part, param, ctx) for part in names(text)]
 
     def _range(

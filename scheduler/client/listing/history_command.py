@@ -20,7 +20,7 @@ from scheduler.client.options import (
     parsable_option,
     service_option,
 )
-from scheduler.model.requests.job_name import JobName
+from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.text.tables import render

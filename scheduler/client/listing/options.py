@@ -19,10 +19,9 @@ from scheduler.client.api.client import user_of
 from scheduler.client.api.completion import complete_jobs, complete_partitions
 from scheduler.client.bulk.change_commands import JobRange, JobRanges
 from scheduler.client.columns import JobFormat
+from scheduler.model.arrays import TaskArray, positions_of
 from scheduler.model.job import JobState
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.task_array import TaskArray
-from scheduler.model.requests.tasks_to_come import positions_of
 from scheduler.protocol.messages import JobInfo
 
 

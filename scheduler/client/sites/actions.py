@@ -31,7 +31,7 @@ from scheduler.client.sites.submitting import (
     retry,
     submit_to_best,
 )
-from scheduler.model.requests.job_name import JobName, names
+from scheduler.model.arrays import JobName, names
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render

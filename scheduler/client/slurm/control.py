@@ -16,8 +16,8 @@ from scheduler.client.columns import end_of
 from scheduler.client.scripts.slurm_manual import SCANCEL, SCONTROL, SCONTROL_REFUSED
 from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
 from scheduler.client.slurm.node_listing import hosts
-from scheduler.model.requests.job_name import names
-from scheduler.model.requests.signals import signal_number
+from scheduler.model.arrays import names
+from scheduler.model.requests import signal_number
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain

@@ -16,7 +16,7 @@ from math import inf
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.nodes import NodeRequest
+from scheduler.model.requests import NodeRequest
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose

@@ -25,11 +25,10 @@ from scheduler.config.node_requests import (
 )
 from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
+from scheduler.model.arrays import TaskArray
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
-from scheduler.model.requests.conditions import MOST_TERMS, Conditions, Dependency, Term
-from scheduler.model.requests.nodes import NodeRequest
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests import MOST_TERMS, Conditions, Dependency, NodeRequest, Term
 from scheduler.node.launching.inherited import LIMITS, MOST_UMASK, UNLIMITED
 from scheduler.node.launching.job_command import check_arguments, check_script
 from scheduler.node.launching.job_paths import folder_named, in_own_folder

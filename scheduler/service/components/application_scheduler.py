@@ -35,11 +35,11 @@ from scheduler.journal.journal_format import LAST_JOB
 from scheduler.journal.journal_reader import ReportedFacts
 from scheduler.journal.kept_parts import KeptParts
 from scheduler.journal.kept_submission import KeptSubmission, Launch, kept
+from scheduler.model.arrays import MOST_INTERVALS
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.tasks_to_come import MOST_INTERVALS
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission, check_job_script, conditions_of
 from scheduler.service.components.advance_reservations import check_reservation

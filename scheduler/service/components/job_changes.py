@@ -12,6 +12,7 @@ from scheduler.core.core import Core
 from scheduler.journal.clock import Clock
 from scheduler.journal.descriptions import submission_command
 from scheduler.journal.ended_jobs import positions
+from scheduler.model.arrays import Hold
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -23,8 +24,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions, Hold
-from scheduler.model.requests.signals import signal_number
+from scheduler.model.requests import Conditions, signal_number
 from scheduler.protocol import messages as m
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.service.components.application_scheduler import ApplicationScheduler

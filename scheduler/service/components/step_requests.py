@@ -13,11 +13,11 @@ from reshape.errors import PermissionDenied, ReshapeError
 from scheduler.core.core import Core
 from scheduler.journal.clock import Clock
 from scheduler.journal.journal import Journal
+from scheduler.model.arrays import StepOf
 from scheduler.model.events import Event, JobCancelled
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.nodes import NodeRequest
-from scheduler.model.requests.task_array import StepOf
+from scheduler.model.requests import NodeRequest
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import LONGEST_KEY, Admission, check_per_process
 from scheduler.service.components.application_scheduler import ApplicationScheduler

@@ -25,8 +25,8 @@ from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.codec import PROTOCOL, encode
 from scheduler.journal.ended_jobs import explanation, page
 from scheduler.journal.journal_reader import JournalReader, reading
+from scheduler.model.arrays import TaskOf
 from scheduler.model.events import JobSpec
-from scheduler.model.requests.task_array import TaskOf
 from scheduler.protocol import messages as m
 
 _encoder = msgspec.msgpack.Encoder()

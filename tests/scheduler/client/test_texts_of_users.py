@@ -41,10 +41,8 @@ from scheduler.client.scripts.slurm_options import count, translated
 from scheduler.client.slurm.listings import states
 from scheduler.client.slurm.node_listing import hosts
 from scheduler.client.slurm.programs import main
-from scheduler.model.requests.conditions import Dependency
-from scheduler.model.requests.nodes import parse_constraint
-from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.arrays import TaskArray
+from scheduler.model.requests import Dependency, EndSignal, parse_constraint
 from scheduler.policies.pools.options import parse_nodes, parse_pool_options
 from scheduler.text.job_output import check_output_name
 

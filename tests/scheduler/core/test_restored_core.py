@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from scheduler.core.core import Core
+from scheduler.model.arrays import TaskArray, TaskOf
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -25,8 +26,7 @@ from scheduler.model.job import COMPLETED, FINAL, PENDING, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import WakeAt
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions, Dependency, Kind, Term
-from scheduler.model.requests.task_array import TaskArray, TaskOf
+from scheduler.model.requests import Conditions, Dependency, Kind, Term
 from scheduler.model.resources import Amounts, Quantity
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition

@@ -20,6 +20,7 @@ from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.futures import Futures, drawn_arrivals
 from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.model.arrays import TaskArray
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -33,7 +34,6 @@ from scheduler.model.events import (
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Expand, Kill, Order
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.state.records import encode_job

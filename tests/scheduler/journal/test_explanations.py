@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduler.core.core import Core
 from scheduler.journal.explanations import MOST_ON_TASKS, allocation, explanation_lines
+from scheduler.model.arrays import TaskArray
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -18,7 +19,6 @@ from scheduler.model.events import (
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Await, Continue, Contract, Expand, Facts, Order, Reason, Start
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.task_array import TaskArray
 from scheduler.policies.scenarios import scenario
 
 

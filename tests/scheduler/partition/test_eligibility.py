@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.core import Core
+from scheduler.model.arrays import TaskArray
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, JobUpdated
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Drop, Start
-from scheduler.model.requests.conditions import Conditions, Dependency
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.requests import Conditions, Dependency
 from scheduler.policies.scenarios import scenario
 
 KINDS = ("after", "afterany", "afterok", "afternotok", "singleton")

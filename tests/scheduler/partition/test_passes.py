@@ -19,7 +19,7 @@ from scheduler.model.events import (
     ReservationRequested,
 )
 from scheduler.model.orders import Start
-from scheduler.model.requests.nodes import NodeRequest
+from scheduler.model.requests import NodeRequest
 from scheduler.policies.api import CurrentPass
 from scheduler.policies.scenarios import scenario
 

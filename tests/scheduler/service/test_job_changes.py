@@ -19,12 +19,10 @@ from reshape.topology import Topology
 from reshape.wire.codec import encode
 from scheduler.config.partitions import PartitionConfig
 from scheduler.config.settings import NodeConfig, QueueConfig
+from scheduler.model.arrays import StepOf, TaskArray, TaskOf
 from scheduler.model.events import JobSpec
 from scheduler.model.job import JobState
-from scheduler.model.requests.conditions import Conditions, Dependency, Term
-from scheduler.model.requests.nodes import NodeRequest
-from scheduler.model.requests.signals import EndSignal
-from scheduler.model.requests.task_array import StepOf, TaskArray, TaskOf
+from scheduler.model.requests import Conditions, Dependency, EndSignal, NodeRequest, Term
 from scheduler.protocol import messages as m
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.service.permissions import Sender

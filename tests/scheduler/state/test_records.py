@@ -11,14 +11,13 @@ import pytest
 
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.messages import ResizeTimes
+from scheduler.model.arrays import TasksToCome
 from scheduler.model.events import JobSpec
 from scheduler.model.history import Failures, History, Moves, Timing
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason, Resize
 from scheduler.model.procset import ProcSet
-from scheduler.model.requests.conditions import Conditions
-from scheduler.model.requests.signals import SentSignal
-from scheduler.model.requests.tasks_to_come import TasksToCome
+from scheduler.model.requests import Conditions, SentSignal
 from scheduler.state.records import JobRecord, copied, decode_job, encode_job
 
 #: A record without a default.

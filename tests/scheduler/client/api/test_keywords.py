@@ -13,8 +13,7 @@ from reshape.topology import Topology
 from scheduler.client.api import keywords
 from scheduler.client.bulk.change_commands import update
 from scheduler.client.job_options import Changes, JobOptions, job_options
-from scheduler.model.requests.job_name import LAST, JobName
-from scheduler.model.requests.task_array import TaskArray
+from scheduler.model.arrays import LAST, JobName, TaskArray
 from scheduler.protocol.messages import UpdateJob
 
 

@@ -1,31 +1,35 @@
-"""Conditions of a request: until they are met, the job is not eligible to start.
+"""What a job may request besides processors: conditions of its start, its nodes, and a signal.
 
 A queued job is eligible if it is not held, its begin time has come and its dependency is met. Only
-eligible jobs are in the queue that scheduling passes go through. The words of dependencies, and of
-the reasons to wait, are those of Slurm.
+eligible jobs are in the queue that scheduling passes go through. The words of dependencies, of the
+reasons to wait and of signals are those of Slurm. A request of nodes decides which processors a job
+may hold, and not how many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Collection
 from typing import Literal, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from scheduler.model.requests.job_name import LAST, JobName, names
-from scheduler.model.requests.task_array import TaskArray, TaskOf
+from reshape.key_values import whole_number
+from scheduler.model.arrays import LAST, Hold, JobName, TaskArray, TaskOf, names
 
 Kind: TypeAlias = Literal["after", "afterany", "afterok", "afternotok", "singleton"]
-#: Who has held a job; "": it is not held.
-Hold: TypeAlias = Literal["", "user", "administrator"]
 
-FORM = (
+DEPENDENCY_FORM = (
     "afterok:ID[:ID...], afterany, afternotok or after, or singleton; several with , or with ?;"
     " an ID is a job 17 or a task 17_4"
 )
 #: Jobs that a dependency names, at most.
 MOST_TERMS = 1000
+CONSTRAINT_FORM = "features with & (all of them) and | (any), such as gpu&fast|big"
+SIGNAL_FORM = "SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS, such as USR1@120"
+#: Seconds of a signal before the end of the walltime, if none are given, and at most.
+DEFAULT_S, MOST_S = 60, 65535
 
 
 class Term(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -106,10 +110,10 @@ class Dependency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         for part in text.split("?") if any_of else names(text):
             kind, *numbers = names(part.strip(), ":")
             if kind not in get_args(Kind):
-                raise ValueError(f"{part!r} is no dependency: write {FORM}")
+                raise ValueError(f"{part!r} is no dependency: write {DEPENDENCY_FORM}")
             if (kind == "singleton") == bool(numbers):
                 wants = "has no job numbers" if numbers else "needs the number of a job"
-                raise ValueError(f"{kind} {wants}: write {FORM}")
+                raise ValueError(f"{kind} {wants}: write {DEPENDENCY_FORM}")
             if kind == "singleton":
                 terms.append(Term("singleton"))
             for number in numbers:
@@ -191,9 +195,160 @@ def _terms(kind: Kind, text: str, part: str) -> list[Term]:
     except ValueError:
         name = JobName(LAST)
     if name.job == LAST or name.step is not None:
-        raise ValueError(f"{text!r} in {part!r} is not the number of a job: write {FORM}")
+        raise ValueError(
+            f"{text!r} in {part!r} is not the number of a job: write {DEPENDENCY_FORM}"
+        )
     if name.tasks is None:
         return [Term(kind, name.job)]
     if name.tasks.count > MOST_TERMS:
         raise ValueError(f"{text!r} has {name.tasks.count} tasks: name {MOST_TERMS} at most")
     return [Term(kind, name.job, None, TaskOf(name.job, i)) for i in name.tasks.indices()]
+
+
+class NodeRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Which nodes a job may get processors of.
+
+    Parameters
+    ----------
+    any_of : sets of features; a node of the job has all features of one of them. (): any node.
+    whole : number of processors of each of its nodes, all of which the job gets; 0: the job may
+        get a part of a node.
+    per_process : number of processors of each of its processes, which are on one node.
+    """
+
+    any_of: tuple[tuple[str, ...], ...] = ()
+    whole: int = 0
+    per_process: int = 1
+
+    @property
+    def block(self) -> int:
+        """Processors that the job gets together on a node, or not at all."""
+        return self.whole or self.per_process
+
+    def fitting(self, processors: int) -> int:
+        """Return how many of so many processors of a node the job can use."""
+        return processors // self.block * self.block
+
+    def admits(self, features: Collection[str], processors: int) -> bool:
+        """Whether a node with these features and this many processors may be one of the job."""
+        if processors < self.block or (self.whole and processors != self.whole):
+            return False
+        return not self.any_of or any(
+            all(feature in features for feature in alternative) for alternative in self.any_of
+        )
+
+    def __str__(self) -> str:
+        """The nodes in words, such as ``whole nodes with gpu&fast``."""
+        having = [constraint_text(self.any_of)] if self.any_of else []
+        if self.per_process > 1:
+            having.append(f"{self.per_process} processors for each process")
+        text = f"{'whole ' if self.whole else ''}nodes"
+        return f"{text} with {' and '.join(having)}" if having else text
+
+
+def constraint_text(any_of: tuple[tuple[str, ...], ...]) -> str:
+    """A constraint as users write it."""
+    return "|".join("&".join(alternative) for alternative in any_of)
+
+
+def parse_constraint(text: str) -> tuple[tuple[str, ...], ...]:
+    """Read a constraint such as ``gpu&fast|big``; & binds more closely than |.
+
+    Raises
+    ------
+    ValueError : a feature is empty, or the text has counts, brackets or parentheses.
+    """
+    alternatives = tuple(
+        tuple(feature.strip() for feature in part.split("&")) for part in text.split("|")
+    )
+    for feature in (feature for part in alternatives for feature in part):
+        if (wrong := feature_fault(feature)) is not None:
+            raise ValueError(f"{feature!r} in {text!r} {wrong}: write {CONSTRAINT_FORM}")
+    return alternatives
+
+
+def feature_fault(feature: str) -> str | None:
+    """Why a text is not the name of a feature; None if it is one."""
+    if not feature:
+        return "is no feature"
+    if not all(character.isalnum() or character in "_-.:=" for character in feature):
+        return "has other characters than letters, digits and _ - . : ="
+    return None
+
+
+class EndSignal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A signal that a job gets before the end of its walltime.
+
+    Parameters
+    ----------
+    number : of the signal.
+    before_s : how long before the end of the walltime, s.
+    to_script : whether the script of the job gets it, and none of the processes that it started.
+    """
+
+    number: int
+    before_s: int = DEFAULT_S
+    to_script: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> EndSignal:
+        """Read a signal such as ``B:USR1@120``.
+
+        Raises
+        ------
+        ValueError : it is none.
+        """
+        target, colon, rest = text.rpartition(":")
+        if colon and target != "B":
+            raise ValueError(f"{target!r} in {text!r} is not B: write {SIGNAL_FORM}")
+        name, at, seconds = rest.partition("@")
+        before_s = whole_number(seconds, MOST_S) if at else DEFAULT_S
+        if before_s is None:
+            raise ValueError(
+                f"{seconds!r} is no number of seconds from 0 to {MOST_S}: write {SIGNAL_FORM}"
+            )
+        return cls(signal_number(name), before_s, bool(colon))
+
+    def __str__(self) -> str:
+        """The signal as a user writes it."""
+        return f"{'B:' if self.to_script else ''}{signal_name(self.number)}@{self.before_s}"
+
+
+class SentSignal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The last signal that was ordered for a job.
+
+    Parameters
+    ----------
+    serial : numbers the signals of a job from 1 on.
+    number : of the signal.
+    groups : the groups on which the job computed then.
+    to_script : as of `EndSignal`.
+    """
+
+    serial: int
+    number: int
+    groups: tuple[int, ...]
+    to_script: bool = False
+
+
+def signal_number(text: str) -> int:
+    """Return the number of a signal from its name, with or without SIG, or from its number.
+
+    Raises
+    ------
+    ValueError : there is no such signal.
+    """
+    try:
+        if (number := whole_number(text)) is not None:
+            return signal.Signals(number).value
+        return signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"].value
+    except (KeyError, ValueError):
+        raise ValueError(f"{text!r} is no signal: write a name or a number, such as USR1") from None
+
+
+def signal_name(number: int) -> str:
+    """Name of a signal without SIG; its number if it has no name."""
+    try:
+        return signal.Signals(number).name.removeprefix("SIG")
+    except ValueError:
+        return str(number)
