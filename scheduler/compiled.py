@@ -48,7 +48,6 @@ MODULES = (
     "scheduler.state.candidates",
     "scheduler.state.derived_jobs",
     "scheduler.state.earliest_place",
-    "scheduler.state.expected_releases",
     "scheduler.state.profile",
     "scheduler.state.queue",
     "scheduler.state.reservation_table",

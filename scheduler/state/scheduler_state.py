@@ -26,8 +26,7 @@ from scheduler.model.space import NONE, Space
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.derived_jobs import Steps, lent_group
 from scheduler.state.exclusions import Blocked, Exclusion, Exclusions
-from scheduler.state.expected_releases import ExpectedReleases
-from scheduler.state.profile import Availability
+from scheduler.state.profile import Availability, ExpectedReleases
 from scheduler.state.queue import Queue
 
 S = JobState

@@ -15,7 +15,7 @@ from scheduler.model.priority import QueueOrder
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Lxwf, Sjf
 from scheduler.state.candidates import MANY, Candidates
-from scheduler.state.expected_releases import ExpectedReleases
+from scheduler.state.profile import ExpectedReleases
 from scheduler.state.queue import Queue
 
 moves = st.lists(
