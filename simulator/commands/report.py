@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,20 @@ from scheduler.client.web.run_data import RunData
 from scheduler.journal.clock import noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader, reading
 from scheduler.policies.scenarios import scenario
-from scheduler.text.formats import format_time
+from scheduler.text.formats import counted, format_time
 from simulator.commands.options import JOURNAL, is_sweep, simulated_results
 from simulator.live_runs import RecordedRun, costs, engine_of, measured
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
 from simulator.traces.files import check_place, replace_all
 
+#: Times of two runs that are compared, with the names of `RunData.totals`, or of a field.
+_COMPARED = {
+    "mean wait": "wait_s",
+    "mean turnaround": "turnaround_s",
+    "longest wait": "longest_wait_s",
+    "from the first submission to the last end": "now",
+}
 _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
 
 
@@ -103,20 +109,17 @@ def report_command(
     click.echo(out)
 
 
-def _single(source: Path) -> Iterator[Path]:
-    """Yield the runs of a source: itself, or those in its subfolders."""
+def _single(source: Path) -> list[Path]:
+    """Return the runs of a source: itself, or those in its subfolders."""
     if not source.exists():
         raise ReshapeError(f"there is no {source}: name a directory of a service or of results")
     if source.is_file() or _has_run(source):
-        yield source
-        return
-    within = sorted(each for each in source.iterdir() if each.is_dir() and _has_run(each))
+        return [source]
+    within = [each for each in sorted(source.iterdir()) if each.is_dir() and _has_run(each)]
     if not within:
-        raise ReshapeError(
-            f"{source} has no run: neither it nor a folder in it has a {JOURNAL} or a"
-            f" {jobs_csv.NAME}"
-        )
-    yield from within
+        needed = f"a {JOURNAL} or a {jobs_csv.NAME}"
+        raise ReshapeError(f"{source} has no run: neither it nor a folder in it has {needed}")
+    return within
 
 
 def _has_run(folder: Path) -> bool:
@@ -124,14 +127,12 @@ def _has_run(folder: Path) -> bool:
 
 
 def _run(source: Path, stories: int) -> RunData:
-    if source.is_file() or (source / JOURNAL).is_file():
-        folder = source.resolve().parent if source.is_file() else source.resolve()
+    path = source.resolve()
+    if path.is_file() or (path / JOURNAL).is_file():
         with reading(source) as journal:
-            return recorded_run(journal, folder.name, stories)
+            return recorded_run(journal, path.parent.name if path.is_file() else path.name, stories)
     results = simulated_results(source)
-    name = ", ".join(
-        part for part in dict.fromkeys((source.resolve().name, *results.about)) if part
-    )
+    name = ", ".join(filter(None, dict.fromkeys((path.name, *results.about))))
     run = run_of_schedule(results.schedule, name, results.processors or 0)
     utilization = results.metrics.get("utilization")
     run.utilization = utilization if isinstance(utilization, float) else None
@@ -186,7 +187,7 @@ def what_if(
     for run in runs:
         run.utilization = run.held_s / (run.processors * run.now) if run.now else 0.0
     return runs, {
-        "title": f"The same {len(jobs)} jobs under {policy}",
+        "title": f"The same {counted(len(jobs), 'job')} under {policy}",
         "heads": ["", *(run.name for run in runs), "change"],
         "rows": _comparison(live, other),
     }
@@ -194,28 +195,15 @@ def what_if(
 
 def _comparison(live: RunData, other: RunData) -> list[list[str]]:
     """Return means of both and the change, a row each."""
-    pairs = {
-        "mean wait": (live.totals["wait_s"], other.totals["wait_s"]),
-        "mean turnaround": (live.totals["turnaround_s"], other.totals["turnaround_s"]),
-        "longest wait": (live.totals["longest_wait_s"], other.totals["longest_wait_s"]),
-        "from the first submission to the last end": (live.now, other.now),
-    }
-    rows = [
-        [title, _time(before), _time(after), _change(before, after)]
-        for title, (before, after) in pairs.items()
-    ]
+    rows = []
+    for title, name in _COMPARED.items():
+        before, after = ((run.totals | {"now": run.now})[name] for run in (live, other))
+        change = after / before - 1 if before else nan
+        texts = ["-" if isnan(seconds) else format_time(seconds) for seconds in (before, after)]
+        rows.append([title, *texts, "-" if isnan(change) else f"{100 * change:+.0f} %"])
     used = [100 * (run.utilization or 0.0) for run in (live, other)]
     texts = [f"{part:.1f} %" for part in used]
     return [*rows, ["utilisation", *texts, f"{used[1] - used[0]:+.1f} points"]]
-
-
-def _time(seconds: float) -> str:
-    return "-" if isnan(seconds) else format_time(seconds)
-
-
-def _change(before: float, after: float) -> str:
-    change = after / before - 1 if before else nan
-    return "-" if isnan(change) else f"{100 * change:+.0f} %"
 
 
 def _sweep(source: Path) -> dict[str, Any]:

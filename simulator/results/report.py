@@ -35,30 +35,17 @@ def run_of_schedule(
     for job, begin, end, held, kind in _spans(schedule, size):
         segments.add(job, held, begin - origin, end - origin, kind)
     ended = schedule.ended[schedule.ran]
+    now = float(ended.max()) - origin if len(ended) else 0.0
     reserved = [
         Blocked("reservation", each.processors, each.begin - origin, each.end - origin, each.name)
         for each in schedule.advance
     ]
-    return RunData(
-        name,
-        None,
-        segments.rows(),
-        float(ended.max()) - origin if len(ended) else 0.0,
-        size,
-        hosts or {},
-        list(_rows(schedule, origin)),
-        reserved,
-        [_COUNTED] if schedule.allocated is None else [],
-    )
+    jobs, notes = [*_rows(schedule, origin)], [_COUNTED] if schedule.allocated is None else []
+    return RunData(name, None, segments.rows(), now, size, hosts or {}, jobs, reserved, notes)
 
 
 def _spans(schedule: Schedule, size: int) -> Iterator[tuple[int, float, float, ProcSet, Kind]]:
-    """Yield job (its index), begin, end (s), processors and kind of each segment.
-
-    Parameters
-    ----------
-    size : processors of the machine, of which jobs get the lowest free ones if none were allocated.
-    """
+    """Yield job (its index), begin, end (s), processors of `size` and kind of each segment."""
     if schedule.allocated is None:
         spans = schedule.size_spans()
         free_from = np.full(size, -inf)
@@ -84,22 +71,14 @@ def _rows(schedule: Schedule, origin: float) -> Iterator[JobRow]:
     least, most = (np.where(column < 1, sizes, column).tolist() for column in bounds)
     times = [jobs.submitted, schedule.started, schedule.ended]
     submitted, started, ended = ((column - origin).tolist() for column in times)
-    for row, label in enumerate(job_names(schedule)):
-        number, user = row + 1, int(jobs.users[row])
-        state = "TIMEOUT" if schedule.killed[row] else "COMPLETED"
-        yield JobRow(
-            number,
-            "" if label == str(number) else label,
-            "",
-            f"user {user}" if user >= 0 else "",
-            submitted[row],
-            submitted[row],
-            int(sizes[row]),
-            least[row],
-            most[row],
-            float(jobs.estimate[row]),
-            state if ran[row] else "PENDING",
-            started[row] if ran[row] else None,
-            ended[row] if ran[row] else None,
-            reason="" if ran[row] else "it could not run",
-        )
+    for i, label in enumerate(job_names(schedule)):
+        label, user = "" if label == str(i + 1) else label, int(jobs.users[i])
+        who, at, walltime_s = f"user {user}" if user >= 0 else "", submitted[i], jobs.estimate[i]
+        size = int(sizes[i])
+        row = JobRow(i + 1, label, "", who, at, at, size, least[i], most[i], float(walltime_s))
+        if ran[i]:
+            row.state = "TIMEOUT" if schedule.killed[i] else "COMPLETED"
+            row.started, row.ended = started[i], ended[i]
+        else:
+            row.reason = "it could not run"
+        yield row

@@ -75,15 +75,10 @@ def web(
         click.echo(f"http://{host}/?token={quote(token)}")
 
     os.nice(5)  # the service beside it comes first
-    app = Pages(LiveRun(directory), administrator).app()
+    app = Doors(Pages(LiveRun(directory), administrator).app(), hosts, announce)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as on Ctrl-C
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     try:
-        config = uvicorn.Config(
-            Doors(app, hosts, announce),
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=1,
-        )
         asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
     except KeyboardInterrupt:
         pass
@@ -94,12 +89,7 @@ def web(
 
 
 def _listener(port: int, path: Path | None) -> socket.socket:
-    """Listen on the loopback interface, or on a Unix socket of this user alone.
-
-    Raises
-    ------
-    ReshapeError : the port or the path is in use.
-    """
+    """Listen on the loopback interface, or on a Unix socket of this user alone."""
     before = os.umask(0o077)
     try:
         if path is None:

@@ -44,6 +44,7 @@ JOB_COLUMNS = {field.name: _KINDS[field.type] for field in msgspec.structs.field
 SEGMENT_COLUMNS = {
     name: {"f": "time", "i": "i4", "u": "u1"}[SEGMENT[name].kind] for name in SEGMENT.names or ()
 }
+_CURVE_COLUMNS = {"times": "time", "values": "i4"}
 
 
 class TimeWindow(NamedTuple):
@@ -69,8 +70,7 @@ class _Columns:
     """Columns of a document, one after the other."""
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.size = 0
+        self.data = bytearray()
 
     def add(self, values: Any, kind: str, tick_s: float = 1.0) -> tuple[Any, ...]:
         """Add a column of numbers, times (s; None or nan: none) or texts; return its place."""
@@ -81,16 +81,12 @@ class _Columns:
         if kind == "time":
             ticks = np.round(np.asarray(values, np.float64) / tick_s)
             values = np.where(np.isnan(ticks), NO_TIME, np.clip(ticks, -_LARGEST, _LARGEST))
-        data = np.ascontiguousarray(values, "|u1" if kind == "u1" else "<i4").tobytes()
-        place = kind, self.size, len(values)
-        padded = data + bytes(-len(data) % 4)
-        self.parts.append(padded)
-        self.size += len(padded)
+        place = kind, len(self.data), len(values)
+        self.data += np.ascontiguousarray(values, "|u1" if kind == "u1" else "<i4").tobytes()
+        self.data += bytes(-len(self.data) % 4)
         return place
 
-    def table(
-        self, kinds: Mapping[str, str], columns: Iterable[Any], tick_s: float
-    ) -> dict[str, Any]:
+    def table(self, kinds: Mapping[str, str], columns: Iterable[Any], tick_s: float) -> Any:
         """Add columns of these names and types; return their places by name."""
         pairs = zip(kinds.items(), columns, strict=True)
         return {name: self.add(values, kind, tick_s) for (name, kind), values in pairs}
@@ -108,7 +104,7 @@ def encode(runs: Sequence[RunData], window: TimeWindow = _ALL, **more: Any) -> b
     described = [_run(run, window, columns) for run in runs]
     header = msgspec.json.encode({"format": FORMAT, "runs": described, **more})
     header += b" " * (-len(header) % 4)
-    return b"".join([len(header).to_bytes(4, "little"), header, *columns.parts])
+    return len(header).to_bytes(4, "little") + header + columns.data
 
 
 def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
@@ -152,12 +148,10 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
     segments["job"] = np.searchsorted(rows, segments["job"])
     of_segments = (segments[name] for name in SEGMENT_COLUMNS)
     described["segments"] = columns.table(SEGMENT_COLUMNS, of_segments, tick_s)
+    curves = run.curves(begin, max(begin, min(end, run.now)))
     described["curves"] = {
-        name: {
-            "times": columns.add(times, "time", tick_s),
-            "values": columns.add(np.round(100 * values), "i4"),
-        }
-        for name, (times, values) in run.curves(begin, max(begin, min(end, run.now))).items()
+        name: columns.table(_CURVE_COLUMNS, (times, np.round(100 * values)), tick_s)
+        for name, (times, values) in curves.items()
     }
     return described
 
@@ -294,17 +288,13 @@ def perfetto(runs: Sequence[RunData]) -> bytes:
     It is Chrome's trace format, with complete events; times are in microseconds.
     """
     events: list[Mapping[str, Any]] = []
-
-    def name(what: str, process: int, thread: int, text: str) -> None:
-        of = {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": text}}
-        events.append(of)
-
     for place, run in enumerate(runs, 1):
-        name("process_name", place, 0, run.name)
         hosts = {number: f"{host} " for host, held in run.hosts.items() for number in held}
-        for number in range(run.processors):
-            text = f"{hosts.get(number, '')}processor {number}"
-            name("thread_name", place, 1 + number, text)
+        names = {1 + n: f"{hosts.get(n, '')}processor {n}" for n in range(run.processors)}
+        for track, text in {0: run.name, **names}.items():
+            what = "thread_name" if track else "process_name"
+            naming = {"name": what, "ph": "M", "pid": place, "tid": track, "args": {"name": text}}
+            events.append(naming)
         for row, first, count, begin, end, kind in run.segments.tolist():
             job, does = run.jobs[row], Kind(kind).name
             event = {

@@ -12,10 +12,11 @@ from math import inf
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from reshape.errors import ReshapeError
 from scheduler.client.tables import job_lines, resize_table
-from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments, of_rows
+from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments
 from scheduler.forecasts.answers import JobForecast
 from scheduler.journal.clock import ahead_of_job_s, moved_time, noted_ahead_s
 from scheduler.journal.descriptions import describe, label_of, noted_submission
@@ -42,6 +43,7 @@ from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Contract, Drop, Expand, JobOrder, Order, Requeue, Reserve, Start
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
+from scheduler.text.formats import counted
 from scheduler.text.plain import plain
 
 #: Kinds of events and of orders that change what is drawn.
@@ -150,7 +152,8 @@ class JournalRun:
                 if isinstance(what, JobEvent | JobOrder):
                     if what.job not in current and (self._only is None or what.job in self._only):
                         current.add(what.job)
-                        self._read_job(journal, what.job)
+                        if (job := recorded_job(journal, what.job)) is not None:
+                            self._describe(job)
                     if what.job in self._jobs:
                         self._jobs[what.job].apply(what, time, self._segments)
                 else:
@@ -172,13 +175,10 @@ class JournalRun:
             except (msgspec.DecodeError, ValueError) as error:
                 journal.report_unreadable(f"{'order' if is_order else 'event'} {seq}", error)
 
-    def _read_job(self, journal: JournalReader, number: int) -> None:
-        """Make the row of a job from its record; an unreadable one is named in the notes."""
-        recorded = recorded_job(journal, number)
-        if recorded is None:
-            return
+    def _describe(self, recorded: Job) -> None:
+        """Make the row of a job from its record."""
         row, is_step = _row(recorded, self._ahead_s), recorded.spec.step_of is not None
-        job = self._jobs.setdefault(number, _LiveJob(row, len(self._jobs), is_step))
+        job = self._jobs.setdefault(row.number, _LiveJob(row, len(self._jobs), is_step))
         if row.group == "queued":
             row.reason, row.expected = job.row.reason, job.row.expected
         job.row = row
@@ -226,10 +226,14 @@ class JournalRun:
         ended = sorted((row.ended, row.number) for row in self.rows if row.ended is not None)
         dropped = {number for _, number in ended[: len(self._jobs) - MOST_JOBS // 2]}
         kept = {number: job for number, job in self._jobs.items() if number not in dropped}
-        places = [job.place for job in kept.values()]
-        self._segments = Segments(of_rows(self._segments.rows(), places, len(self._jobs)))
+        places = np.full(len(self._jobs), -1, np.int32)
         for place, job in enumerate(kept.values()):
+            places[job.place] = place
             job.place = place
+        rows = self._segments.rows()
+        rows = rows[places[rows["job"]] >= 0]
+        rows["job"] = places[rows["job"]]
+        self._segments = Segments(rows)
         self._jobs = kept
 
     @property
@@ -397,27 +401,22 @@ SPARE_MEMORY = 4
 
 def advice(job: Job, info: m.JobInfo) -> list[str]:
     """Say what another request for the same program would have made better."""
-    sentences = []
-    times = iteration_times(job)
+    sentences, times = [], iteration_times(job)
     if len(times) > 1:
         best = min(seconds for _, seconds in times)
         enough = next(size for size, seconds in times if seconds <= best * (1 + WORTH))
         if enough < times[-1][0]:
-            sentences.append(f"It gains nothing beyond {enough} processors: --max {enough}")
-    memory = info.resources.get("memory", 0)
-    used = info.max_memory_mib
-    if memory and used and memory > SPARE_MEMORY * used:
-        share = 100 * used / memory
-        sentences.append(
-            f"It uses {share:.0f} % of its memory, {used} of {memory} MiB: request less"
-        )
+            size = counted(enough, "processor")
+            sentences.append(f"It gains nothing beyond {size}: --max {enough}")
+    memory, used = info.resources.get("memory", 0), info.max_memory_mib
+    if used and memory > SPARE_MEMORY * used:
+        share = f"{100 * used / memory:.0f} % of its memory, {used} of {memory} MiB"
+        sentences.append(f"It uses {share}: request less")
     if info.ended_at is not None and info.started_at is not None and info.state == "COMPLETED":
         ran = info.ended_at - info.started_at
         if ran and info.walltime_s > 4 * ran and info.walltime_s - ran > 60:
-            sentences.append(
-                f"It ran for {100 * ran / info.walltime_s:.0f} % of its walltime: a shorter one"
-                " lets it start earlier"
-            )
+            share = f"{100 * ran / info.walltime_s:.0f} % of its walltime"
+            sentences.append(f"It ran for {share}: a shorter one lets it start earlier")
     return sentences
 
 
@@ -447,16 +446,16 @@ def recorded_run(
     """
     followed = JournalRun(name, only, origin)
     followed.update(journal)
-    run = followed.data()
-    size = 0
+    run, left_bytes = followed.data(), MOST_BYTES
     for row in reversed(run.jobs[-stories:] if stories else ()):
         told = story(journal, row.number)
-        size += len(msgspec.json.encode(told))
-        if size > MOST_BYTES:
+        left_bytes -= len(msgspec.json.encode(told))
+        if left_bytes < 0:
             break
         run.stories[row.number] = told
     left_out = len(run.jobs) - len(run.stories)
     if left_out and stories:
-        run.notes.append(f"Decisions about the first {left_out} jobs are left out")
+        which = "the first job" if left_out == 1 else f"the first {left_out} jobs"
+        run.notes.append(f"Decisions about {which} are left out")
     run.notes += map(plain, journal.unreadable)
     return run

@@ -72,11 +72,6 @@ class LiveRun:
             thread.join()
 
     @property
-    def sequence(self) -> int:
-        """Number of the last transaction of the journal that was read."""
-        return self._followed.sequence
-
-    @property
     def is_served(self) -> bool:
         """Whether the service runs."""
         try:
@@ -126,9 +121,11 @@ class LiveRun:
         done, pause_s = -1, FORECAST_S
         while not self._ends.wait(pause_s):
             pause_s = FORECAST_S
-            is_waited = any(row.group == "queued" for row in self._followed.rows)
-            if not self.viewers or done == self.version or not is_waited:
+            if not self.viewers or done == self.version:
                 continue
+            with self._lock:
+                if not any(row.group == "queued" for row in self._followed.rows):
+                    continue
             done, began = self.version, time.monotonic()
             try:
                 with Client(self.directory) as client:
@@ -169,21 +166,18 @@ class LiveRun:
         if row is None:
             raise ReshapeError(f"job {number} is too old for the page: reshape explain {number}")
         if row.group == "queued":
-            told["waiting"] = self._waiting(number)
+            try:
+                waiting = forecast_of_waiting(self.directory, number)
+                lines = [] if waiting is None else [waiting.reason, *waiting_lines(waiting)]
+            except ReshapeError as error:
+                lines = [f"There is no forecast: {error}"]
+            told["waiting"] = [plain(line) for line in lines if line]
         return {"row": row, "story": told}
-
-    def _waiting(self, number: int) -> list[str]:
-        try:
-            waiting = forecast_of_waiting(self.directory, number)
-        except ReshapeError as error:
-            return [f"There is no forecast: {plain(str(error))}"]
-        lines = () if waiting is None else (waiting.reason, *waiting_lines(waiting))
-        return [plain(line) for line in lines if line]
 
     def state(self) -> Mapping[str, Any]:
         """Return the data of an event of the stream: versions and the state of the service."""
         return {
-            "sequence": self.sequence,
+            "sequence": self._followed.sequence,
             "version": self.version,
             "served": self.is_served,
             "viewers": self.viewers,

@@ -137,15 +137,6 @@ def between(segments: SegmentRows, begin: float, end: float) -> SegmentRows:
     return segments[(segments["begin"] < end) & (segments["end"] > begin)]
 
 
-def of_rows(segments: SegmentRows, kept: Sequence[int], count: int) -> SegmentRows:
-    """Return the segments of some of `count` rows of jobs, which become the rows 0, 1, ..."""
-    place = np.full(count, -1, np.int32)
-    place[kept] = np.arange(len(kept))
-    rows: SegmentRows = segments[place[segments["job"]] >= 0]
-    rows["job"] = place[rows["job"]]
-    return rows
-
-
 @dataclass
 class RunData:
     """A run.

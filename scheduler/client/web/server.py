@@ -123,9 +123,8 @@ class Doors:
             self.open()
             answer.set_cookie(self._cookie, self._key, path=None, httponly=True, samesite="lax")
         elif not is_open:
-            return refusal(
-                "this link was used or is wrong: reshape web prints a new one after each"
-            )
+            text = "this link was used or is wrong: reshape web prints a new one after each"
+            return refusal(text)
         return answer
 
     def _fault(self, request: Request) -> str:
@@ -218,7 +217,7 @@ class Pages:
             max(1, min(int(_number(request, name, most)), most)) for name, most in LARGEST.items()
         )
         window = TimeWindow(begin, end, MOST_SEGMENTS, (rows, columns))
-        body = encode([self._run.data()], window, sequence=self._run.sequence)
+        body = encode([self._run.data()], window, sequence=self._run.state()["sequence"])
         return Response(body, media_type="application/octet-stream")
 
     def _at(self, request: Request) -> Response:
@@ -232,8 +231,8 @@ class Pages:
     def _jobs(self, request: Request) -> Response:
         """Answer with a page of the jobs that match, the newest first unless they wait."""
         offset = max(0, int(_number(request, "offset", 0)))
-        group = request.query_params.get("group", "all")
-        text = request.query_params.get("text", "")[:200].lower()
+        query = request.query_params
+        group, text = query.get("group", "all"), query.get("text", "")[:200].lower()
         rows = [
             job
             for job in self._run.data().jobs
@@ -335,12 +334,7 @@ def _json(value: Any) -> Response:
 
 
 def _number(request: Request, name: str, default: float) -> float:
-    """Read a number of the query of a request.
-
-    Raises
-    ------
-    ReshapeError : it is none, or not finite.
-    """
+    """Read a number of the query of a request, which must be finite."""
     text = request.query_params.get(name)
     if text is None:
         return default
