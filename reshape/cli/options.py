@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from reshape.errors import ReshapeError
 from reshape.times import parse_duration
+
+T = TypeVar("T")
 
 
 def example(*lines: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -73,6 +76,29 @@ class Seconds(FiniteRange):
             except ValueError as error:
                 self.fail(f"{error}, or a number of seconds", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class ParsedText(click.ParamType[T]):
+    """A value that a function reads from a text.
+
+    Parameters
+    ----------
+    name : of the type in help texts.
+    parse : raises a ValueError or a ReshapeError whose message says what is wrong.
+    kinds : types of values that are read already, and taken as they are.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], T], *kinds: type) -> None:
+        self.name, self._parse, self._kinds = name, parse, kinds
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Read the text of an option."""
+        if isinstance(value, self._kinds):
+            return cast(T, value)
+        try:
+            return self._parse(str(value))
+        except (ValueError, ReshapeError) as error:
+            self.fail(str(error), param, ctx)
 
 
 #: Why an empty text is refused.

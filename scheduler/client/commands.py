@@ -32,8 +32,8 @@ from scheduler.client.forecasting import (
     waiting_lines,
 )
 from scheduler.client.options import (
-    JobText,
-    Walltime,
+    JOB,
+    WALLTIME,
     json_option,
     service_option,
     sites_option,
@@ -57,7 +57,7 @@ FOLLOW_S = 0.5
 @click.command()
 @service_option
 @json_option
-@click.argument("job", type=JobText(), required=False, shell_complete=complete_jobs)
+@click.argument("job", type=JOB, required=False, shell_complete=complete_jobs)
 @example("reshape info", "reshape info last --json")
 def info(directory: Path, as_json: bool, job: JobName | None) -> None:
     """Show the service with its nodes and scenario, or one JOB in full, with its steps.
@@ -89,7 +89,7 @@ def info(directory: Path, as_json: bool, job: JobName | None) -> None:
 @service_option
 @sites_option
 @json_option
-@click.argument("job", type=actions.SiteJobText(), shell_complete=complete_jobs)
+@click.argument("job", type=actions.SITE_JOB, shell_complete=complete_jobs)
 @example("reshape explain 3", "reshape explain --sites sites.yaml left:3")
 def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.SiteJob) -> None:
     """Explain why JOB waits, where it started, and why it was resized or not.
@@ -124,7 +124,7 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
 
 @click.command()
 @service_option
-@click.option("--timeout", type=Walltime(), help="Time limit, such as 10:00.")
+@click.option("--timeout", type=WALLTIME, help="Time limit, such as 10:00.")
 @sites_option
 @json_option
 @click.argument(
@@ -132,7 +132,7 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
     nargs=-1,
     required=True,
     metavar="JOB...",
-    type=actions.SiteJobText(),
+    type=actions.SITE_JOB,
     shell_complete=complete_jobs,
 )
 @example("reshape wait last && echo well done", "reshape wait --sites sites.yaml left:3 right:1")
@@ -160,7 +160,7 @@ def wait(
 @service_option
 @click.option("-f", "--follow", is_flag=True, help="Print new output until the job has ended.")
 @click.option("--error", "-e", "is_error", is_flag=True, help="Print the standard error instead.")
-@click.argument("job", type=JobText(), shell_complete=complete_jobs)
+@click.argument("job", type=JOB, shell_complete=complete_jobs)
 @example("reshape output 3", "reshape output -f last")
 def output(directory: Path, follow: bool, is_error: bool, job: JobName) -> None:
     """Print the output of JOB, from a file that this host reaches.

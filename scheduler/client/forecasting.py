@@ -20,7 +20,7 @@ from scheduler.client.api.asking import list_jobs
 from scheduler.client.api.client import Client
 from scheduler.client.job_options import request_options
 from scheduler.client.options import (
-    Walltime,
+    WALLTIME,
     json_option,
     service_option,
 )
@@ -245,7 +245,7 @@ def duration(seconds: float | None) -> str:
     show_default=True,
     help="Seed of the drawn run times.",
 )
-@click.option("--horizon", type=Walltime(), help="Time from now at which forecasts end.")
+@click.option("--horizon", type=WALLTIME, help="Time from now at which forecasts end.")
 @json_option
 @example("reshape quote -n 16 --walltime 2:00:00 --json")
 def quote(

@@ -14,9 +14,9 @@ from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, get_type_hint
 import click
 
 from reshape import topology
-from reshape.cli.options import WholeRange
+from reshape.cli.options import WholeRange, completed
 from reshape.speedup import FORMS as MODELS
-from scheduler.client.options import LaterMoment, Priority, ResourceAmounts, TimeLimit, TopologyText
+from scheduler.client.options import LATER_MOMENT, PRIORITY, TIME_LIMIT, TOPOLOGY, resource_amounts
 from scheduler.client.submission import OUTPUT
 from scheduler.model.arrays import ARRAY_FORM as ARRAYS
 from scheduler.model.requests import CONSTRAINT_FORM as FEATURES
@@ -80,7 +80,10 @@ class RequestOptions(TypedDict, total=False):
         topology.Topology | str,
         _option(
             "--topology",
-            type=TopologyText(),
+            type=TOPOLOGY,
+            shell_complete=completed(
+                lambda: [f"{kind}:" if kind == "list" else kind for kind in topology.KINDS]
+            ),
             help=f"Sizes on which the job can run: {topology.FORMS}.  [default: as the program"
             " declares]",
         ),
@@ -90,7 +93,7 @@ class RequestOptions(TypedDict, total=False):
         _option(
             "--walltime",
             "walltime_s",
-            type=TimeLimit(),
+            type=TIME_LIMIT,
             help="Limit of the run time: 90s, 30min, 2h or 1d, or as in Slurm M, M:S, H:M:S, D-H,"
             " D-H:M or D-H:M:S; UNLIMITED is the longest one of the partition or queue.  [default:"
             " as the queue says, usually 1h]",
@@ -100,7 +103,7 @@ class RequestOptions(TypedDict, total=False):
         float | str,
         _option(
             "--priority",
-            type=Priority(),
+            type=PRIORITY,
             help="Priority: a name that the service defines, such as gold, or a number; a larger"
             " one is more urgent.",
         ),
@@ -120,7 +123,7 @@ class RequestOptions(TypedDict, total=False):
     ]
     resources: Annotated[
         Mapping[str, int] | str,
-        _option("--resources", type=ResourceAmounts(), help="Amounts of other resources."),
+        _option("--resources", type=resource_amounts(), help="Amounts of other resources."),
     ]
 
 
@@ -272,7 +275,7 @@ class JobOptions(RequestOptions, total=False):
         float | str,
         _option(
             "--begin",
-            type=LaterMoment(),
+            type=LATER_MOMENT,
             help="Time before which the job does not start: 2026-05-01T12:00, or now+2h.",
         ),
     ]
@@ -307,7 +310,7 @@ class JobOptions(RequestOptions, total=False):
         Mapping[str, int] | str,
         _option(
             "--demand",
-            type=ResourceAmounts("memory_bandwidth=2000"),
+            type=resource_amounts("memory_bandwidth=2000"),
             help="Demand of each process for the shared resources of its node; see"
             " docs/sharing.md.",
         ),

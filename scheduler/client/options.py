@@ -11,165 +11,74 @@ from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
+from reshape.cli.options import ParsedText
 from reshape.key_values import amounts
 from reshape.times import parse_duration, parse_moment
-from reshape.topology import KINDS, Topology
+from reshape.topology import Topology
 from scheduler.model.arrays import JobName
 from scheduler.model.resources import checked
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 
 
-class Walltime(click.ParamType[float]):
-    """A positive time such as 2h or 2:00:00, converted to seconds."""
+def _walltime(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds == 0:
+        raise ValueError(f"must be above 0, got {text!r}")
+    return seconds
 
-    name = "TIME"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse the text of an option."""
-        if isinstance(value, int | float):
-            return float(value)
+def _time_limit(text: str) -> float:
+    is_longest = text.strip().upper() in ("UNLIMITED", "INFINITE")
+    return LONGEST_WALLTIME_S if is_longest else _walltime(text)
+
+
+def _priority(text: str) -> float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if not isfinite(number):
+        raise ValueError(f"must be a finite number or a name, got {text!r}")
+    return number
+
+
+def resource_amounts(example: str = "memory_gib=16") -> ParsedText[dict[str, int]]:
+    """Make the type of amounts by name; `example` is for messages."""
+
+    def parse(text: str) -> dict[str, int]:
         try:
-            seconds = parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if seconds == 0:
-            self.fail(f"must be above 0, got {value!r}", param, ctx)
-        return seconds
-
-
-class TimeLimit(Walltime):
-    """A run time limit: a time, or ``UNLIMITED`` for the longest one (`LONGEST_WALLTIME_S`)."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse the text of an option."""
-        if isinstance(value, str) and value.strip().upper() in ("UNLIMITED", "INFINITE"):
-            return LONGEST_WALLTIME_S
-        return super().convert(value, param, ctx)
-
-
-class Priority(click.ParamType[float | str]):
-    """A priority: a finite number or a name."""
-
-    name = "PRIORITY"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str:
-        """Parse the text of an option."""
-        try:
-            number = float(value)
-        except ValueError:
-            return str(value)
-        if not isfinite(number):
-            self.fail(f"must be a finite number or a name, got {value!r}", param, ctx)
-        return number
-
-
-class ResourceAmounts(click.ParamType[dict[str, int]]):
-    """Amounts by name.
-
-    Parameters
-    ----------
-    example : for messages.
-    """
-
-    name = "NAME=AMOUNT,..."
-
-    def __init__(self, example: str = "memory_gib=16") -> None:
-        self._example = example
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, int]:
-        """Parse the text of an option."""
-        if isinstance(value, dict):
-            return value
-        try:
-            values = amounts(value.split(","))
+            values = amounts(text.split(","))
             checked(values)
         except ValueError as error:
-            self.fail(f"{error}; an example is {self._example}", param, ctx)
+            raise ValueError(f"{error}; an example is {example}") from None
         return values
 
-
-class TopologyText(click.ParamType[Topology]):
-    """The sizes on which a job can run."""
-
-    name = "TOPOLOGY"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Topology:
-        """Parse the text of an option."""
-        if isinstance(value, Topology):
-            return value
-        try:
-            return Topology.parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Forms that begin with what was typed."""
-        forms = [f"{kind}:" if kind == "list" else kind for kind in KINDS]
-        return [CompletionItem(form) for form in forms if form.startswith(incomplete)]
+    return ParsedText("NAME=AMOUNT,...", parse, dict)
 
 
-class Moment(click.ParamType[float]):
-    """A local date, or date and time, converted to Unix seconds."""
-
-    name = "TIME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse the text of an option."""
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            return datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a date: write 2026-05-01 or 2026-05-01T12:00", param, ctx)
+def _moment(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        example = "2026-05-01 or 2026-05-01T12:00"
+        raise ValueError(f"{text!r} is not a date: write {example}") from None
 
 
-class LaterMoment(Moment):
-    """A moment as sbatch(1) writes it, in Unix seconds; see `parse_moment`."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse the text of an option."""
-        if not isinstance(value, str):
-            return super().convert(value, param, ctx)
-        try:
-            return parse_moment(value, time.time())
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class JobText(click.ParamType[JobName]):
-    """The name of a job: 17, ``last``, a task 17_4, tasks 17_[3-7], or a step 17.0."""
-
-    name = "JOB"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> JobName:
-        """Parse the text of an argument."""
-        if isinstance(value, JobName):
-            return value
-        try:
-            return JobName.parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
+#: A positive time such as 2h or 2:00:00, in seconds.
+WALLTIME = ParsedText("TIME", _walltime, int, float)
+#: A run time limit: a positive time, or UNLIMITED for `LONGEST_WALLTIME_S`.
+TIME_LIMIT = ParsedText("TIME", _time_limit, int, float)
+#: A finite number or a name.
+PRIORITY = ParsedText("PRIORITY", _priority)
+#: The sizes on which a job can run.
+TOPOLOGY = ParsedText("TOPOLOGY", Topology.parse, Topology)
+#: A local date, or date and time, in Unix seconds.
+MOMENT = ParsedText("TIME", _moment, int, float)
+#: A moment as sbatch(1) writes it, in Unix seconds; see `parse_moment`.
+LATER_MOMENT = ParsedText("TIME", lambda text: parse_moment(text, time.time()), int, float)
+#: The name of a job: 17, ``last``, a task 17_4, tasks 17_[3-7], or a step 17.0.
+JOB = ParsedText("JOB", JobName.parse, JobName)
 
 _ACCESS = "reshape.access"  # key of the context's further data
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]

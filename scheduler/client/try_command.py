@@ -10,12 +10,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 
-from reshape.cli.options import FiniteRange, Seconds, WholeRange, example
+from reshape.cli.options import FiniteRange, ParsedText, Seconds, WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.submission import check_program, job_environment
 from scheduler.client.trial.comparison import Differences, EqualityRules, TrialResults, compare
@@ -27,34 +26,13 @@ RTOL = 1e-12
 _EQUAL, _MISTAKE = 0, 1
 
 
-class _Resizes(click.ParamType[list[tuple[int, int]]]):
-    """The resizes of ``--at``."""
-
-    name = "resizes"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[tuple[int, int]]:
-        """Read the text of the option."""
-        if isinstance(value, list):
-            return value
-        try:
-            return parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class _Pattern(click.ParamType[re.Pattern[str]]):
-    """A regular expression."""
-
-    name = "regex"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> re.Pattern[str]:
-        """Read the text of the option."""
-        if not value:
-            self.fail("an empty expression matches everything: leave the option out", param, ctx)
-        try:
-            return re.compile(value)
-        except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+def _pattern(text: str) -> re.Pattern[str]:
+    if not text:
+        raise ValueError("an empty expression matches everything: leave the option out")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
 
 
 @click.command("try", context_settings={"allow_interspersed_args": False})
@@ -74,7 +52,7 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
 )
 @click.option(
     "--at",
-    type=_Resizes(),
+    type=ParsedText("resizes", parse, list),
     metavar="ITERATION:SIZE,...",
     help="These resizes instead of random ones, each after so many iterations.",
 )
@@ -93,7 +71,7 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
 )
 @click.option(
     "--ignore",
-    type=_Pattern(),
+    type=ParsedText("regex", _pattern, re.Pattern),
     multiple=True,
     metavar="REGEX",
     help="Do not compare lines, facts (name=value) and names of files that match; repeatable.",

@@ -11,7 +11,7 @@ import click
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
-from scheduler.client.options import Walltime
+from scheduler.client.options import WALLTIME
 from scheduler.client.web.document import FORMATS, report
 from scheduler.client.web.journal_run import recorded_run
 from scheduler.client.web.run_data import RunData
@@ -64,7 +64,7 @@ _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
 @click.option("--policy", help="Simulate a live run under this scenario, and show both.")
 @click.option(
     "--last",
-    type=Walltime(),
+    type=WALLTIME,
     help="With --policy: leave out jobs that were submitted longer ago than this.",
 )
 @example(

@@ -11,7 +11,7 @@ import msgspec
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.wire.access import AccessRole
-from scheduler.client.options import Walltime, directory_option, json_option, parsable_option
+from scheduler.client.options import WALLTIME, directory_option, json_option, parsable_option
 from scheduler.node.access_keys import AccessKeys, GrantedKey
 from scheduler.node.directory import ServiceDirectory
 from scheduler.text.formats import format_moment
@@ -52,7 +52,7 @@ def access() -> None:
 )
 @click.option(
     "--expires",
-    type=Walltime(),
+    type=WALLTIME,
     help="Time until the key expires, such as 30-0 for 30 days.  [default: never]",
 )
 @click.option(

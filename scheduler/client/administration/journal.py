@@ -15,7 +15,7 @@ import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
-from scheduler.client.options import Moment, json_option
+from scheduler.client.options import MOMENT, json_option
 from scheduler.model.events import JobSubmitted
 from scheduler.text.formats import counted, format_moment
 from scheduler.text.tables import Table, render
@@ -115,7 +115,7 @@ def compact(directory: Path, keep_resize_points: int) -> None:
 
 @journal.command()
 @click.option(
-    "--before", type=Moment(), required=True, help="Remove jobs that ended before this time."
+    "--before", type=MOMENT, required=True, help="Remove jobs that ended before this time."
 )
 @directory_argument
 @example("reshape journal prune --before 2026-01-01 ~/.reshape")

@@ -11,8 +11,8 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.asking import ask
 from scheduler.client.options import (
-    LaterMoment,
-    Walltime,
+    LATER_MOMENT,
+    WALLTIME,
     json_option,
     parsable_option,
     service_option,
@@ -50,12 +50,12 @@ def reserve() -> None:
 )
 @click.option(
     "--start",
-    type=LaterMoment(),
+    type=LATER_MOMENT,
     help="Local date and time, or a time from now on such as now+1:00:00.  [default: now]",
 )
 @click.option(
     "--duration",
-    type=Walltime(),
+    type=WALLTIME,
     required=True,
     help="Duration, such as 90min, 2h or 1-12:00:00 (D-H:M:S).",
 )

@@ -15,7 +15,7 @@ import click
 from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.job_options import Changes, JobOptions, job_options
-from scheduler.client.options import Walltime
+from scheduler.client.options import WALLTIME
 from scheduler.client.scripts.script_file import options_of, read_script, script_submission
 from scheduler.client.submission import prepare
 from scheduler.model.arrays import JobName
@@ -146,6 +146,6 @@ def seconds(value: float | str | None) -> float | None:
     if value is None or not isinstance(value, str):
         return value
     try:
-        return Walltime().convert(value, None, None)
+        return WALLTIME.convert(value, None, None)
     except click.ClickException as error:
         raise ReshapeError(error.message) from None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from reshape.cli.lazy_group import FAILED
-from reshape.cli.options import ANY_TEXT, WholeRange, example
+from reshape.cli.options import ANY_TEXT, ParsedText, WholeRange, example
 from reshape.key_values import whole_number
 from reshape.times import in_local_time
 from reshape.wire.access import read_access
@@ -24,10 +24,10 @@ from scheduler.client.api import operations
 from scheduler.client.api.asking import ask, list_jobs, number_of, run
 from scheduler.client.api.completion import complete_jobs
 from scheduler.client.options import (
-    JobText,
-    LaterMoment,
-    Priority,
-    TimeLimit,
+    JOB,
+    LATER_MOMENT,
+    PRIORITY,
+    TIME_LIMIT,
     service_option,
     sites_option,
 )
@@ -51,42 +51,33 @@ class JobRange(NamedTuple):
     last: int | None
 
 
-class JobRanges(click.ParamType[list[JobRange]]):
-    """Jobs such as ``3,5-8,17_[1-4],last``, with --sites after the name of a site and a colon.
+def _ranges_at_site(text: str) -> list[JobRange]:
+    *site, jobs = names(text, ":")
+    return [_range(":".join(site), part) for part in names(jobs)]
 
-    Parameters
-    ----------
-    with_sites : whether the command has the option --sites.
-    """
 
-    name = "JOBS"
+def _ranges(text: str) -> list[JobRange]:
+    if len(names(text, ":")) > 1:
+        raise ValueError(f"{text!r} is not a job: write {NAME_FORM}")
+    return _ranges_at_site(text)
 
-    def __init__(self, *, with_sites: bool = True) -> None:
-        self._with_sites = with_sites
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[JobRange]:
-        """Parse the text of an argument."""
-        if isinstance(value, list):
-            return value
-        *site, text = names(str(value), ":")
-        if site and not self._with_sites:
-            self.fail(f"{value!r} is not a job: write {NAME_FORM}", param, ctx)
-        return [self._range(":".join(site), part, param, ctx) for part in names(text)]
+def _range(site: str, text: str) -> JobRange:
+    first, dash, last = text.partition("-")
+    if not dash or "_" in text:
+        return JobRange(site, JobName.parse(text), None)
+    begin, end = whole_number(first), whole_number(last)
+    if begin is None or end is None:
+        raise ValueError(f"{text!r} is not a range of jobs such as 3-8")
+    if not 0 < begin <= end:
+        raise ValueError(f"the range {text!r} must ascend from 1 or more")
+    return JobRange(site, JobName(begin), end)
 
-    def _range(
-        self, site: str, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> JobRange:
-        first, dash, last = text.partition("-")
-        if not dash or "_" in text:
-            return JobRange(site, JobText().convert(text, param, ctx), None)
-        begin, end = whole_number(first), whole_number(last)
-        if begin is None or end is None:
-            self.fail(f"{text!r} is not a range of jobs such as 3-8", param, ctx)
-        if not 0 < begin <= end:
-            self.fail(f"the range {text!r} must ascend from 1 or more", param, ctx)
-        return JobRange(site, JobName(begin), end)
+
+#: Jobs such as ``3,5-8,17_[1-4],last``.
+JOBS = ParsedText("JOBS", _ranges, list)
+#: The same, with --sites after the name of a site and a colon.
+JOBS_AT_SITES = ParsedText("JOBS", _ranges_at_site, list)
 
 
 @click.command()
@@ -103,7 +94,7 @@ class JobRanges(click.ParamType[list[JobRange]]):
 @click.option("--batch", "-b", is_flag=True, help="With --signal: send it to the job script alone.")
 @sites_option
 @click.argument(
-    "jobs", nargs=-1, metavar="[JOB...]", type=JobRanges(), shell_complete=complete_jobs
+    "jobs", nargs=-1, metavar="[JOB...]", type=JOBS_AT_SITES, shell_complete=complete_jobs
 )
 @example(
     "reshape cancel 3,5 8-12",
@@ -233,7 +224,7 @@ _jobs = click.argument(
     nargs=-1,
     required=True,
     metavar="JOB...",
-    type=JobRanges(with_sites=False),
+    type=JOBS,
     shell_complete=complete_jobs,
 )
 
@@ -288,14 +279,14 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @click.option(
     "--max", "max_processors", type=WholeRange(min=1), help="Largest number of processors."
 )
-@click.option("--walltime", "walltime_s", type=TimeLimit(), help="Limit of the run time.")
-@click.option("--priority", type=Priority(), help="Priority: a name or a number.")
+@click.option("--walltime", "walltime_s", type=TIME_LIMIT, help="Limit of the run time.")
+@click.option("--priority", type=PRIORITY, help="Priority: a name or a number.")
 @click.option("--name", help="Name of the job.")
 @click.option("--queue", metavar="NAME", help="Queue.")
 @click.option("--partition", "-p", metavar="NAME", help="Partition.")
-@click.option("--begin", type=LaterMoment(), help="Time before which the job does not start.")
+@click.option("--begin", type=LATER_MOMENT, help="Time before which the job does not start.")
 @click.option("--dependency", type=ANY_TEXT, metavar="LIST", help="Dependency; '' removes it.")
-@click.argument("job", type=JobText(), shell_complete=complete_jobs)
+@click.argument("job", type=JOB, shell_complete=complete_jobs)
 @example("reshape update 3 --walltime 2h", "reshape update 4 --dependency afterok:3")
 def update(directory: Path, job: JobName, **changes: Any) -> None:
     """Change the request of JOB: all of these options while it is queued.

@@ -14,8 +14,8 @@ from scheduler.client.columns import JobFormat, history_format
 from scheduler.client.commands import echo_json
 from scheduler.client.listing.options import format_option, noheader_option
 from scheduler.client.options import (
-    JobText,
-    Moment,
+    JOB,
+    MOMENT,
     json_option,
     parsable_option,
     service_option,
@@ -28,8 +28,8 @@ from scheduler.text.tables import render
 
 @click.command()
 @service_option
-@click.option("--since", type=Moment(), help="List jobs that ended at this time or later.")
-@click.option("--until", type=Moment(), help="List jobs that ended at this time or earlier.")
+@click.option("--since", type=MOMENT, help="List jobs that ended at this time or later.")
+@click.option("--until", type=MOMENT, help="List jobs that ended at this time or earlier.")
 @click.option("--user", help="List jobs of this user.")
 @click.option("--state", help="List jobs in this final state, such as FAILED or F.")
 @click.option("--name", help="List jobs of this name.")
@@ -40,12 +40,12 @@ from scheduler.text.tables import render
     show_default=True,
     help="Largest number of jobs to list: the ones that ended last.",
 )
-@click.option("--before", type=JobText(), help="List jobs that ended before this one.")
+@click.option("--before", type=JOB, help="List jobs that ended before this one.")
 @format_option
 @noheader_option
 @json_option
 @parsable_option
-@click.argument("job", type=JobText(), required=False, shell_complete=complete_jobs)
+@click.argument("job", type=JOB, required=False, shell_complete=complete_jobs)
 @example(
     "reshape history --user ann --since 2026-05-01",
     "reshape history --format jobid,state,elapsed,exitcode",

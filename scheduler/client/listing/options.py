@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 import click
 from msgspec.structs import replace
 
+from reshape.cli.options import ParsedText
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.api import operations
 from scheduler.client.api.asking import run
 from scheduler.client.api.client import user_of
 from scheduler.client.api.completion import complete_jobs, complete_partitions
-from scheduler.client.bulk.change_commands import JobRange, JobRanges
+from scheduler.client.bulk.change_commands import JOBS, JobRange
 from scheduler.client.columns import JobFormat
 from scheduler.model.arrays import TaskArray, positions_of
 from scheduler.model.job import JobState
@@ -69,50 +70,23 @@ def _positions(job: JobInfo, tasks: str) -> ProcSet:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class FormatText(click.ParamType[JobFormat]):
-    """Columns of a listing, by letters or by names."""
-
-    name = "FORMAT"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> JobFormat:
-        """Parse the text of an option."""
-        if isinstance(value, JobFormat):
-            return value
-        try:
-            return JobFormat.parse(value)
-        except ReshapeError as error:
-            self.fail(str(error), param, ctx)
-
-
-class States(click.ParamType[frozenset[str]]):
+def _states(text: str) -> frozenset[str]:
     """States of jobs, by their long or short names."""
-
-    name = "STATES"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> frozenset[str]:
-        """Parse the text of an option."""
-        if isinstance(value, frozenset):
-            return value
-        known = {state.value: state.name for state in JobState}
-        states = set()
-        for word in value.upper().split(","):
-            name = known.get(word, word)
-            if name != "ALL" and name not in known.values():
-                names = [*known.values(), *known]
-                self.fail(f"{word!r} is not a state{nearest(word, names)}", param, ctx)
-            states.add(name)
-        return frozenset(known.values() if "ALL" in states else states)
+    known = {state.value: state.name for state in JobState}
+    states = set()
+    for word in text.upper().split(","):
+        name = known.get(word, word)
+        if name != "ALL" and name not in known.values():
+            raise ValueError(f"{word!r} is not a state{nearest(word, [*known.values(), *known])}")
+        states.add(name)
+    return frozenset(known.values() if "ALL" in states else states)
 
 
 format_option = click.option(
     "--format",
     "-o",
     "columns",
-    type=FormatText(),
+    type=ParsedText("FORMAT", JobFormat.parse, JobFormat),
     help="Columns: by names as in jobid,state:20 (docs/listings.md lists them), or by letters of"
     " squeue, as in '%i %.10T'.",
 )
@@ -127,7 +101,13 @@ sort_option = click.option(
 _CHOICE = (
     click.option("--user", "-u", metavar="USERS", help="List jobs of these users."),
     click.option("--me", is_flag=True, help="List your own jobs."),
-    click.option("--state", "-t", "states", type=States(), help="List jobs in these states."),
+    click.option(
+        "--state",
+        "-t",
+        "states",
+        type=ParsedText("STATES", _states, frozenset),
+        help="List jobs in these states.",
+    ),
     click.option("--name", "-n", metavar="NAMES", help="List jobs of these names."),
     click.option(
         "--partition",
@@ -140,7 +120,7 @@ _CHOICE = (
         "--jobs",
         "-j",
         "numbers",
-        type=JobRanges(with_sites=False),
+        type=JOBS,
         shell_complete=complete_jobs,
         help="List these jobs, as in 3,5-8,17_4.",
     ),

@@ -23,7 +23,7 @@ from scheduler.client.listing.options import (
     sort_option,
 )
 from scheduler.client.options import (
-    Walltime,
+    WALLTIME,
     is_given,
     json_option,
     parsable_option,
@@ -42,7 +42,7 @@ WATCH_S = 2.0
 @click.option("--steps", is_flag=True, help="Include the steps of jobs, such as 17.0.")
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s until Ctrl-C.")
 @click.option("--start", "starts", is_flag=True, help="Show the expected start of each queued job.")
-@click.option("--horizon", type=Walltime(), help="With --start: longest time to look ahead.")
+@click.option("--horizon", type=WALLTIME, help="With --start: longest time to look ahead.")
 @choice_options
 @format_option
 @sort_option

@@ -17,7 +17,7 @@ from scheduler.client.api.client import Client
 from scheduler.client.api.operations import HistoryOptions
 from scheduler.client.columns import waited_s
 from scheduler.client.commands import echo_json
-from scheduler.client.options import Moment, json_option, service_option
+from scheduler.client.options import MOMENT, json_option, service_option
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import counted, format_moment, format_time
@@ -75,10 +75,8 @@ class Stats(msgspec.Struct, frozen=True):
 
 @click.command()
 @service_option
-@click.option(
-    "--since", type=Moment(), help="Start of the period.  [default: start of the service]"
-)
-@click.option("--until", type=Moment(), help="End of the period.  [default: now]")
+@click.option("--since", type=MOMENT, help="Start of the period.  [default: start of the service]")
+@click.option("--until", type=MOMENT, help="End of the period.  [default: now]")
 @json_option
 @example("reshape stats --since 2026-05-01")
 def stats(directory: Path, since: float | None, until: float | None, as_json: bool) -> None:

@@ -10,16 +10,16 @@ import sys
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
 
+from reshape.cli.options import ParsedText
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.columns import queue_format
 from scheduler.client.forecasting import duration, moment
-from scheduler.client.options import JobText
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.sites_file import SitesFile, read_sites
@@ -51,19 +51,13 @@ class SiteJob(NamedTuple):
         return f"{self.site}:{self.job}" if self.site else str(self.job)
 
 
-class SiteJobText(click.ParamType[SiteJob]):
-    """A job: a number, `last`, or with --sites SITE:JOB."""
+def _site_job(text: str) -> SiteJob:
+    *site, job = names(text, ":")
+    return SiteJob(":".join(site), JobName.parse(job))
 
-    name = "JOB"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> SiteJob:
-        """Parse the text of an argument."""
-        if isinstance(value, SiteJob):
-            return value
-        *site, job = names(str(value), ":")
-        return SiteJob(":".join(site), JobText().convert(job, param, ctx))
+#: A job: a number, `last`, or with --sites SITE:JOB.
+SITE_JOB = ParsedText("JOB", _site_job, SiteJob)
 
 
 def service_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:

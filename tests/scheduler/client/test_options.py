@@ -9,11 +9,11 @@ import click
 import pytest
 from command_line import invoke
 
-from scheduler.client.options import LaterMoment
+from scheduler.client.options import LATER_MOMENT
 
 
 def moment(text: str) -> float:
-    return LaterMoment().convert(text, None, None)
+    return LATER_MOMENT.convert(text, None, None)
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,15 @@ from reshape.errors import ReshapeError
 from reshape.speedup import named
 from reshape.times import parse_duration, parse_moment
 from scheduler.client.administration.reservations import create
-from scheduler.client.bulk.change_commands import JobRanges
+from scheduler.client.bulk.change_commands import JOBS_AT_SITES
 from scheduler.client.columns import JobFormat, sorted_jobs
 from scheduler.client.options import (
-    JobText,
-    LaterMoment,
-    Priority,
-    ResourceAmounts,
-    TimeLimit,
-    TopologyText,
+    JOB,
+    LATER_MOMENT,
+    PRIORITY,
+    TIME_LIMIT,
+    TOPOLOGY,
+    resource_amounts,
 )
 from scheduler.client.scripts.script_file import fields_of, options_of, script_of_text
 from scheduler.client.scripts.slurm_manual import MANUAL, SRUN
@@ -87,17 +87,17 @@ FORMS = {
     "duration": Form(parse_duration, TIMES),
     "moment": Form(lambda text: parse_moment(text, 1.8e9), MOMENTS),
     "past moment": Form(lambda text: parse_moment(text, 1.8e9, past=True), MOMENTS),
-    "--walltime": Form(option(TimeLimit()), (*TIMES, "UNLIMITED", "infinite")),
-    "--begin": Form(option(LaterMoment()), MOMENTS),
+    "--walltime": Form(option(TIME_LIMIT), (*TIMES, "UNLIMITED", "infinite")),
+    "--begin": Form(option(LATER_MOMENT), MOMENTS),
     "seconds": Form(option(Seconds()), (*TIMES, "1e3")),
-    "--priority": Form(option(Priority()), ("gold", "5", "-1e3", "nan")),
-    "--resources": Form(option(ResourceAmounts()), ("memory_gib=16", "a=1,b=2")),
+    "--priority": Form(option(PRIORITY), ("gold", "5", "-1e3", "nan")),
+    "--resources": Form(option(resource_amounts()), ("memory_gib=16", "a=1,b=2")),
     "--topology": Form(
-        option(TopologyText()),
+        option(TOPOLOGY),
         ("arbitrary", "power-of-2", "nearly-square", "list:1,2,4", "list:1x2"),
     ),
-    "job": Form(option(JobText()), ("17", "17_4", "17_[3-7:2,9]", "17.0", "last", "17_4.0")),
-    "jobs": Form(option(JobRanges()), ("3,5-8,last", "left:3", "17_4,17.0")),
+    "job": Form(option(JOB), ("17", "17_4", "17_[3-7:2,9]", "17.0", "last", "17_4.0")),
+    "jobs": Form(option(JOBS_AT_SITES), ("3,5-8,last", "left:3", "17_4,17.0")),
     "--array": Form(TaskArray.parse, ("0-9", "0-99:2%10", "1,5,7-8", "0-99999999999", "0-9%0")),
     "--dependency": Form(
         Dependency.parse, ("afterok:3:4,afterany:5", "after:1?afternotok:2", "singleton")
