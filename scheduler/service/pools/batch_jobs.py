@@ -1,4 +1,4 @@
-"""The batch jobs of all pools: submissions, cancellations and look-ups.
+"""Batch jobs of the pools, and that of the service: submissions, cancellations and look-ups.
 
 Each call of a batch system takes a while, so a thread makes them: the loop of the service puts
 requests in and is handed their answers, and neither waits. The batch system itself keeps the
@@ -24,12 +24,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from reshape.errors import ReshapeError
-from scheduler.node.slurm import (
-    BatchRequest,
-    BatchStatus,
-    BatchSystemError,
-    Slurm,
-)
+from scheduler.node.slurm import BatchRequest, BatchStatus, BatchSystemError, Slurm
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +44,7 @@ class BatchCalls:
     def __init__(self, make: Callable[[], Slurm]) -> None:
         self._make = make
         self._requests: queue.SimpleQueue[
-            tuple[Callable[[Slurm], Any], Callable[[Any, str], None]] | None
+            tuple[Callable[[Slurm], Any], Callable[[Any, str], None], bool] | None
         ] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         # A daemon: a call that hangs must not keep the service from ending.
@@ -63,7 +58,16 @@ class BatchCalls:
         ----------
         then : called by `deliver` with the answer, or with None and the reason why there is none.
         """
-        self._requests.put((ask, then))
+        self._requests.put((ask, then, True))
+
+    def cancel(self, batch_id: str) -> None:
+        """Let the thread cancel a batch job, and log it if that fails; a look-up shows its end."""
+
+        def note(_answer: None, why: str) -> None:
+            if why:
+                log.error("cannot cancel batch job %s: %s", batch_id, why)
+
+        self._requests.put((lambda batch: batch.cancel([batch_id]), note, False))
 
     @property
     def outstanding(self) -> int:
@@ -90,12 +94,15 @@ class BatchCalls:
 
     def _run(self) -> None:
         while (request := self._requests.get()) is not None:
-            ask, then = request
+            ask, then, is_awaited = request
             try:
                 result = partial(then, ask(self._batch), "")
             except Exception as error:
                 result = partial(then, None, _why(error))
-            self._results.put(result)
+            if is_awaited:
+                self._results.put(result)
+            else:
+                result()
 
 
 def _why(error: Exception) -> str:
@@ -230,7 +237,7 @@ class BatchJobs:
         """Let a batch job be submitted, or cancelled by its id."""
         calls = self._calls_of(system)
         if isinstance(what, str):
-            calls.call(partial(_cancel, batch_id=what), _ignore)
+            calls.cancel(what)
         else:
             calls.call(
                 lambda batch: batch.submit(what), partial(self._submitted, system, what.name)
@@ -288,15 +295,3 @@ def _statuses(batch: Slurm, ids: Sequence[str]) -> tuple[Mapping[str, BatchStatu
     """States of batch jobs, and since when they hold, monotonic seconds."""
     begun = time.monotonic()
     return batch.statuses(ids), begun
-
-
-def _cancel(batch: Slurm, batch_id: str) -> None:
-    """Cancel a batch job; a later look-up shows whether it ended, so an error is logged only."""
-    try:
-        batch.cancel([batch_id])
-    except Exception as error:
-        log.error("cannot cancel batch jobs %s: %s", batch_id, _why(error))
-
-
-def _ignore(_answer: None, _fault: str) -> None:
-    """Need no answer."""

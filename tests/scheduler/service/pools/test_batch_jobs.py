@@ -92,4 +92,16 @@ def test_a_cancellation_that_fails_is_logged_and_does_not_keep_the_service_from_
     jobs.cancel("failing", "7")
     jobs.cancel("failing", "7")  # that is due already
     jobs.close()
-    assert caplog.messages == ["cannot cancel batch jobs 7: no answer"]
+    assert caplog.messages == ["cannot cancel batch job 7: no answer"]
+
+
+def test_a_cancellation_by_a_batch_system_that_cannot_be_made_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def make() -> Failing:
+        raise BatchSystemError("it is not installed")
+
+    jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
+    jobs.cancel("failing", "7")
+    jobs.close()
+    assert caplog.messages == ["cannot cancel batch job 7: it is not installed"]
