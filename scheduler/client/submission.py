@@ -14,9 +14,14 @@ from reshape.errors import ReshapeError
 from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.client.tables import plain_name
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.launching.inherited import own_limits, own_umask
+from scheduler.node.launching.job_bounds import (
+    folder_around,
+    in_own_folder,
+    is_of_kernel,
+    own_limits,
+    own_umask,
+)
 from scheduler.node.launching.job_command import check_arguments, interpreter_of
-from scheduler.node.launching.job_paths import folder_around, in_own_folder, is_of_kernel
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name

@@ -71,7 +71,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     hook_end : command of the shell that its first node runs when it has ended; "": none.
     array : tasks of an array, as `scheduler.model.arrays` reads them; "": it is none.
     umask : that of the processes and of their output files; None: that of the agent.
-    limits : soft resource limits of the processes, by name (`scheduler.node.launching.inherited`).
+    limits : soft resource limits of the processes, by name (`scheduler.node.launching.job_bounds`).
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
     min_processors : of the smallest configuration; None: the one on which the job starts.

@@ -25,7 +25,7 @@ from scheduler.node.directory import JobFolders
 from scheduler.node.groups import mpi_memory
 from scheduler.node.groups.leftovers import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
-from scheduler.node.launching import job_paths
+from scheduler.node.launching import job_bounds
 from scheduler.node.launching.launcher import ProcessLauncher, mpiexec
 from scheduler.protocol import messages as m
 
@@ -88,7 +88,7 @@ class Errands:
         if key in self._running or hooks >= MOST_HOOKS:
             log.warning("%s is left out: %d run", key, hooks)
             return
-        folders = {job_paths.VARIABLE: "\n".join(order.own_folders)}
+        folders = {job_bounds.VARIABLE: "\n".join(order.own_folders)}
         marker = self._marker(key)
         try:
             start = self._launcher.start(

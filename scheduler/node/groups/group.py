@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,9 +23,8 @@ from msgspec.structs import replace
 
 from reshape.files.positions import Position
 from scheduler.model.procset import ProcSet
-from scheduler.node import launching
 from scheduler.node.groups.processes import ProcessTree
-from scheduler.node.launching.job_paths import VARIABLE
+from scheduler.node.launching import job_bounds
 from scheduler.node.launching.prctl import die_with_parent
 from scheduler.protocol import messages as m
 
@@ -36,7 +34,6 @@ log = logging.getLogger(__name__)
 MOST_ENDED = 10_000
 #: Places of a job in a report, and intervals of ranks at each.
 MOST_PLACES, MOST_INTERVALS = 8, 32
-_TAIL = str(Path(launching.__file__).with_name("tail.py"))
 #: Time limit in seconds of the process that reads the end of an output.
 TAIL_S = 5.0
 
@@ -61,8 +58,10 @@ class OutputEnd:
 
     def __init__(self, path: str, other: str, note: str, own_folders: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _TAIL, path, note, *filter(None, [other])],
-            env={VARIABLE: own_folders},  # none that tells to which group a process belongs
+            [sys.executable, "-I", "-S", job_bounds.__file__, path, note, *filter(None, [other])],
+            env={
+                job_bounds.VARIABLE: own_folders
+            },  # none that tells to which group a process belongs
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

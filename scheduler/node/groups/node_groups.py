@@ -30,7 +30,7 @@ from scheduler.node.groups.processes import (
     MemoryUse,
     ProcessTree,
 )
-from scheduler.node.launching import job_paths
+from scheduler.node.launching import job_bounds
 from scheduler.node.launching.cores import binding_text
 from scheduler.node.launching.job_command import command_of_copy
 from scheduler.node.launching.launcher import (
@@ -168,7 +168,7 @@ class NodeGroups:
         own = {AGENT_VARIABLE: self._mark, GROUP_VARIABLE: f"{order.job}.{order.group}"}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
-        paths = self._paths(order) | {job_paths.VARIABLE: folders}
+        paths = self._paths(order) | {job_bounds.VARIABLE: folders}
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)

@@ -93,7 +93,7 @@ class ProcessLauncher:
             and errors go where the output goes.
         truncate : whether to empty these files; otherwise the output is appended to them.
         umask : None: that of this process.
-        limits : soft resource limits by name (`inherited.LIMITS`); the others are those of this
+        limits : soft resource limits by name (`job_bounds.LIMITS`); the others are those of this
             process.
         cgroup : folder of their control group (`reshape.files.cgroup`); "": that of this process.
         is_program : whether the command is the program of a job, and not an mpiexec or a proxy. It

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         error : file for the standard error; "": that of the output.
         truncate : whether to empty the files; otherwise the output is appended to them.
         umask : of the process and of the files; -1: that of this process, and mode 0644.
-        limits : soft resource limits by name (`inherited`).
+        limits : soft resource limits by name (`job_bounds.LIMITS`).
         cgroup : folder of the control group of the process; "": that of the starter.
         inherited : variables that get the numbers of the file descriptors which the command
             inherits, in their order; "" for a descriptor that it does not inherit.
@@ -72,11 +72,10 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
-    from scheduler.node.launching import inherited, job_paths, prctl, rank
+    from scheduler.node.launching import job_bounds, prctl, rank
 else:  # the package is not on the path of an isolated interpreter
     sys.path.append(os.path.dirname(__file__))
-    import inherited
-    import job_paths
+    import job_bounds
     import prctl
     import rank
 
@@ -177,7 +176,7 @@ def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
         if name:
             environment[name] = str(descriptor)
             os.set_inheritable(descriptor, True)
-    for lower in inherited.take_limits(request["limits"]):
+    for lower in job_bounds.take_limits(request["limits"]):
         if request["output"]:
             os.write(2, f"reshape: {lower}\n".encode())
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
@@ -231,7 +230,7 @@ def prepare(status: int, request: StartRequest) -> None:
     if request["umask"] >= 0:
         os.umask(request["umask"])
         mode = 0o666
-    own = environment.get(job_paths.VARIABLE, "").splitlines()
+    own = environment.get(job_bounds.VARIABLE, "").splitlines()
     action = ""
     try:
         for path, numbers in ((request["output"], (1, 2)), (request["error"], (2,))):
@@ -245,11 +244,11 @@ def prepare(status: int, request: StartRequest) -> None:
         action = f"cannot start in {cwd}"
         if cwd:
             os.chdir(cwd)
-            job_paths.refuse_own(job_paths.folder_around(".", own))
+            job_bounds.refuse_own(job_bounds.folder_around(".", own))
         restart_from = environment.get(RESTART_VARIABLE, "")
         action = f"cannot restart from {restart_from}"
         if restart_from:
-            job_paths.refuse_own(job_paths.folder_around(restart_from, own))
+            job_bounds.refuse_own(job_bounds.folder_around(restart_from, own))
     except (OSError, ValueError) as error:
         is_job = number_of(error) not in NO_ROOM
         fail(status, action, error, is_job=is_job)
@@ -284,11 +283,11 @@ def open_for_appending(path: str, mode: int, *, truncate: bool, own: list[str]) 
 
     Raises
     ------
-    OSError : see `job_paths.open_output`.
+    OSError : see `job_bounds.open_output`.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    descriptor = job_paths.open_output(path, flags, mode, own)
-    if truncate and not job_paths.is_null(os.fstat(descriptor)):
+    descriptor = job_bounds.open_output(path, flags, mode, own)
+    if truncate and not job_bounds.is_null(os.fstat(descriptor)):
         os.ftruncate(descriptor, 0)
     return descriptor
 

@@ -29,9 +29,14 @@ from scheduler.model.arrays import TaskArray
 from scheduler.model.events import JobSpec
 from scheduler.model.job import FINAL, Job
 from scheduler.model.requests import MOST_TERMS, Conditions, Dependency, NodeRequest, Term
-from scheduler.node.launching.inherited import LIMITS, MOST_UMASK, UNLIMITED
+from scheduler.node.launching.job_bounds import (
+    LIMITS,
+    MOST_UMASK,
+    UNLIMITED,
+    folder_named,
+    in_own_folder,
+)
 from scheduler.node.launching.job_command import check_arguments, check_script
-from scheduler.node.launching.job_paths import folder_named, in_own_folder
 from scheduler.partition.eligibility import outcome
 from scheduler.partition.partition import Partition
 from scheduler.policies.containment import ErrorReporter
@@ -202,7 +207,7 @@ class Admission:
         """Refuse places in the folders of the service, by their names.
 
         The service opens no file system of a job, which might not respond. The agent finds out
-        where a name leads (`scheduler.node.launching.job_paths`).
+        where a name leads (`scheduler.node.launching.job_bounds`).
         """
         cwd = submission.cwd
         paths = {"output": os.path.join(cwd, submission.output), "working directory": cwd}

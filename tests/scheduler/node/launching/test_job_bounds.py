@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.node.launching.job_paths import folder_around, folder_named, folder_with, open_output
+from scheduler.node.launching.job_bounds import (
+    folder_around,
+    folder_named,
+    folder_with,
+    open_output,
+)
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 STRANGER = 65534

@@ -1,18 +1,32 @@
-"""Paths that a job names: where its output may be, and in which folders it may not write.
+"""The bounds of a job: where its output may be, the folders of its service, its umask and limits.
 
 A service has folders of its own, in which no job may write. In a folder in which all users may
 write, such as /tmp, a file or a symbolic link of another user is refused, as the kernel does where
 its rules `protected_symlinks` and `protected_regular` are on (proc_sys_fs(5)). They are off in many
 containers.
 
-`starter.py` and `tail.py` import this file without its package, so it imports little.
+A job inherits the umask and the soft resource limits of the process that submits it.
+
+`starter.py` imports this file without its package, so it imports little. It is also executed as a
+script, in a process of its own, which writes the end of a file to the standard output and appends a
+line to the file:
+
+    python -I -S job_bounds.py FILE NOTE [OTHER]
+
+The first line that is written is the number, from 0, of the first one of FILE and OTHER whose file
+system has no room, and empty if both have.
+
+Nothing is appended if NOTE is empty. Nothing is done if FILE is not a regular file, or is one of
+the service or of another user: the job may have replaced its output by a link.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
+import sys
 
 #: Variable that tells a starter and a job the folders of their service, one a line;
 #: `reshape.checkpoints.directory` reads it, too.
@@ -21,9 +35,27 @@ VARIABLE = "RESHAPE_OWN_FOLDERS"
 MOST_LINKS = 40
 #: Places of the kernel, whose files are no files: /proc/self/mem, /proc/self/fd/1.
 OF_KERNEL = ("/proc", "/sys")
+#: Limits by name, as in getrlimit(2). The number of processes is that of an account, and the jobs
+#: are those of another one; what Linux does not enforce is left out, too.
+LIMITS = {
+    "AS": resource.RLIMIT_AS,
+    "CORE": resource.RLIMIT_CORE,
+    "CPU": resource.RLIMIT_CPU,
+    "DATA": resource.RLIMIT_DATA,
+    "FSIZE": resource.RLIMIT_FSIZE,
+    "MEMLOCK": resource.RLIMIT_MEMLOCK,
+    "NOFILE": resource.RLIMIT_NOFILE,
+    "STACK": resource.RLIMIT_STACK,
+}
+UNLIMITED = resource.RLIM_INFINITY
+MOST_UMASK = 0o777
+#: Bytes that are read at the end of an output, at most.
+TAIL_BYTES = 16 << 10
+#: A file system has no room if fewer bytes are free; mpiexec writes as many at a time.
+LEAST_ROOM = 64 << 10
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 def folder_around(path: str, folders: Iterable[str]) -> str:
@@ -178,3 +210,70 @@ def _check(folder: os.stat_result, status: os.stat_result) -> None:
             f"it is a {what} of user {status.st_uid} in a folder in which all users may write:"
             " choose another place",
         )
+
+
+def own_umask() -> int:
+    """Return the umask of this process; to ask the system by umask(2) would change it."""
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    return 0o022
+
+
+def own_limits() -> dict[str, int]:
+    """Return the soft limits of this process by name; `UNLIMITED` is none."""
+    return {name: resource.getrlimit(number)[0] for name, number in LIMITS.items()}
+
+
+def take_limits(limits: Mapping[str, int]) -> list[str]:
+    """Set the soft limits of this process; return a sentence for each that is lower here.
+
+    A soft limit is not raised above the hard one of this process.
+    """
+    lower = []
+    for name, soft in limits.items():
+        hard = resource.getrlimit(LIMITS[name])[1]
+        if hard != UNLIMITED and not 0 <= soft <= hard:
+            asked = "unlimited" if soft == UNLIMITED else str(soft)
+            lower.append(f"the limit {name} is {hard} here, and was {asked} at the submission")
+            soft = hard
+        resource.setrlimit(LIMITS[name], (soft, hard))
+    return lower
+
+
+def main() -> None:
+    """Write the end of the file that the arguments name, and append the line to it."""
+    path, note, *others = sys.argv[1:]
+    full = [str(k) for k, file in enumerate((path, *others)) if lacks_room(file)]
+    os.write(1, "".join([*full[:1], "\n"]).encode())
+    own = os.environ.get(VARIABLE, "").splitlines()
+    descriptor = open_output(path, os.O_RDWR | os.O_APPEND, 0, own)
+    status = os.fstat(descriptor)
+    if not is_null(status):
+        begin = max(0, status.st_size - TAIL_BYTES)
+        text = os.pread(descriptor, TAIL_BYTES, begin)
+        if begin:  # the first line is cut
+            text = text.partition(b"\n")[2] or text
+        os.write(1, text)  # the buffer of a pipe is larger
+        if note:
+            os.write(descriptor, f"{note}\n".encode())
+
+
+def lacks_room(path: str) -> bool:
+    """Whether a regular file can hardly grow."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        space = os.statvfs(path)
+    except OSError:
+        return False
+    free = space.f_bavail if os.geteuid() else space.f_bfree
+    return bool(space.f_blocks) and free * space.f_frsize < LEAST_ROOM
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError:  # the file was removed, or cannot be read
+        sys.exit(1)
