@@ -14,12 +14,11 @@ from reshape.data.job_context import JobContext
 from reshape.data.spares import Spares
 from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
-from reshape.files.positions import AT, PLACE, Slot
+from reshape.files.job_folder import AT, PLACE, Slot
 from reshape.reports import Reports
 from reshape.resizing.registry import Registry
 from reshape.topology import Topology
-from reshape.wire.identity import Role, identity
-from reshape.wire.pace import Pace
+from reshape.wire.identity import Pace, Role, identity
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from reshape.speedup import Formula, Prio, Tabulated
-from reshape.wire.pace import ASK_EVERY_S
+from reshape.wire.identity import ASK_EVERY_S
 from scheduler.core.core import Core
 from scheduler.journal.explanations import allocation
 from scheduler.journal.journal_reader import Batch, JournalReader

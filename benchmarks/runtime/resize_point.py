@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reshape.wire.pace import ASK_EVERY_S, VARIABLE
+from reshape.wire.identity import ASK_EVERY_S, PACE_VARIABLE
 
 
 def measure(points: int) -> None:
@@ -58,7 +58,7 @@ def compare(ranks: list[int], points: int) -> None:
             print(f"a resize point without a resize, ms; {os.cpu_count()} cores, {points} points")
             print(f"{'ranks':>6} {'every':>6} {'median':>8} {'p90':>8} {'p99':>8} {'max':>8}")
             for count, every in product(ranks, ("0", str(ASK_EVERY_S))):
-                os.environ[VARIABLE] = every
+                os.environ[PACE_VARIABLE] = every
                 options = ("-n", str(count), "--output", f"{folder}/out", "--wait", "--json")
                 program = (sys.executable, str(Path(__file__).resolve()), "--job")
                 answer = reshape_command(

@@ -18,10 +18,10 @@ from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.data.spares import Spares
 from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
-from reshape.files.positions import Slot
+from reshape.files.job_folder import Slot
 from reshape.topology import Topology
+from reshape.wire.identity import Pace
 from reshape.wire.messages import ResizeOutcome
-from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -26,7 +26,7 @@ from redistribution import Plan
 from reshape.data.job_context import JobContext
 from reshape.data.segments import FolderPlace, place_of, ranks_with_segments
 from reshape.errors import ReshapeError
-from reshape.files.restart_file import has_restart_point
+from reshape.files.job_folder import has_restart_point
 from reshape.resizing.agree import all_values
 from reshape.resizing.restart_point import RestartPoint
 

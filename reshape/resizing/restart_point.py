@@ -31,8 +31,8 @@ from reshape.data.declarations import Declaration, RaggedCuts, difference
 from reshape.data.ragged import Ragged
 from reshape.data.segments import FolderPlace, RankMemory, Segment
 from reshape.errors import ReshapeError
+from reshape.files.job_folder import RESTART_FILE
 from reshape.files.private_folder import open_file, open_folder, remove_file, write_file
-from reshape.files.restart_file import RESTART_FILE
 
 #: Version of what is saved. Since version 2, declarations say how arrays are divided; those of
 #: version 1, which are by default, are still read.

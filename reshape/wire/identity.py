@@ -1,9 +1,18 @@
-"""The identity of a process within its job, as read from its environment."""
+"""What a process of a job reads from its environment: its identity, and the pace of its requests.
+
+At each resize point rank 0 broadcasts the decision in one small message. It asks the service only
+if `Pace.every_s` seconds have passed since the last request; otherwise the decision is to proceed.
+So an iteration of milliseconds costs a broadcast, but no request and no record in the journal, and
+an order of the service waits at most that time and one iteration. A job with longer iterations asks
+at each resize point. The reported time is the mean of all iterations since the last request. The
+first iteration after a start or a resize is reported alone, because its caches are cold.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -15,6 +24,8 @@ from reshape.errors import ConfigError
 Role = Literal["first", "join", "restart"]
 #: Seconds that the processes wait for answers at resize points, where a service leaves it out.
 PATIENCE_VARIABLE = "RESHAPE_PATIENCE_S"
+#: Least seconds between two requests at resize points, and the variable that sets another value.
+ASK_EVERY_S, PACE_VARIABLE = 0.05, "RESHAPE_ASK_EVERY_S"
 #: Environment variables that the service sets for the processes of a job: RESHAPE_GROUPS for jobs
 #: of several groups, RESHAPE_JOINING for several that join together, RESHAPE_SCRIPT for job
 #: scripts, the last two for steps.
@@ -135,7 +146,7 @@ def _identity(environment: Mapping[str, str]) -> Identity:
         role=cast(Role, role),
         groups=_sizes(environment, "RESHAPE_GROUPS"),
         joining=_sizes(environment, "RESHAPE_JOINING"),
-        patience_s=_patience(environment.get(PATIENCE_VARIABLE)),
+        patience_s=_seconds_of(environment, PATIENCE_VARIABLE, "above 0"),
     )
 
 
@@ -151,15 +162,64 @@ def _sizes(environment: Mapping[str, str], name: str) -> dict[int, int]:
     return {int(n): int(size) for n, size in (pair.split(":") for pair in text.split())}
 
 
-def _patience(text: str | None) -> float | None:
+def _seconds_of(
+    environment: Mapping[str, str], name: str, bound: Literal["above 0", ">= 0"]
+) -> float | None:
+    """Read a number of seconds; None if the variable is not set."""
+    text = environment.get(name)
+    if text is None:
+        return None
     try:
-        patience_s = None if text is None else float(text)
+        seconds = float(text)
     except ValueError:
-        patience_s = -1.0
-    if patience_s is not None and not 0 < patience_s < inf:
+        seconds = -1.0
+    if not 0 <= seconds < inf or (bound == "above 0" and not seconds):
         raise ConfigError(
-            f"must be a number of seconds above 0, got {text!r}",
-            file="environment",
-            field=PATIENCE_VARIABLE,
+            f"must be a number of seconds {bound}, got {text!r}", file="environment", field=name
         )
-    return patience_s
+    return seconds
+
+
+@dataclass
+class Pace:
+    """When rank 0 asks again, and the iterations since the last request.
+
+    Parameters
+    ----------
+    every_s : least time between two requests, seconds; 0: ask at every resize point.
+    """
+
+    every_s: float = ASK_EVERY_S
+    _asked_at: float = -inf
+    _iterations: int = 0
+    _seconds: float = 0.0
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] = os.environ) -> Pace:
+        """Read the pace from the environment.
+
+        Raises
+        ------
+        ConfigError : RESHAPE_ASK_EVERY_S is not a number of seconds.
+        """
+        every_s = _seconds_of(environment, PACE_VARIABLE, ">= 0")
+        return cls() if every_s is None else cls(every_s)
+
+    def passed(self, iteration_s: float) -> None:
+        """Note an iteration."""
+        self._iterations += 1
+        self._seconds += iteration_s
+
+    def is_due(self) -> bool:
+        """Whether it is time to ask, with an iteration to report."""
+        return self._iterations > 0 and time.monotonic() - self._asked_at >= self.every_s
+
+    def taken(self) -> float:
+        """Mean time of the iterations since the last request, seconds; resets the mean."""
+        mean_s = self._seconds / max(1, self._iterations)
+        self._asked_at, self._iterations, self._seconds = time.monotonic(), 0, 0.0
+        return mean_s
+
+    def reset(self) -> None:
+        """Begin a configuration, whose first iteration is reported alone."""
+        self._asked_at, self._iterations, self._seconds = -inf, 0, 0.0

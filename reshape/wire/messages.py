@@ -159,7 +159,7 @@ class AtResizePoint(JobMessage):
     registered_bytes : data that a resize has to move, over all processes; it determines how long a
         resize may take.
     iteration : number of finished iterations.
-    iteration_s : mean time of the iterations since the last request (:mod:`reshape.wire.pace`).
+    iteration_s : mean time of the iterations since the last request (:mod:`reshape.wire.identity`).
     iterations : number of all iterations of the job; 0 if not known.
     requests : bounds that the program requests on its size, until an answer has come.
     """

@@ -10,7 +10,7 @@ import pytest
 from driver import Driver, run
 from paths import EXAMPLES, SUPPORT
 
-from reshape.files.restart_file import RESTART_FILE
+from reshape.files.job_folder import RESTART_FILE
 from scheduler.protocol import messages as m
 
 EXAMPLE = EXAMPLES / "heat2d.py"

@@ -14,7 +14,7 @@ from driver import Driver, run
 from paths import ROOT, SUPPORT
 from waiting import wait_until
 
-from reshape.files.restart_file import RESTART_FILE
+from reshape.files.job_folder import RESTART_FILE
 from scheduler.client import background
 from scheduler.client.api.asking import list_jobs
 from scheduler.protocol import messages as m

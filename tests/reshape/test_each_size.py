@@ -16,7 +16,7 @@ from paths import ROOT, SUPPORT
 from reshape.app import Application
 from reshape.data.each_size import ClosingError, EachSize
 from reshape.errors import ReshapeError
-from reshape.files.restart_file import RESTART_FILE
+from reshape.files.job_folder import RESTART_FILE
 from scheduler.protocol import messages as m
 
 #: Two functions, whose parts wait for all ranks of their size. Each element ends as 40.

@@ -8,7 +8,7 @@ import pytest
 from application_scripts import script
 from driver import Driver, run
 
-from reshape.files.restart_file import RESTART_FILE
+from reshape.files.job_folder import RESTART_FILE
 from scheduler.protocol import messages as m
 
 #: 20 iterations, one that must happen once, and 20 more. Each element ends as (0 + 20) * 2 + 60.

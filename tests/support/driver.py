@@ -11,7 +11,7 @@ from types import TracebackType
 
 import psutil
 
-from reshape.files.positions import POSITIONS_FILE
+from reshape.files.job_folder import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, LibraryMemory, TrialDriver
 from scheduler.protocol import messages as m

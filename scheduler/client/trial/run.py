@@ -1,6 +1,6 @@
 """One run of a program, with resizes or without, in a copy of the working directory.
 
-It is watched: each rank notes its loop and iteration in shared memory (`reshape.files.positions`),
+It is watched: each rank notes its loop and iteration in shared memory (`reshape.files.job_folder`),
 and writes its stack when it gets a signal (`reshape.data.trial`).
 """
 
@@ -24,7 +24,7 @@ import reshape
 from reshape.checkpoints.directory import OWNER_FILE
 from reshape.data.trial import NOTE, STACK_SIGNAL, VARIABLE
 from reshape.errors import ReshapeError
-from reshape.files.positions import place_text, read_positions
+from reshape.files.job_folder import place_text, read_positions
 from reshape.topology import Topology
 from scheduler.client.trial.comparison import TrialResults
 from scheduler.client.trial.driver import Group, MistakeError, TrialDriver

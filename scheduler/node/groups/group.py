@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from reshape.files.positions import Position
+from reshape.files.job_folder import Position
 from scheduler.model.procset import ProcSet
 from scheduler.node.groups.processes import ProcessTree
 from scheduler.node.launching import job_bounds

@@ -16,8 +16,7 @@ import time
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.files.positions import read_positions
-from reshape.files.restart_file import has_restart_point, restart_point_bytes
+from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
 from reshape.mpi import clean_environment
 from scheduler.node.directory import JobFolders
 from scheduler.node.groups import leftovers, mpi_memory

@@ -25,7 +25,7 @@ from math import inf
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.files.positions import place_text
+from reshape.files.job_folder import place_text
 from reshape.wire.messages import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.core.core import Core

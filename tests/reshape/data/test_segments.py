@@ -22,7 +22,7 @@ from reshape.data import segments
 from reshape.data.declarations import RaggedCuts, declare, process_grid
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-from reshape.files.restart_file import RESTART_FILE, has_restart_point
+from reshape.files.job_folder import RESTART_FILE, has_restart_point
 from reshape.resizing.restart_point import RestartPoint
 from reshape.topology import nearly_square
 

@@ -15,8 +15,8 @@ import pytest
 from reshape.data import segments
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
+from reshape.files.job_folder import RESTART_FILE, has_restart_point
 from reshape.files.private_folder import open_file, open_folder
-from reshape.files.restart_file import RESTART_FILE, has_restart_point
 from reshape.resizing.restart_point import RestartPoint
 
 OTHER_USER = 65534

@@ -13,7 +13,7 @@ from paths import SUPPORT
 from resizable import sparse
 
 from reshape.data.segments import SPARE
-from reshape.files.positions import Position, read_positions
+from reshape.files.job_folder import Position, read_positions
 from reshape.topology import Topology
 from reshape.wire.link import ANSWER_LIMIT_S
 from scheduler.protocol import messages as m

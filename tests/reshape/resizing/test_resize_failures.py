@@ -10,7 +10,7 @@ import pytest
 from driver import Driver, Group, processes
 from paths import SUPPORT
 
-from reshape.files.restart_file import RESTART_FILE
+from reshape.files.job_folder import RESTART_FILE
 from scheduler.protocol import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"

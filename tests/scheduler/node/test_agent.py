@@ -17,8 +17,7 @@ from agent_driver import AgentDriver, is_running
 from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
-from reshape.files.positions import Position
-from reshape.files.restart_file import RESTART_FILE
+from reshape.files.job_folder import RESTART_FILE, Position
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
 from scheduler.node.groups.group import MOST_INTERVALS, MOST_PLACES, ranks_at
 from scheduler.node.groups.mpi_memory import mapped_by
@@ -427,7 +426,7 @@ def test_an_order_that_waited_while_the_agent_was_stopped_is_dropped(driver):
 #: Two ranks, of which one has left the loop, and a third one of another group that has ended.
 RANKS = """
 import os, pathlib, time
-from reshape.files.positions import AT, PLACE, Slot
+from reshape.files.job_folder import AT, PLACE, Slot
 for rank, group in ((0, 1), (1, 1), (2, 9)):
     slot = Slot.claim(pathlib.Path(os.environ["RESHAPE_SHM"]), group)
     slot.enter(0, 17, rank)

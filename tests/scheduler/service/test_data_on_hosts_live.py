@@ -17,7 +17,7 @@ from told import ENDLESS
 from apps.synthetic import BLOCK, COLUMNS
 from redistribution import BlockCyclic, Plan
 from reshape.data.declarations import process_grid
-from reshape.files.restart_file import RESTART_FILE
+from reshape.files.job_folder import RESTART_FILE
 
 pytestmark = pytest.mark.hosts
 DEADLINES = "deadlines: {node_lost_s: 8, heartbeat_s: 0.3}"

@@ -15,7 +15,7 @@ from process_words import words_of
 from waiting import wait_until
 
 from reshape.topology import Topology
-from reshape.wire.pace import ASK_EVERY_S
+from reshape.wire.identity import ASK_EVERY_S
 from scheduler.client.columns import history_format
 from scheduler.client.tables import job_text
 from scheduler.journal.journal_reader import reading

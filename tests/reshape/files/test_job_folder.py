@@ -13,7 +13,7 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reshape.files.positions import (
+from reshape.files.job_folder import (
     AT,
     MOST_SLOTS,
     PLACE,
@@ -29,7 +29,7 @@ from reshape.files.private_folder import make_private
 RANK = """
 import sys
 from pathlib import Path
-from reshape.files.positions import Slot
+from reshape.files.job_folder import Slot
 slot = Slot.claim(Path(sys.argv[1]), 1)
 slot.enter(0, 7, int(sys.argv[2]))
 print(flush=True)

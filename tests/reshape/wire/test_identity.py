@@ -8,8 +8,8 @@ import pytest
 from driver import Driver
 
 from reshape.errors import ConfigError
-from reshape.wire import pace
-from reshape.wire.pace import Pace
+from reshape.wire import identity
+from reshape.wire.identity import Pace
 from scheduler.protocol import messages as m
 
 PROGRAM = """
@@ -25,7 +25,7 @@ def test_the_first_iteration_is_reported_alone_and_others_as_their_mean(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(identity.time, "monotonic", lambda: now[0])
     rate = Pace(0.05)
     reported = []
     for _ in range(3):  # configurations
@@ -42,7 +42,7 @@ def test_with_long_iterations_or_pace_0_every_resize_point_is_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(identity.time, "monotonic", lambda: now[0])
     for rate, iteration_s in ((Pace(0.05), 0.06), (Pace(0.0), 0.0)):
         reported = []
         for _ in range(5):

@@ -1,8 +1,11 @@
-"""Where each rank of a job is: a slot of shared memory for each rank, in one file for each host.
+"""Files in the shared-memory folder of a job that agents read: its restart point, where ranks are.
 
-A rank that leaves the loop alone, or waits for one that did, sends no message. Each rank therefore
-notes its loop and iteration in its slot, which costs about 0.1 us an iteration, and others read the
-slots when they want to know (`read_positions`): the agent of the host, when a job is late.
+The restart file exists exactly while a resize is under way (`reshape.resizing.restart_point`).
+
+The positions are a slot of shared memory for each rank, in one file for each host. A rank that
+leaves the loop alone, or waits for one that did, sends no message. Each rank therefore notes its
+loop and iteration in its slot, which costs about 0.1 us an iteration, and others read the slots
+when they want to know (`read_positions`): the agent of the host, when a job is late.
 
 A slot has `WORDS` numbers, all double: process, group, rank in the job, loop, place in it, and the
 monotonic time at which the rank came to its last resize point. The place n is iteration n; n + 0.5
@@ -30,7 +33,7 @@ from typing import NamedTuple
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder
 
-POSITIONS_FILE = "positions"
+RESTART_FILE, POSITIONS_FILE = "restart.msgpack", "positions"
 #: Numbers of a slot, and indices of those that change in each iteration.
 WORDS, PLACE, AT = 8, 4, 5
 #: Place of a rank that has left its loop.
@@ -42,6 +45,23 @@ _PID, _GROUP, _RANK, _LOOP = range(4)
 _NOWHERE = -1.0
 #: Attempts to lock the file, one after another, and seconds between them.
 _ATTEMPTS, _PAUSE_S = 100, 0.01
+
+
+def restart_point_bytes(folder: Path) -> int | None:
+    """Size of the restart point of the job with this shared-memory folder; None: there is none.
+
+    It is about that of the pickled `app.state`, which a resize transfers.
+    """
+    try:
+        with open_folder(folder) as directory:
+            return os.stat(RESTART_FILE, dir_fd=directory, follow_symlinks=False).st_size
+    except (OSError, ReshapeError):
+        return None
+
+
+def has_restart_point(folder: Path) -> bool:
+    """Whether a resize of the job with this shared-memory folder is under way."""
+    return restart_point_bytes(folder) is not None
 
 
 class Position(NamedTuple):
