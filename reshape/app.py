@@ -6,19 +6,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from reshape.data.job_context import JobContext
+from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
 from reshape.data.spares import Spares
 from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import AT, PLACE, Slot
-from reshape.reports import Reports
-from reshape.resizing.registry import Registry
+from reshape.registrations import Registrations
 from reshape.topology import Topology
-from reshape.wire.identity import Pace, Role, identity
+from reshape.wire.identity import Pace, identity
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reshape.checkpoints.checkpointing import Checkpointing
     from reshape.data.each_size import EachSize
     from reshape.resizing.address import Address
+    from reshape.wire.link import Link
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _Value = TypeVar("_Value")
@@ -74,7 +75,7 @@ def application(
     return Application(topology, verify, spare_bytes)
 
 
-class Application(Reports):
+class Application(Registrations):
     """The interface of a program to its job; `application` creates it."""
 
     _submitted: ClassVar[bool] = False  # whether this process has begun or joined a job
@@ -86,11 +87,11 @@ class Application(Reports):
         self._fresh_start_was_read = False
         self._loops = 0  # calls of `iterations`
         self._iterates = False  # whether one of them has not ended
+        self._link: Link | None = None
         self._address: Address | None = None  # where a group joins that has not joined yet
         self._topology = topology
         self._verify = verify
         self._spare_bytes = spare_bytes
-        self._role: Role = "first"
         self._checkpointing: Checkpointing | None = None
 
     # ------------------------------------------------------------ the block
@@ -158,7 +159,6 @@ class Application(Reports):
         job.spares = Spares(folder, self._spare_bytes if job.trial is None else 0)
         self._job = job
         job.verify = bool(self._verify)
-        self._registry = Registry(job, "first")
         if who is None:
             return
         from reshape.wire.link import Link
@@ -182,7 +182,8 @@ class Application(Reports):
             from reshape.resizing.transaction import begin_anew
 
             begin_anew(job)
-        self._registry = Registry(job, self._role)
+        if self._role == "restart":
+            self._restart(who.folder)
         if self._role != "join":
             from reshape.resizing.resize_points import greet
 
@@ -264,6 +265,80 @@ class Application(Reports):
         """Valid sizes as the program or the submission declares them; None if neither does."""
         return self._here().topology
 
+    # ------------------------------------------------------------ reports and requests
+
+    def report(self, **facts: Fact) -> None:
+        """Report facts of the result, such as ``verified=True``, which `reshape info` shows.
+
+        Only rank 0 reports. Without a service this does nothing.
+
+        Raises
+        ------
+        ReshapeError : a value is not a bool, number or string, or a number is not finite or does
+            not fit into 64 bits.
+        """
+        checked = plain_facts(facts)
+        if self._link is not None and self.comm.rank == 0:
+            self._link.facts(checked)
+
+    def progress(self, done: float, total: float) -> None:
+        """Report how much of the work is done, which `reshape queue` shows and forecasts use.
+
+        It takes the place of the number of iterations, for programs that end when they have
+        converged, or whose iterations take different times. Call it in an iteration, as often as
+        is convenient: what was reported last goes with the next request of a resize point, every
+        50 ms at most. The value of rank 0 counts.
+
+        Parameters
+        ----------
+        done, total : work done when this iteration ends, and all work, in any unit.
+
+        Raises
+        ------
+        ReshapeError : `total` is not above 0, or `done` is not between 0 and `total`.
+        """
+        if not 0 <= done <= total or not 0 < total < inf:
+            raise ReshapeError(
+                f"app.progress({done!r}, {total!r}): expected numbers with 0 <= done <= total, and "
+                "total > 0"
+            )
+        job = self._here()
+        if done > 0:
+            job.expected = max(job.done + 1, round((job.done + 1) * total / done))
+
+    def request(self, minimum: int | None = None, maximum: int | None = None) -> SizeRequest:
+        """Request bounds on the number of processes from now on, in place of any earlier ones.
+
+        The service answers at a resize point. If it accepts, the job gets a size between the bounds
+        at that resize point or, if there are too few processors, at a later one; it is then
+        resized within the bounds only. They cannot exceed what the submission allows. All ranks
+        call this in the same iteration, with the same values.
+
+        Parameters
+        ----------
+        minimum, maximum : numbers of processes; None: no bound but that of the submission.
+
+        Returns
+        -------
+        the request, whose `state` becomes "accepted" or "declined", for the reason in `why`.
+        Without a service it is declined.
+
+        Raises
+        ------
+        ReshapeError : a bound is < 1, or the minimum is above the maximum.
+        """
+        job = self._here()
+        bounds = [index(bound) for bound in (minimum, maximum) if bound is not None]
+        if any(bound < 1 for bound in bounds) or bounds != sorted(bounds):
+            raise ReshapeError(
+                f"app.request(minimum={minimum}, maximum={maximum}): expected bounds >= 1, the "
+                "minimum not above the maximum"
+            )
+        job.request = SizeRequest(minimum, maximum)
+        if self._link is None:
+            job.request.answer("the program runs without a service, on a fixed number of processes")
+        return job.request
+
     # ------------------------------------------------------------ checkpoints and iterations
 
     def checkpoint(
@@ -291,10 +366,10 @@ class Application(Reports):
         """
         from reshape.checkpoints.checkpointing import Checkpointing
 
-        job, registry = self._here(), self._open_registry()
+        job = self._here()
         if self._checkpointing is not None:
             raise ReshapeError("app.checkpoint() is called twice: call it once")
-        if job.declarations or self._fresh_start_was_read or registry.closed:
+        if job.declarations or self._fresh_start_was_read or self._registrations_are_closed:
             raise ReshapeError(
                 "app.checkpoint() is called too late: it decides whether the program restarts; "
                 "call it first in the block, before arrays are registered or is_fresh_start is read"
@@ -304,8 +379,7 @@ class Application(Reports):
             return  # the data comes from the running job, or from its restart point
         saved = self._checkpointing.find_restart(job)
         if saved is not None:
-            registry.continue_from(saved)
-            self._is_fresh_start = False
+            self._continue_from(saved)
             self.report(restarted_from=str(saved.folder))
 
     def each_size(self, function: Callable[[MPI.Intracomm], Iterator[_Value]]) -> EachSize[_Value]:
@@ -418,7 +492,7 @@ class Application(Reports):
                 f"the program is to restart from {source}, but does not call app.checkpoint(): "
                 "call it first in the block, or start without a restart"
             )
-        self._open_registry().close()
+        self._close_registrations()
         job.checkpointed_at = time.monotonic()
         if self._role == "join" and self._link is not None:
             from reshape.resizing.resize_points import await_join

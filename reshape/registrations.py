@@ -1,17 +1,30 @@
-"""The part of the application object that registers data, which then follows resizes."""
+"""The part of the application object that registers data, which then follows resizes.
+
+The first data of an array are zeros, or the saved data of a restart. In a process that joins a
+running job, arrays have no data until the move of its first resize.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from redistribution import Cuts
 from redistribution.layout import MemoryOrder
+from reshape.data import segments
 from reshape.data.arrays import Array
-from reshape.data.declarations import Declaration, declare, declare_cyclic, divide
+from reshape.data.declarations import (
+    AllCuts,
+    Declaration,
+    RaggedCuts,
+    declare,
+    declare_cyclic,
+    divide,
+)
 from reshape.data.job_context import JobContext
 from reshape.data.particles import Cells, Particles, declare_particles
 from reshape.data.ragged import Items, Ragged
@@ -19,10 +32,20 @@ from reshape.data.sparse import Csr, declare_csr
 from reshape.data.stencils import BlockArray, declare_blocks
 from reshape.data.streams import ItemStreams, RankStream, Streams, StreamStates, declare_streams
 from reshape.errors import ReshapeError
-from reshape.resizing.registry import NOT_YET, Registry
+from reshape.resizing.rank_order import restore_ranks
+from reshape.resizing.restart_point import SavedData
+from reshape.resizing.transaction import restarted
+from reshape.wire.identity import Role
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+_Array = TypeVar("_Array", bound=Array)
+_NOT_YET = (
+    "{} {!r} has no data yet in this process, which joins a running job and receives its part in "
+    "app.iterations(): put the code that fills it below 'if app.is_fresh_start:', and code that "
+    "uses it into the loop"
+)
 
 
 class Registrations:
@@ -31,17 +54,14 @@ class Registrations:
     def __init__(self) -> None:
         self._is_fresh_start = True
         self._job: JobContext | None = None
-        self._registry: Registry | None = None
+        self._role: Role = "first"  # that of the group of this process
+        self._saved: SavedData | None = None  # what the program restarts from
+        self._registrations_are_closed = False  # whether the iterations have begun
 
     def _here(self) -> JobContext:
         if self._job is None:
             raise ReshapeError("use the application as 'with reshape.application() as app:'")
         return self._job
-
-    def _open_registry(self) -> Registry:
-        self._here()
-        assert self._registry is not None
-        return self._registry
 
     @property
     def comm(self) -> MPI.Intracomm:
@@ -133,8 +153,8 @@ class Registrations:
         """
         division = divide(name, "blocks", shape, cut, grid, _declaration(name, like))
         declaration = declare_blocks(name, shape, halo, periodic, dtype, order, division)
-        array = BlockArray(declaration, self._here(), NOT_YET.format("array", name))
-        return self._open_registry().array(array)
+        array = BlockArray(declaration, self._here(), _NOT_YET.format("array", name))
+        return self._register(array)
 
     def rows(
         self,
@@ -212,8 +232,8 @@ class Registrations:
         ReshapeError : as in `block_cyclic`.
         """
         declaration = declare_csr(name, shape, dtype, balance)
-        matrix = Csr(declaration, self._here(), NOT_YET.format("csr", name))
-        self._open_registry().ragged(matrix, declaration.shape[0])
+        matrix = Csr(declaration, self._here(), _NOT_YET.format("csr", name))
+        self._register_ragged(matrix, declaration.shape[0])
         return matrix
 
     def items(self, name: str, items: Sequence[Any] = ()) -> Items:
@@ -234,8 +254,8 @@ class Registrations:
         ReshapeError : as in `block_cyclic`.
         """
         declaration = declare(name, "items", (0,), (), np.uint8, "C")
-        share = Items(declaration, self._here(), NOT_YET.format("items", name))
-        self._open_registry().ragged(share, 0)
+        share = Items(declaration, self._here(), _NOT_YET.format("items", name))
+        self._register_ragged(share, 0)
         if self._is_fresh_start:
             cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
             share.begin(items[cuts[rank] : cuts[rank + 1]])
@@ -271,8 +291,8 @@ class Registrations:
         """
         declaration = declare_particles(name, dtype, _declaration(name, like), cell)
         job = self._here()
-        particles = Particles(declaration, job, cell, NOT_YET.format("particles", name))
-        self._open_registry().ragged(particles, 0)
+        particles = Particles(declaration, job, cell, _NOT_YET.format("particles", name))
+        self._register_ragged(particles, 0)
         if self._is_fresh_start:
             particles.begin()
         return particles
@@ -312,16 +332,120 @@ class Registrations:
         """
         declaration = declare_streams(name, seed, _declaration(name, like))
         if like is None or isinstance(like, Items):
-            self._open_registry().enter(declaration, "streams")
+            self._enter(declaration, "streams")
             if like is not None:
                 return ItemStreams(declaration)
             return RankStream(declaration, self._here(), self._here().group)
-        states = StreamStates(declaration, self._here(), NOT_YET.format("streams", name))
-        return Streams(self._open_registry().array(states))
+        states = StreamStates(declaration, self._here(), _NOT_YET.format("streams", name))
+        return Streams(self._register(states))
+
+    # ------------------------------------------------------------ the steps of a registration
 
     def _array(self, declaration: Declaration) -> Array:
-        array = Array(declaration, self._here(), NOT_YET.format("array", declaration.name))
-        return self._open_registry().array(array)
+        array = Array(declaration, self._here(), _NOT_YET.format("array", declaration.name))
+        return self._register(array)
+
+    def _register(self, array: _Array) -> _Array:
+        """Register a plain array, and return it. Collective over app.comm in a restart.
+
+        Raises
+        ------
+        ReshapeError : the name is taken, the iterations have begun, or the restart point is that of
+            another program.
+        """
+        job = self._here()
+        self._enter(array.declaration, "array")
+        cuts = dict[str, RaggedCuts]()
+        if by := array.declaration.by:
+            job.ragged[by].followers.append(array.name)
+            if self._role != "join":
+                cuts[by] = job.ragged[by].cuts
+        self._begin(array, cuts)
+        return array
+
+    def _register_ragged(self, ragged: Ragged, rows: int) -> None:
+        """Register a ragged array of empty rows in even parts; errors as of `_register`."""
+        job = self._here()
+        self._enter(ragged.declaration, ragged.declaration.kind)
+        job.ragged[ragged.name] = ragged
+        even = Cuts.even((rows,), job.comm.size).offsets
+        cuts = RaggedCuts(even, (0,) * len(even))
+        if self._saved is not None:
+            cuts = self._saved.cuts_of(ragged, job.comm.size)
+        for part in ragged.parts:
+            self._begin(part, {ragged.name: cuts})
+        if self._saved is not None:
+            ragged.restore()
+
+    def _enter(self, declaration: Declaration, what: str) -> None:
+        """Register a name; errors as of `_register`."""
+        name, declarations = declaration.name, self._here().declarations
+        if self._registrations_are_closed:
+            raise ReshapeError(
+                f"{what} {name!r} is registered after app.iterations() has begun, but processes "
+                "that join register before it: register all arrays before"
+            )
+        if any(name == other.name for other in declarations):
+            raise ReshapeError(f"{what} {name!r} is registered twice: give each its own name")
+        declarations.append(declaration)
+        if self._saved is not None:
+            self._saved.check(declarations, complete=False)
+
+    def _begin(self, array: Array, cuts: AllCuts) -> None:
+        """Allocate or reopen the data of an array, unless a move will bring it."""
+        job, declaration = self._here(), array.declaration
+        job.arrays[array.name] = array
+        if self._role == "join":
+            return
+        layout = declaration.layout(job.comm.size, cuts)
+        if self._saved is not None:
+            segment = self._saved.segment_of(job.memory, declaration, layout)
+        else:
+            shape = layout.local_shape(job.comm.rank)
+            segment = segments.create(
+                job.memory, array.name, shape, declaration.element_type, declaration.order
+            )
+        array.place(layout, segment)
+
+    def _restart(self, folder: Path) -> None:
+        """Collective over app.comm. Continue from the restart point in this folder."""
+        job = self._here()
+        point = restore_ranks(job, folder)
+        job.epoch = point.epoch
+        self._continue_from(point)
+
+    def _continue_from(self, saved: SavedData) -> None:
+        """Let the program continue from saved data. Precondition: nothing is registered.
+
+        Raises
+        ------
+        ReshapeError : `app.state` cannot be restored.
+        """
+        job, state = self._here(), saved.saved_state
+        self._saved = saved
+        self._is_fresh_start = False
+        job.loop, job.iteration, job.before = state.loop, state.iteration, state.before
+        job.state.update(state.load_state())
+
+    def _close_registrations(self) -> None:
+        """Collective over app.comm in a restart. Remove the restart point, drop the saved data.
+
+        Raises
+        ------
+        ReshapeError : the program registers less than before the restart.
+        """
+        job = self._here()
+        self._registrations_are_closed = True
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            saved.check(job.declarations, complete=True)
+            job.state.clear()
+            job.state.update(saved.saved_state.load_state())  # over what the program has set
+        if self._role == "restart":
+            restarted(job)
+        elif saved is not None:
+            for ragged in job.ragged.values():
+                ragged.roll_back()  # the packed items are not needed any more
 
 
 def _declaration(name: str, like: Array | Ragged | None) -> Declaration | None:

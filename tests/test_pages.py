@@ -259,7 +259,7 @@ WITHOUT_TEXT = """
 import inspect, importlib
 MODULES = ("reshape", "redistribution", "scheduler", "simulator", "scheduler.policies.api")
 MORE = (
-    "reshape.app:Application", "reshape.reports:Reports", "reshape.registrations:Registrations",
+    "reshape.app:Application", "reshape.registrations:Registrations",
     "reshape.data.arrays:Array", "reshape.data.stencils:BlockArray", "reshape.data.sparse:Csr",
     "reshape.data.ragged:Items", "reshape.data.particles:Particles",
     "reshape.data.streams:Streams", "reshape.data.streams:RankStream",

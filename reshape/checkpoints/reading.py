@@ -87,7 +87,7 @@ def _open_verified(comm: MPI.Intracomm, folder: Path) -> tuple[SavedCheckpoint |
 
 
 class SavedCheckpoint:
-    """A checkpoint that a program restarts from; see `reshape.resizing.registry.SavedData`.
+    """A checkpoint that a program restarts from; see `reshape.resizing.restart_point.SavedData`.
 
     Parameters
     ----------
@@ -185,10 +185,6 @@ class SavedCheckpoint:
                 "or start from the beginning"
             )
 
-    def load_state(self) -> dict[str, Any]:
-        """Unpickle the values of `app.state`; see `SavedState.load_state`."""
-        return self.manifest.load_state()
-
     def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
         """Cuts of a ragged array on `size` processes, as a resize would choose them."""
         name = ragged.counts.name
@@ -214,10 +210,6 @@ class SavedCheckpoint:
         plan = Plan(source, layout)
         plan.gather(memory.rank, lambda process: self._part(declaration, process), segment.array)
         return segment
-
-    def close(self) -> None:
-        """Unmap the files."""
-        self._mappings.clear()  # a mapping ends with the last array that uses it
 
     def _part(self, declaration: Declaration, process: int) -> NDArray[Any]:
         """Map the local part that a process has saved."""

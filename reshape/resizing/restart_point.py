@@ -21,7 +21,7 @@ import pickle
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -95,6 +95,23 @@ class SavedState(SavedFormat, frozen=True, kw_only=True):
             raise ReshapeError(f"cannot restart: app.state cannot be restored: {error}") from None
 
 
+class SavedData(Protocol):
+    """What a program restarts from: a restart point, or a checkpoint."""
+
+    @property
+    def saved_state(self) -> SavedState:
+        """The state of the job between two iterations."""
+
+    def check(self, given: Sequence[Declaration], complete: bool) -> None:
+        """Raise ReshapeError if the program registers something else, so far or in the end."""
+
+    def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
+        """Return the cuts of a ragged array on `size` processes."""
+
+    def segment_of(self, memory: RankMemory, declaration: Declaration, layout: Layout) -> Segment:
+        """Return the local part of an array in a layout, with its data."""
+
+
 class RestartPoint(SavedState, frozen=True, kw_only=True):
     """What a restart needs beside the segments.
 
@@ -140,7 +157,7 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         except (OSError, ReshapeError, msgspec.DecodeError, ValueError, RecursionError) as error:
             raise ReshapeError(f"cannot restart from {path}: {error}; {fix}") from None
 
-    # The data of a restart; see `reshape.resizing.registry.SavedData`.
+    # The data of a restart; see `SavedData`.
 
     @property
     def saved_state(self) -> SavedState:
@@ -173,9 +190,6 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         return segments.reopen(
             memory, declaration.name, shape, declaration.element_type, declaration.order
         )
-
-    def close(self) -> None:
-        """Do nothing, because no file remains open."""
 
     @staticmethod
     def remove(folder: Path) -> None:

@@ -54,9 +54,10 @@ GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 
 def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
     """Call a function before or after each call of a function of the runtime."""
-    from reshape.resizing import move, registry, resize_points, transaction
+    from reshape import registrations
+    from reshape.resizing import move, resize_points, transaction
 
-    for module in (registry, resize_points, transaction, move):
+    for module in (registrations, resize_points, transaction, move):
         if hasattr(module, name):
             function = getattr(module, name)
 

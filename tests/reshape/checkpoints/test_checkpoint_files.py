@@ -140,7 +140,6 @@ def test_every_rank_of_another_configuration_reads_its_part(
                 segment = checkpoint.segment_of(memory, declaration, layout)
                 expected = local_of(whole, layout, rank)
                 assert np.array_equal(segment.array, expected)
-        checkpoint.close()
 
 
 @examples(60)
@@ -167,7 +166,6 @@ def test_ragged_arrays_are_cut_anew(lengths: list[int], before: int, after: int,
                 for rank in range(after)
             ]
             assert np.array_equal(np.concatenate(parts), whole)
-        checkpoint.close()
 
 
 ROWS = declare("u", "rows", (40, 30), (0,), np.float64, "C")
@@ -233,7 +231,6 @@ def test_a_checkpoint_of_the_first_format_is_read(folder: Path) -> None:
     checkpoint.check((ROWS, COPY), complete=True)
     read = checkpoint.segment_of(RankMemory(None, 0, 0), ROWS, ROWS.layout(1)).array
     assert np.array_equal(read, np.arange(1200.0).reshape(40, 30))
-    checkpoint.close()
 
 
 def test_missing_and_truncated_files_are_found(folder: Path) -> None:
