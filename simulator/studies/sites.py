@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import exp, log, sqrt
+from math import exp, log, nan, sqrt
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +24,8 @@ from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
 from simulator.many_centres.rules import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
-from simulator.studies.claims import paper
+from simulator.results.statistics import Interval
+from simulator.studies.claims import NOT_RUN, paper
 from simulator.study.study import SEED, trace_path
 from simulator.traces import swf
 from simulator.traces.derived import merge
@@ -152,8 +153,6 @@ def _summary(errors: Floats) -> dict[str, Any]:
     }
 
 
-#: Value, low and high of its interval; None if there are too few batches for one.
-Estimate: TypeAlias = tuple[float, float | None, float | None]
 DAY_S, WEEK_S = 86400.0, 7 * 86400.0
 #: Least number of weeks for batches of weeks.
 LEAST_WEEKS = 8
@@ -184,53 +183,43 @@ def batches(simulated: CentresSchedule) -> dict[str, Any]:
         "within_limit": (simulated.cost[ran] <= limits * (1 + 1e-12)) & np.isfinite(limits),
     }
     sums = {name: np.bincount(batch, column).tolist() for name, column in columns.items()}
-    histograms = {
-        name: _histogram(batch, columns[column])
-        for name, column in (
-            ("bounded_slowdown", "bounded_slowdown"),
-            ("wait_s", "wait_s"),
-            ("job_cost", "cost"),
-        )
-    }
+    of = {"bounded_slowdown": "bounded_slowdown", "wait_s": "wait_s", "job_cost": "cost"}
+    histograms = {name: _histogram(batch, columns[column]) for name, column in of.items()}
     return {**sums, "histograms": histograms}
 
 
-def ratio_of_means(
-    first: Mapping[str, Any], second: Mapping[str, Any], metric: str
-) -> Estimate | None:
+def ratio_of_means(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Interval:
     """Ratio of the means of a metric over the jobs of two runs, by their batches."""
     sums = [np.array([run[metric], run["jobs"]]) for run in (first, second)]
     if any(not (run_sums.sum(axis=1) > 0).all() for run_sums in sums):
-        return None
+        return NOT_RUN
     full = log(_mean(sums[0]) / _mean(sums[1]))
     left_out = []
     for batch in range(min(run_sums.shape[1] for run_sums in sums)):
         parts = [np.delete(run_sums, batch, axis=1) for run_sums in sums]
         if parts[0].shape[1] > 1 and all((part.sum(axis=1) > 0).all() for part in parts):
             left_out.append(log(_mean(parts[0]) / _mean(parts[1])))
-    if len(left_out) < 2:
-        return exp(full), None, None
-    half = _half_width(left_out)
-    return exp(full), exp(full - half), exp(full + half)
+    half = _half_width(left_out) if len(left_out) > 1 else nan
+    return Interval(exp(full), exp(full - half), exp(full + half), len(left_out))
 
 
-def share(sums: Mapping[str, Any], part: str, whole: str) -> Estimate | None:
-    """Percentage of two sums over the jobs of a run, by its batches; None if the whole is 0."""
+def share(sums: Mapping[str, Any], part: str, whole: str) -> Interval:
+    """Percentage of two sums over the jobs of a run, by its batches; nan if the whole is 0."""
     values = np.array([sums[part], sums[whole]])
     if not values[1].sum() > 0:
-        return None
+        return NOT_RUN
     full = 100.0 * _mean(values)
     rest = [np.delete(values, batch, axis=1) for batch in range(values.shape[1])]
     left_out = [100.0 * _mean(part_sums) for part_sums in rest if part_sums[1].sum() > 0]
     if len(left_out) < 3:
-        return full, None, None
+        return Interval(full, nan, nan, len(left_out))
     half = _half_width(left_out)
-    return full, max(0.0, full - half), min(100.0, full + half)
+    return Interval(full, max(0.0, full - half), min(100.0, full + half), len(left_out))
 
 
 def ratio_of_percentiles(
     first: Mapping[str, Any], second: Mapping[str, Any], name: str, value: float
-) -> Estimate:
+) -> Interval:
     """Ratio of the 95th percentiles of two runs, by the histograms of their batches.
 
     Parameters
@@ -240,14 +229,15 @@ def ratio_of_percentiles(
     counts = [_matrix(run["histograms"][name]) for run in (first, second)]
     rows = min(len(bins) for bins in counts)
     if rows < 3:
-        return value, None, None
+        return Interval(value, nan, nan, rows)
     drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1.0 / rows), SAMPLES)
     logs = [_log_percentile(drawn.astype(np.float64) @ bins[:rows]) for bins in counts]
     both = np.isfinite(logs[0]) & np.isfinite(logs[1])
     if not both.any():
-        return value, None, None
+        return Interval(value, nan, nan, rows)
     low, high = np.percentile(logs[0][both] - logs[1][both], (2.5, 97.5))
-    return value, min(value, 10.0 ** float(low)), max(value, 10.0 ** float(high))
+    low, high = min(value, 10.0 ** float(low)), max(value, 10.0 ** float(high))
+    return Interval(value, low, high, rows)
 
 
 def _half_width(left_out: list[float]) -> float:

@@ -7,18 +7,26 @@ those of the batches of `simulator.studies.sites`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from math import inf, nan, nextafter
+from itertools import product
+from math import inf, nextafter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from simulator.experiment.tables import of_rows
 from simulator.results.statistics import Interval, mean
-from simulator.studies.claims import Claim, by_range, keyed, of_part, reported, titled
+from simulator.studies.claims import (
+    NOT_RUN,
+    Claim,
+    by_range,
+    exactly,
+    keyed,
+    of_part,
+    reported,
+    titled,
+)
 from simulator.studies.sites import (
     PAPER,
     QUEUE_EVERY_S,
-    Estimate,
     ratio_of_means,
     ratio_of_percentiles,
     share,
@@ -27,180 +35,56 @@ from simulator.study.study import Report, Row
 
 #: (scenario, policy) -> numbers, means over the seeds.
 Numbers: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
-CTC_SCENARIOS = ("ALL-SJBF", "CTC/4", "CTC-FCFS")
 PREDICTED = ("Scenario-1", "Scenario-2")  #: scenarios of the final proposal
-WAIT, PREDICTING, SLOWDOWN = "less-waittime", "less-waittime-pred", "less-slowdown"
-COST_SLD = "less-cost-sld"
 
 
 def judge(results: Numbers) -> list[Claim]:
     """Judge all claims; those without their runs are open."""
     return [
-        *of_part("GUIM 8.5.2", _of_first_proposal(results)),
+        *_comparisons(results, "GUIM 8.5.2"),
         *of_part("GUIM table 8.2", _by_origin(results)),
-        *of_part("GUIM 8.6.7", [*_of_final_proposal(results), *_limits(results)]),
+        *_comparisons(results, "GUIM 8.6.7"),
+        *of_part("GUIM 8.6.7", _limits(results)),
         *of_part("GUIM table 8.5", _predictions(results)),
     ]
 
 
-def _compared(
-    results: Numbers,
-    subject: str,
-    text: str,
-    paper: str,
-    smaller: tuple[str, str],
-    larger: tuple[str, str],
-    metric: str,
-) -> Claim:
-    """Judge the claim that a number of one run is smaller than that of another run.
-
-    Parameters
-    ----------
-    subject : of the claim's id.
-    text, paper : see `Claim`.
-    smaller, larger : (scenario, policy) of the runs.
-    metric : a mean of the batches, or a number of the results (`name.key` of a mapping).
-    """
-    first, second = results.get(smaller), results.get(larger)
-    ours = None if first is None or second is None else ratio(first, second, metric)
-    return _judged(subject, text, paper, ours, below=1.0)
-
-
-def _in(
-    results: Numbers,
-    scenario: str,
-    metric: str,
-    rest: str,
-    text: str,
-    runs: tuple[str, str],
-    paper: str = "",
-) -> Claim:
-    """Judge the comparison of two policies in one scenario.
-
-    Parameters
-    ----------
-    rest : what the subject names besides scenario and metric.
-    text : of the claim, without the scenario.
-    runs : policy with the smaller number, and with the larger one.
-    """
-    subject = "/".join(filter(None, (scenario, metric, rest)))
-    smaller, larger = ((scenario, policy) for policy in runs)
-    return _compared(results, subject, f"{scenario}: {text}", paper, smaller, larger, metric)
-
-
-def _of_first_proposal(results: Numbers) -> Iterator[Claim]:
-    """Section 8.5.2: Less-WaitTime and the policies before it."""
-    paper = {"less-jobsinqueue": "1.7 / 3.9", "less-workleft": "about 2 / 10"}
-    queue, work, bsld = "less-jobsinqueue", "less-workleft", "bounded_slowdown"
-    for scenario in CTC_SCENARIOS:
-        compared = partial(_in, results, scenario)
-        is_all = scenario == "ALL-SJBF"
-        for other in (queue, work, "less-submittedjobs"):
-            for metric, words in ((bsld, "mean BSLD"), ("wait_s", "mean wait")):
-                value = paper.get(other, "") if is_all and metric == bsld else ""
-                text = f"{words} of Less-WaitTime below that of {other}"
-                yield compared(metric, f"{WAIT}/{other}", text, (WAIT, other), value)
-        value = "about 3.9 / 10" if is_all else ""
-        text = "mean BSLD of less-jobsinqueue below that of less-workleft"
-        yield compared(bsld, f"{queue}/{work}", text, (queue, work), value)
-    text = "mean BSLD of Less-WaitTime: a slower CTC costs less than FCFS at CTC"
-    runs = ("CTC/4", WAIT), ("CTC-FCFS", WAIT)
-    yield _compared(results, f"CTC/4-CTC-FCFS/{bsld}", text, "", *runs, bsld)
-    text = "less-jobsinqueue sends fewer jobs to SDSC than less-workleft (table 8.3)"
-    yield _in(results, "ALL-SJBF", "jobs_by_centre.SDSC", "", text, (queue, work), "1953 / 2560")
-    yield _compared(
-        results,
-        "ALL-SJBF/wait_s/grid-backfilling",
-        "chapter 9: mean wait of Grid-Backfilling below that of the separate centres",
-        "1/40 to 1/2",
-        ("ALL-SJBF", "grid-backfilling"),
-        ("ALL-SJBF", "origin"),
-        "wait_s",
-    )
-
-
-def _of_final_proposal(results: Numbers) -> Iterator[Claim]:
-    """Section 8.6.7: predictions, slowdown and cost."""
-    costs = {
-        "Scenario-1": ((WAIT, "1 / 1.14"), (PREDICTING, "1 / 1.05")),
-        "Scenario-2": ((WAIT, "1 / 1.18"), (PREDICTING, "1 / 1.07")),
-    }
-    slowdowns = {WAIT: "0.92", PREDICTING: "0.90"}
-    for name, pairs in costs.items():
-        compared = partial(_in, results, name)
-        text = "mean BSLD of less-waittime-pred below that of less-waittime"
-        yield compared("bounded_slowdown", PREDICTING, text, (PREDICTING, WAIT))
-        for other, value in pairs:
-            text = f"95th percentile of the BSLD of less-slowdown below that of {other}"
-            paper = slowdowns[other] if name == "Scenario-2" else ""
-            rest = f"{SLOWDOWN}/{other}"
-            yield compared("p95_bounded_slowdown", rest, text, (SLOWDOWN, other), paper)
-            text = f"all jobs cost less under {other} than under less-slowdown"
-            yield compared("cost", f"{other}/{SLOWDOWN}", text, (other, SLOWDOWN), value)
-        for other in (WAIT, PREDICTING, SLOWDOWN):
-            text = f"all jobs cost less under less-cost-sld than under {other}"
-            paper = "about 0.5" if name == "Scenario-1" else ""
-            yield compared("cost", f"{COST_SLD}/{other}", text, (COST_SLD, other), paper)
-        text = "95th percentile of the BSLD of less-cost-sld above that of less-waittime"
-        yield _in(
-            results, name, "p95_bounded_slowdown", COST_SLD, text, (WAIT, COST_SLD), "1 / 1.2"
-        )
-        yield from _of_waits(results, name)
-        text = "95th percentile of a job's cost under less-cost-sld below less-waittime's"
-        yield _in(
-            results, name, "p95_job_cost", COST_SLD, text, (COST_SLD, WAIT), "5000 euros less"
-        )
-        text = "less-cost-sld uses fewer processors than less-waittime (P95)"
-        yield compared("p95_processors", COST_SLD, text, (COST_SLD, WAIT))
-
-
-def _of_waits(results: Numbers, name: str) -> Iterator[Claim]:
-    """Section 8.6.7: 95th percentiles of the wait, and processors in use."""
-    compared = partial(_in, results, name)
-    gains = {"Scenario-1": "200 s less", "Scenario-2": "1000 s less"}
-    for smaller, larger, value in (
-        (WAIT, PREDICTING, "slightly less"),
-        (SLOWDOWN, PREDICTING, gains[name]),
-        (WAIT, COST_SLD, "1 / 1.2"),
-    ):
-        text = f"95th percentile of the wait of {smaller} below that of {larger}"
-        yield _in(
-            results, name, "p95_wait_s", f"{smaller}/{larger}", text, (smaller, larger), value
-        )
-    text = "less-slowdown uses more processors than less-waittime-pred (P95)"
-    yield compared("p95_processors", SLOWDOWN, text, (PREDICTING, SLOWDOWN))
+def _comparisons(results: Numbers, part: str) -> list[Claim]:
+    """Claims of a section that a number of one run is smaller than that of another one."""
+    claims = []
+    for group in PAPER.comparisons[part]:
+        for name, row in product(group["in"], group["claims"]):
+            keys = ((name, run) if isinstance(run, str) else tuple(run) for run in row["runs"])
+            first, second = map(results.get, keys)
+            ours = ratio(first, second, row["metric"]) if first and second else NOT_RUN
+            text, id_ = row["text"].format(name), row["id"].format(name)
+            claims.append(_judged(id_, text, row.get("paper", {}).get(name), ours, below=1.0))
+    return of_part(part, claims)
 
 
 def _by_origin(results: Numbers) -> Iterator[Claim]:
     """Table 8.2: the jobs of every centre gain, by the ratios of separate centres to ours."""
-    separate, together = results.get(("ALL-SJBF", "origin")), results.get(("ALL-SJBF", WAIT))
+    separate, together = (
+        results.get(("ALL-SJBF", "origin")),
+        results.get(("ALL-SJBF", "less-waittime")),
+    )
     for centre, values in PAPER.table_8_2.items():
         for metric, value in zip(("bounded_slowdown", "slowdown", "wait_s"), values, strict=True):
-            ours = None
+            ours = NOT_RUN
             if separate and together and centre in separate["by_origin"]:
                 pair = [run["by_origin"][centre][f"mean_{metric}"] for run in (separate, together)]
-                ours = _exact(pair[0] / pair[1]) if pair[1] else None
-            yield _judged(
-                f"table-8.2/{centre}/{metric}",
-                f"jobs of {centre}: mean {metric} of separate centres above Less-WaitTime's",
-                f"{value:g}",
-                ours,
-                above=1.0,
-            )
+                ours = exactly(pair[0] / pair[1] if pair[1] else None)
+            text = f"jobs of {centre}: mean {metric} of separate centres above Less-WaitTime's"
+            yield _judged(f"table-8.2/{centre}/{metric}", text, f"{value:g}", ours, above=1.0)
 
 
 def _limits(results: Numbers) -> Iterator[Claim]:
     """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
     for name in PREDICTED:
         run = results.get((name, "less-cost-sld"))
-        within = None if run is None else share(run["batches"], "within_limit", "limited")
-        yield _judged(
-            f"{name}/within_cost_limit_pct",
-            f"{name}: percentage of jobs within their cost limits under less-cost-sld above 90",
-            "over 90",
-            within,
-            above=90.0,
-        )
+        within = NOT_RUN if run is None else share(run["batches"], "within_limit", "limited")
+        text = f"{name}: percentage of jobs within their cost limits under less-cost-sld above 90"
+        yield _judged(f"{name}/within_cost_limit_pct", text, "over 90", within, above=90.0)
 
 
 def _predictions(results: Numbers) -> Iterator[Claim]:
@@ -214,8 +98,8 @@ def _predictions(results: Numbers) -> Iterator[Claim]:
         return [errors[variable]["median"], *errors[variable]["medians"]]
 
     def judged(id: str, text: str, paper: str, first: Any, second: Any) -> Claim:
-        quotient = None if first is None or not second else _exact(first / second)
-        return _judged(id, text, paper, quotient, below=1.0)
+        quotient = None if first is None or not second else first / second
+        return _judged(id, text, paper, exactly(quotient), below=1.0)
 
     for name in PREDICTED:
         run_medians = medians(name, "less-waittime-pred", "run_s")
@@ -243,44 +127,33 @@ def _predictions(results: Numbers) -> Iterator[Claim]:
     )
 
 
-def ratio(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Estimate | None:
-    """Ratio of a metric of two runs with its interval; None if it does not exist.
-
-    Returns
-    -------
-    ratio, low, high; the three are equal for metrics that have no batches
-    """
+def ratio(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Interval:
+    """Ratio of a metric of two runs, exact for metrics without batches; nan if there is none."""
     if metric in first["batches"]:
         return ratio_of_means(first["batches"], second["batches"], metric)
     name, _, key = metric.partition(".")
     values = [run[name][key] if key else run[name] for run in (first, second)]
     if values[0] is None or not values[1]:
-        return None
+        return NOT_RUN
     histogram = name.removeprefix("p95_")
     if histogram in first["batches"]["histograms"]:
         value = values[0] / values[1]
         return ratio_of_percentiles(first["batches"], second["batches"], histogram, value)
-    return _exact(values[0] / values[1])
-
-
-def _exact(value: float) -> Estimate:
-    return value, value, value
+    return exactly(values[0] / values[1])
 
 
 def _judged(
     id: str,
     text: str,
-    paper: str,
-    ours: Estimate | None,
+    paper: str | None,
+    ours: Interval,
     *,
     below: float = inf,
     above: float = -inf,
 ) -> Claim:
     """Claim that a number is below or above a limit."""
-    value, low, high = ours or (nan, nan, nan)
-    interval = Interval(value, nan if low is None else low, nan if high is None else high, 0)
-    verdict = by_range(interval, nextafter(above, inf), nextafter(below, -inf))
-    return Claim(text, interval, paper or None, verdict, id=id)
+    verdict = by_range(ours, nextafter(above, inf), nextafter(below, -inf))
+    return Claim(text, ours, paper, verdict, id=id)
 
 
 #: Numbers of a policy in the data of the report.
