@@ -28,7 +28,6 @@ MODULES = (
     "scheduler.model.space",
     "scheduler.partition.alarms",
     "scheduler.partition.eligibility",
-    "scheduler.partition.event_order",
     "scheduler.partition.job_events",
     "scheduler.partition.machine_events",
     "scheduler.partition.partition",

@@ -32,7 +32,7 @@ from scheduler.model.orders import (
     WakeAt,
 )
 from scheduler.model.procset import ProcSet
-from scheduler.partition.event_order import instant_order
+from scheduler.partition.passes import instant_order
 
 #: Called as watch(time, events, orders) after each call of the site.
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]

@@ -35,8 +35,8 @@ from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.partition.eligibility import Awaited
-from scheduler.partition.event_order import instant_order, kind_order
 from scheduler.partition.partition import EventOrder, Partition
+from scheduler.partition.passes import instant_order, kind_order
 from scheduler.partition.reservations import in_the_way
 from scheduler.policies.containment import (
     ContainedScheduling,

@@ -4,7 +4,7 @@ A live service receives them from sockets and agents, the simulator from a trace
 clock, a replay from a journal. Times are in seconds on the driver's clock; the core reads no clock.
 
 Events of one instant are handled together, in the order of
-:func:`scheduler.partition.event_order.instant_order`.
+:func:`scheduler.partition.passes.instant_order`.
 """
 
 from __future__ import annotations

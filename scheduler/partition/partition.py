@@ -26,10 +26,15 @@ from scheduler.model.orders import Order, Reason
 from scheduler.model.priority import Prioritised
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, note_change
-from scheduler.partition.event_order import by_start, divide_for_passes, instant_order, kind_order
 from scheduler.partition.job_events import JobEvents
 from scheduler.partition.machine_events import MachineEvents
-from scheduler.partition.passes import Passes
+from scheduler.partition.passes import (
+    Passes,
+    by_start,
+    divide_for_passes,
+    instant_order,
+    kind_order,
+)
 from scheduler.partition.pending import reason_pending
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import Resizes, note_progress

@@ -1,11 +1,42 @@
-"""Scheduling passes: which pass runs, how many jobs it examines, and the jobs that it starts."""
+"""Scheduling passes: the order of events that one follows, which one runs, and what it starts.
+
+The events of one instant are handled in the order of a table, equal ones by job number, then as
+they came; resize points come after the pass. So a job that is submitted may use the processors of
+one that ends in the same second.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 from reshape.errors import ReshapeError
-from scheduler.model.events import JobSpec
+from scheduler.model.events import (
+    ClockSet,
+    DepthChanged,
+    DrainChanged,
+    Event,
+    HoldChanged,
+    JobCancelled,
+    JobEnded,
+    JobEvent,
+    JobRequeued,
+    JobSignalled,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    JobUpdated,
+    NodeJoined,
+    NodeLost,
+    NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    SizesRequested,
+    Wakeup,
+)
 from scheduler.model.job import START, Job, JobState
 from scheduler.model.machine import CONSERVED
 from scheduler.model.orders import Reason
@@ -15,6 +46,20 @@ from scheduler.partition.alarms import Alarms
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.scenario import Scenario
 from scheduler.state.scheduler_state import SchedulerState
+
+#: Events in the order in which those of one instant are handled.
+_ORDER: tuple[tuple[type[Event], ...], ...] = (
+    (ClockSet, DepthChanged, DrainChanged, NodeJoined, NodeLost, NodeRemoved),
+    (JobEnded,),
+    (ResizeDone,),
+    (ResizeFailed,),
+    (JobStarted,),
+    (ReservationCancelled, ReservationRequested, JobSubmitted),
+    (JobCancelled, HoldChanged, JobRequeued, JobSignalled, JobUpdated),
+    (Wakeup, SizesRequested),
+    (ResizePoint,),
+)
+_RANK = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}
 
 
 class Passes(Starter):
@@ -126,3 +171,53 @@ class Passes(Starter):
         if self._alarms.at_starts or not job.is_plain:
             self._alarms.job_started(job)
         return True
+
+
+def kind_order(event: Event) -> int:
+    """Sort key of the events of one instant: kind alone, so that equal ones stay as they came."""
+    return _RANK[type(event)]
+
+
+def instant_order(event: Event) -> tuple[int, int]:
+    """Sort key of the events of one instant: kind, then job number."""
+    return _RANK[type(event)], event.job if isinstance(event, JobEvent) else 0
+
+
+def by_start(events: Sequence[Event], live: Mapping[int, Job]) -> Sequence[Event]:
+    """Sort the ends among events by the starts of their jobs; `live` has the jobs in that order.
+
+    A driver enters the end of a job when it knows it, which may be long after the start.
+    """
+    if sum(isinstance(event, JobEnded) for event in events) < 2:
+        return events
+    places = {number: place for place, number in enumerate(live)}
+    return sorted(
+        events, key=lambda event: places.get(event.job, 0) if isinstance(event, JobEnded) else 0
+    )
+
+
+def divide_for_passes(
+    events: Iterable[Event], live: Mapping[int, Job], now: float
+) -> tuple[list[Event], list[JobSubmitted], list[Event | None]]:
+    """Divide events for the sequential order.
+
+    Returns
+    -------
+    events that were known beforehand (those of no job, ends that are due), submissions, and all
+    other events, with None in the place of each end that is due
+    """
+    known: list[Event] = []
+    submissions: list[JobSubmitted] = []
+    others: list[Event | None] = []
+    for event in sorted(events, key=kind_order):
+        job = live.get(event.job) if isinstance(event, JobEnded) else None
+        if not isinstance(event, JobEvent):
+            known.append(event)
+        elif job is not None and job.estimated_end <= now:
+            known.append(event)
+            others.append(None)
+        elif isinstance(event, JobSubmitted):
+            submissions.append(event)
+        else:
+            others.append(event)
+    return known, submissions, others

@@ -12,7 +12,7 @@ from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeu
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Start, WakeAt
 from scheduler.model.priority import QueueOrder
-from scheduler.partition.event_order import instant_order
+from scheduler.partition.passes import instant_order
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.scenario import Scenario
 

@@ -17,7 +17,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Kill, Order, Requeue, Start
-from scheduler.partition.event_order import instant_order
+from scheduler.partition.passes import instant_order
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.scenarios import scenario
 

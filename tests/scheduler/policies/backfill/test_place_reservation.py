@@ -19,7 +19,7 @@ from scheduler.model.orders import Kill, Start, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.model.selection import Selection
 from scheduler.model.space import Space
-from scheduler.partition.event_order import instant_order
+from scheduler.partition.passes import instant_order
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.basic import Lxwf, Sjf
 from scheduler.policies.scenario import Scenario
