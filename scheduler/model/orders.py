@@ -102,12 +102,6 @@ class JobOrder(msgspec.Struct, frozen=True, gc=False):
     job: int
 
 
-class _JobOrderAlone(JobOrder, frozen=True, gc=False):
-    """Order that has only its reason besides the job."""
-
-    reason: Reason
-
-
 class Start(JobOrder, frozen=True, tag=True, gc=False):
     """Start a job on these processors, or restart it with the groups that it had.
 
@@ -152,12 +146,16 @@ class Contract(JobOrder, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
-class Continue(_JobOrderAlone, frozen=True, tag=True, gc=False):
+class Continue(JobOrder, frozen=True, tag=True, gc=False):
     """Continue with the next iteration on the present configuration."""
 
+    reason: Reason
 
-class Kill(_JobOrderAlone, frozen=True, tag=True, gc=False):
+
+class Kill(JobOrder, frozen=True, tag=True, gc=False):
     """End every process of the job; `JobEnded` follows when they are gone."""
+
+    reason: Reason
 
 
 class Signal(JobOrder, frozen=True, tag=True, gc=False):
@@ -173,24 +171,34 @@ class Signal(JobOrder, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
-class Requeue(_JobOrderAlone, frozen=True, tag=True, gc=False):
+class Requeue(JobOrder, frozen=True, tag=True, gc=False):
     """The job went back to the queue; its processors are free."""
 
+    reason: Reason
 
-class Await(_JobOrderAlone, frozen=True, tag=True, gc=False):
+
+class Await(JobOrder, frozen=True, tag=True, gc=False):
     """A queued job is not eligible, or waits for something else than before."""
 
+    reason: Reason
 
-class Enqueue(_JobOrderAlone, frozen=True, tag=True, gc=False):
+
+class Enqueue(JobOrder, frozen=True, tag=True, gc=False):
     """A job that was not eligible is in the queue from now on."""
 
+    reason: Reason
 
-class Drop(_JobOrderAlone, frozen=True, tag=True, gc=False):
+
+class Drop(JobOrder, frozen=True, tag=True, gc=False):
     """A job that holds no processors has ended: it was not eligible, or is an array."""
 
+    reason: Reason
 
-class GiveUp(_JobOrderAlone, frozen=True, tag=True, gc=False):
+
+class GiveUp(JobOrder, frozen=True, tag=True, gc=False):
     """No more resizes of the job, or none in this direction, are tried: too many failed."""
+
+    reason: Reason
 
 
 class AnswerRequest(JobOrder, frozen=True, tag=True, gc=False):
