@@ -35,9 +35,9 @@ from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.partition.eligibility import Awaited
+from scheduler.partition.machine_events import in_the_way
 from scheduler.partition.partition import EventOrder, Partition
 from scheduler.partition.passes import instant_order, kind_order
-from scheduler.partition.reservations import in_the_way
 from scheduler.policies.containment import (
     ContainedScheduling,
     ContainedSelection,
@@ -308,7 +308,7 @@ class Core:
     def in_the_way(self, job: Job, until: float) -> Exclusion | None:
         """First advance reservation, or expiry, that a live job overruns if it ends at `until`, s.
 
-        None: there is none; see `scheduler.partition.reservations.in_the_way`.
+        None: there is none; see `scheduler.partition.machine_events.in_the_way`.
         """
         partition = self.partition_of(job)
         return in_the_way(partition.state, partition.resizes, job, until)
