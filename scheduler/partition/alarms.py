@@ -18,77 +18,12 @@ from scheduler.predictions.predictor import Predictor
 from scheduler.state.scheduler_state import SchedulerState
 
 
-class Signals:
-    """The signals that the jobs of a partition get.
-
-    Parameters
-    ----------
-    state : scheduler state; `Signal` is added to its orders.
-    """
-
-    def __init__(self, state: SchedulerState) -> None:
-        self._state = state
-        self._due: list[tuple[float, int]] = []  # heap of moments and jobs, outdated ones included
-
-    def watch(self, job: Job) -> None:
-        """Note when a live job gets the signal that it requested; its end may have moved."""
-        at = _moment(job)
-        if at > self._state.now:
-            job.warned = False
-        if not job.warned and at < inf:
-            heappush(self._due, (at, job.id))
-
-    @property
-    def next_at(self) -> float:
-        """Time of the next signal, s; inf if there is none."""
-        while self._due:
-            at, number = self._due[0]
-            job = self._state.live.get(number)
-            if job is not None and not job.warned and _moment(job) == at:
-                return at
-            heappop(self._due)
-        return inf
-
-    def send_due(self) -> None:
-        """Send the signals whose time has come."""
-        while self.next_at <= self._state.now:
-            job = self._state.live[heappop(self._due)[1]]
-            wanted = job.spec.end_signal
-            assert wanted is not None
-            job.warned = True
-            left = max(job.expected_end - self._state.now, 0.0)
-            facts: Facts = {"signal": signal_name(wanted.number), "left": left}
-            reason = Reason("signal", "{signal}: {left} s of the walltime are left", facts)
-            self.send(job, wanted.number, reason, to_script=wanted.to_script)
-
-    def send(self, job: Job, number: int, reason: Reason, *, to_script: bool) -> None:
-        """Order a signal for a live job and its steps, unless it has been ordered to end."""
-        if job.state is JobState.COMPLETING:
-            return
-        joining = job.resize.joining if job.resize is not None else ()
-        groups = tuple(group for group in job.groups if group not in joining)
-        serial = 1 if job.sent is None else job.sent.serial + 1
-        job.sent = SentSignal(serial, number, groups, to_script)
-        self._state.orders.append(Signal(job.id, serial, number, groups, to_script, reason))
-        for step in () if to_script else self._state.steps.of(job.id):
-            if step.groups:
-                self.send(step, number, reason, to_script=False)
-
-
-def _moment(job: Job) -> float:
-    """Time at which a job gets the signal that it requested, s; inf if it requested none."""
-    wanted = job.spec.end_signal
-    if wanted is None or job.started_at is None:
-        return inf
-    return max(job.started_at, job.expected_end - wanted.before_s)
-
-
 class Alarms:
     """Wake-ups of a partition. Only the earliest is asked for; the next one when it has come.
 
     Parameters
     ----------
-    state : scheduler state; `WakeAt` is added to its orders.
+    state : scheduler state; `WakeAt` and `Signal` are added to its orders.
     predictor : extends predictions that expire; None if the walltimes are the estimates.
     kill_at_walltime : end jobs that exceed their walltime.
     kill_at_reservation : overdue backfilled jobs may be ended in favour of the head.
@@ -100,7 +35,6 @@ class Alarms:
     predictor, kill_at_walltime : see above.
     at_starts : whether the start of any job is followed by a wake-up or told to the predictor;
         otherwise only that of a job with a signal is followed by one.
-    signals : signals to jobs.
     """
 
     def __init__(
@@ -112,12 +46,13 @@ class Alarms:
         kill_at_reservation: bool,
         passes_at_extensions: bool,
     ) -> None:
-        self._state, self.predictor, self.signals = state, predictor, Signals(state)
+        self._state, self.predictor = state, predictor
         self.kill_at_walltime, self._kill_at_reservation = kill_at_walltime, kill_at_reservation
         self._passes_at_extensions = passes_at_extensions
         self.at_starts = predictor is not None or kill_at_walltime or kill_at_reservation
         self._at = inf  # time of the wake-up that was asked for, s
         self._is_restored = False
+        self._signals: list[tuple[float, int]] = []  # heap of moments and jobs, outdated ones too
 
     @property
     def due_from(self) -> float:
@@ -183,8 +118,51 @@ class Alarms:
 
     def wake_for_signal(self, job: Job) -> None:
         """Ask for a wake-up at the signal that a live job requested; its end may have moved."""
-        self.signals.watch(job)
-        self.wake_by(max(self.signals.next_at, self._state.now))
+        self.watch_signal(job)
+        self.wake_by(max(self._next_signal(), self._state.now))
+
+    def watch_signal(self, job: Job) -> None:
+        """Note when a live job gets the signal that it requested."""
+        at = _moment(job)
+        if at > self._state.now:
+            job.warned = False
+        if not job.warned and at < inf:
+            heappush(self._signals, (at, job.id))
+
+    def _next_signal(self) -> float:
+        """Time of the next signal, s; inf if there is none."""
+        while self._signals:
+            at, number = self._signals[0]
+            job = self._state.live.get(number)
+            if job is not None and not job.warned and _moment(job) == at:
+                return at
+            heappop(self._signals)
+        return inf
+
+    def _send_signals(self) -> None:
+        """Send the signals whose time has come."""
+        while self._next_signal() <= self._state.now:
+            job = self._state.live[heappop(self._signals)[1]]
+            wanted = job.spec.end_signal
+            assert wanted is not None
+            job.warned = True
+            left = max(job.expected_end - self._state.now, 0.0)
+            facts: Facts = {"signal": signal_name(wanted.number), "left": left}
+            reason = Reason("signal", "{signal}: {left} s of the walltime are left", facts)
+            self.send_signal(job, wanted.number, reason, to_script=wanted.to_script)
+
+    def send_signal(self, job: Job, number: int, reason: Reason, *, to_script: bool) -> None:
+        """Order a signal for a live job and its steps, unless it has been ordered to end."""
+        if job.state is JobState.COMPLETING:
+            return
+        joining = job.resize.joining if job.resize is not None else ()
+        groups = tuple(group for group in job.groups if group not in joining)
+        serial = 1 if job.sent is None else job.sent.serial + 1
+        job.sent = SentSignal(serial, number, groups, to_script)
+        self._state.orders.append(Signal(job.id, serial, number, groups, to_script, reason))
+        for step in () if to_script else self._state.steps.of(job.id):
+            if step.groups:
+                self.send_signal(step, number, reason, to_script=False)
 
     def wake_for_reservations(self) -> None:
         """Ask for a wake-up at the first reserved start if no release is expected then.
@@ -226,10 +204,10 @@ class Alarms:
                 state.kill(job, JobState.TIMEOUT, reason)
             elif job.backfilled and self._kill_at_reservation:
                 pass_due = True
-        self.signals.send_due()
+        self._send_signals()
         if not state.now < self._at < inf:  # otherwise the wake-up asked for is still to come
             self._at = inf
-            self.wake_by(min(next_end, self.signals.next_at))
+            self.wake_by(min(next_end, self._next_signal()))
             self.wake_for_exclusions()
             self.wake_for_reservations()
         return pass_due
@@ -259,3 +237,11 @@ class Alarms:
                 )
             job.estimate_s = self._limited(job, predicted_s)
         self._state.expect(job)
+
+
+def _moment(job: Job) -> float:
+    """Time at which a job gets the signal that it requested, s; inf if it requested none."""
+    wanted = job.spec.end_signal
+    if wanted is None or job.started_at is None:
+        return inf
+    return max(job.started_at, job.expected_end - wanted.before_s)

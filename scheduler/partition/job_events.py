@@ -269,7 +269,7 @@ class JobEvents:
         reason = Reason("signal", "{signal}: {why}", facts)
         for each in [job] if job.spec.array is None else self._queueing.arrays.tasks_here(job):
             if each.id in self._state.live:
-                self._alarms.signals.send(each, event.number, reason, to_script=event.to_script)
+                self._alarms.send_signal(each, event.number, reason, to_script=event.to_script)
 
     def on_job_updated(self, event: JobUpdated) -> None:
         """Change the request of a job; that of a step changes with its job."""
@@ -305,7 +305,7 @@ class JobEvents:
             job.estimate_s = job.walltime_s
         self._alarms.limit(job)
         state.expect(job)
-        self._queueing.steps.limit(job)
+        self._queueing.limit_steps(job)
         state.compression_due = True
         state.request_pass()
         self._alarms.wake_by(max(job.estimated_end, state.now))

@@ -386,7 +386,7 @@ class Partition:
         if known is not None and known.spec.array is not None and known.state is PENDING:
             return self.queueing.arrays.reason(known)
         if known is not None and known.spec.step_of is not None and known.state is PENDING:
-            return self.queueing.steps.reason(known)
+            return self.queueing.step_reason(known)
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.own_scheduling
@@ -449,7 +449,7 @@ class Partition:
             if job.state is PENDING:
                 self.queueing.restore(job)
             elif job.spec.end_signal is not None and job.id in state.live:
-                self._alarms.signals.watch(job)
+                self._alarms.watch_signal(job)
         for point in points:
             live = state.live.get(point.job)
             if live is not None and live.state in ACTIVE:

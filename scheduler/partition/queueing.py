@@ -30,93 +30,6 @@ from scheduler.state.scheduler_state import SchedulerState
 LEAST_S = 1.0
 
 
-class StepStarts:
-    """Starts the steps of the jobs of a partition.
-
-    Parameters
-    ----------
-    state : scheduler state; its `steps` are those that have not ended.
-    """
-
-    def __init__(self, state: SchedulerState) -> None:
-        self._state = state
-
-    def admit(self, step: Job) -> None:
-        """Take a step that is requested; it is dropped if its job can have none (any more)."""
-        state, job = self._state, self._job_of(step)
-        if job is None or job.resizable or job.spec.step_of is not None:
-            text = "its job does not run" if job is None else "job {job} can have no steps"
-            reason = Reason("step", text, {"job": 0 if job is None else job.id})
-            step.become(JobState.CANCELLED)
-            step.why, step.ended_at = reason.sentence, state.now
-            state.orders.append(Drop(step.id, reason))
-            return
-        state.steps.add(step)
-        self.start_waiting(job)
-
-    def note_end(self, step: Job) -> None:
-        """Let steps start on the processors that an ended one has given back."""
-        job = self._job_of(step)
-        if job is not None:
-            self.start_waiting(job)
-
-    def start_waiting(self, job: Job) -> None:
-        """Start the steps of a job that fit, in the order of their requests."""
-        steps = self._state.steps
-        for step in steps.waiting(job.id):
-            chosen = self._place(step, steps.idle(job))
-            if chosen:
-                self._start(step, job, chosen)
-
-    def _place(self, step: Job, idle: ProcSet) -> ProcSet:
-        """Choose the first idle processors that suffice; none if they do not.
-
-        Those of a process are on one node.
-        """
-        if step.processors > idle.count():
-            return NONE
-        wanted = step.spec.nodes
-        if wanted is None or wanted.per_process == 1:
-            return idle.first(step.processors)
-        nodes = (bits_of(node.processors) for node in self._state.machine.nodes.values())
-        block = wanted.per_process
-        return set_of(bits_in_blocks(bits_of(idle), nodes, block, step.processors))
-
-    def _start(self, step: Job, job: Job, chosen: ProcSet) -> None:
-        """Start a step on idle processors of its job."""
-        state = self._state
-        reason = state.steps.reason(step, job)
-        step.is_lent, step.demand = True, state.quantity(step.processors, step)
-        self._limit(step, job, state.now)
-        group = state.start(step, chosen, step.processors)
-        state.orders.append(Start(step.id, group, chosen, reason))
-
-    def limit(self, job: Job) -> None:
-        """Give the steps of a job the rest of its walltime, which was changed."""
-        for step in self._state.steps.of(job.id):
-            if step.is_lent and step.started_at is not None:
-                self._limit(step, job, step.started_at)
-                self._state.expect(step)
-
-    def _limit(self, step: Job, job: Job, began: float) -> None:
-        """Let a step that began at a time (s) end with its job by the walltime."""
-        left_s = max(job.expected_end - began, LEAST_S)
-        step.change_limits(replace(step.spec, walltime_s=left_s))
-        step.estimate_s = left_s
-
-    def reason(self, step: Job) -> Reason:
-        """Why a step waits."""
-        job = self._job_of(step)
-        assert job is not None, f"step {step.id} waits, so its job runs"
-        return self._state.steps.reason(step, job)
-
-    def _job_of(self, step: Job) -> Job | None:
-        """Job of a step; None if it does not run, or is being ended."""
-        assert step.spec.step_of is not None
-        job = self._state.live.get(step.spec.step_of.job)
-        return None if job is None or job.state is JobState.COMPLETING else job
-
-
 class Queueing:
     """The queued jobs of a partition, wherever they wait.
 
@@ -131,7 +44,6 @@ class Queueing:
     ----------
     eligibility : the queued jobs that are not eligible.
     arrays : the arrays that are eligible.
-    steps : starts the steps of job scripts.
     """
 
     def __init__(
@@ -140,12 +52,11 @@ class Queueing:
         self._state, self._alarms, self._passes, self._awaited = state, alarms, passes, awaited
         self.eligibility = Eligibility(state.jobs, awaited, self._enqueue, self._end_what_ends_with)
         self.arrays = Arrays(state.jobs, awaited.tasks)
-        self.steps = StepStarts(state)
 
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that was redirected from another partition."""
         if not job.is_plain and job.spec.step_of is not None:
-            self.steps.admit(job)
+            self._admit_step(job)
             return
         if job.conditions is None:
             self._enqueue(job)
@@ -258,7 +169,9 @@ class Queueing:
             if array is not None:
                 self._array_ended(array)
         if job.spec.step_of is not None:
-            self.steps.note_end(job)
+            parent = self._job_of(job)
+            if parent is not None:
+                self._start_steps(parent)
 
     def end_array(self, array: Job) -> None:
         """End an array if all its tasks have ended, and no further ones come."""
@@ -362,3 +275,71 @@ class Queueing:
         """Queue the jobs whose begin time has come, and ask for a wake-up at the next one."""
         self.eligibility.advance(self._state.now, self._state.orders)
         self._alarms.wake_by(self.eligibility.next_begin)
+
+    # Steps.
+
+    def _admit_step(self, step: Job) -> None:
+        """Take a step that is requested; it is dropped if its job can have none (any more)."""
+        state, job = self._state, self._job_of(step)
+        if job is None or job.resizable or job.spec.step_of is not None:
+            text = "its job does not run" if job is None else "job {job} can have no steps"
+            reason = Reason("step", text, {"job": 0 if job is None else job.id})
+            step.become(JobState.CANCELLED)
+            step.why, step.ended_at = reason.sentence, state.now
+            state.orders.append(Drop(step.id, reason))
+            return
+        state.steps.add(step)
+        self._start_steps(job)
+
+    def _start_steps(self, job: Job) -> None:
+        """Start the steps of a job that fit, in the order of their requests."""
+        state = self._state
+        for step in state.steps.waiting(job.id):
+            chosen = self._place(step, state.steps.idle(job))
+            if not chosen:
+                continue
+            reason = state.steps.reason(step, job)
+            step.is_lent, step.demand = True, state.quantity(step.processors, step)
+            _limit_step(step, job, state.now)
+            group = state.start(step, chosen, step.processors)
+            state.orders.append(Start(step.id, group, chosen, reason))
+
+    def _place(self, step: Job, idle: ProcSet) -> ProcSet:
+        """Choose the first idle processors that suffice for a step; none if they do not.
+
+        Those of a process are on one node.
+        """
+        if step.processors > idle.count():
+            return NONE
+        wanted = step.spec.nodes
+        if wanted is None or wanted.per_process == 1:
+            return idle.first(step.processors)
+        nodes = (bits_of(node.processors) for node in self._state.machine.nodes.values())
+        block = wanted.per_process
+        return set_of(bits_in_blocks(bits_of(idle), nodes, block, step.processors))
+
+    def limit_steps(self, job: Job) -> None:
+        """Give the steps of a job the rest of its walltime, which was changed."""
+        for step in self._state.steps.of(job.id):
+            if step.is_lent and step.started_at is not None:
+                _limit_step(step, job, step.started_at)
+                self._state.expect(step)
+
+    def step_reason(self, step: Job) -> Reason:
+        """Why a step waits."""
+        job = self._job_of(step)
+        assert job is not None, f"step {step.id} waits, so its job runs"
+        return self._state.steps.reason(step, job)
+
+    def _job_of(self, step: Job) -> Job | None:
+        """Job of a step; None if it does not run, or is being ended."""
+        assert step.spec.step_of is not None
+        job = self._state.live.get(step.spec.step_of.job)
+        return None if job is None or job.state is JobState.COMPLETING else job
+
+
+def _limit_step(step: Job, job: Job, began: float) -> None:
+    """Let a step that began at a time (s) end with its job by the walltime."""
+    left_s = max(job.expected_end - began, LEAST_S)
+    step.change_limits(replace(step.spec, walltime_s=left_s))
+    step.estimate_s = left_s
