@@ -21,9 +21,8 @@ from reshape.times import utc_moment
 from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.journal.descriptions import decode_summary, describe_ended
 from scheduler.journal.explanations import explanation_lines
-from scheduler.journal.journal_format import SUMMARY, event_decoder, unseal
+from scheduler.journal.journal_format import SUMMARY, KeptSubmission, event_decoder, unseal
 from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
-from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.model.arrays import TaskArray, TaskOf, positions_of
 from scheduler.model.events import Event, HoldChanged, JobCancelled, JobSubmitted, JobUpdated
 from scheduler.model.job import FINAL, Job
@@ -76,21 +75,13 @@ def without_environment(submission: KeptSubmission) -> KeptSubmission:
     return replace(submission, environment={}, environment_part="")
 
 
-class Page(msgspec.Struct):
-    """Some ended jobs, and whether more match.
-
-    Attributes
-    ----------
-    jobs : descriptions (`JobInfo`, MessagePack) by number.
-    before : number of the job that ended first of these if further jobs ended before it, else None.
-    """
-
-    jobs: dict[int, msgspec.Raw]
-    before: int | None
-
-
-def page(journal: JournalReader, query: m.ListJobs) -> Page:
+def page(journal: JournalReader, query: m.ListJobs) -> tuple[dict[int, msgspec.Raw], int | None]:
     """Find the ended jobs that a question asks for.
+
+    Returns
+    -------
+    descriptions (`JobInfo`, MessagePack) by number; number of the job that ended first of these if
+    further ones match, else None.
 
     Raises
     ------
@@ -106,7 +97,7 @@ def page(journal: JournalReader, query: m.ListJobs) -> Page:
             jobs[number] = msgspec.Raw(plain)
         elif (job := recorded_job(journal, number)) is not None:
             jobs[number] = msgspec.Raw(msgspec.msgpack.encode(describe_ended(job, journal)))
-    return Page(jobs, rows[limit - 1][0] if len(rows) > limit else None)
+    return jobs, rows[limit - 1][0] if len(rows) > limit else None
 
 
 def _matching(

@@ -271,18 +271,14 @@ def missing_from(
         with reading(path) as reader:
             identity = reader.meta(IDENTITY) or ""
             missing = mark.missing(identity, reader.sequence(), reader.last_job())
-        faults = Faults(path, within_s)
+        records = _damaged_records(path, within_s)
     except (sqlite3.Error, ValueError, DamagedJournalError) as error:
         raise _unusable(path, str(error)) from None
-    if faults.structure:
-        raise _unusable(path, faults.structure)
-    if not faults.is_complete:
-        log.info("%s was checked for %g s; 'reshape journal check' checks all", path, within_s)
-    damaged = [f"{_NAMES[table]} {job}" for table, job in faults.records]
+    damaged = [f"{_NAMES[table]} {job}" for table, job in records]
     listed = [missing, *damaged[:_LISTED]] if missing else damaged[:_LISTED]
     if len(damaged) > _LISTED:
         listed.append(f"{len(damaged) - _LISTED} further records")
-    return " and ".join(listed), faults.records
+    return " and ".join(listed), records
 
 
 @contextmanager
@@ -373,39 +369,26 @@ _TYPES = {
 _STEPS = 10_000
 
 
-class Faults:
-    """What is wrong with a journal.
+def _damaged_records(path: Path, within_s: float) -> list[tuple[str, int]]:
+    """Return (table, job) of the records whose checksums differ, as far as the time suffices.
 
-    Parameters
-    ----------
-    path : the journal.
-    within_s : seconds after which the check ends, whatever is left.
-
-    Attributes
-    ----------
-    structure : what SQLite says of the first damaged table or index; empty if there is none.
-    records : (table, job) of records whose checksum differs.
-    is_complete : whether all was checked.
+    Raises
+    ------
+    sqlite3.DatabaseError : a table or an index is damaged.
     """
-
-    def __init__(self, path: Path, within_s: float = inf) -> None:
-        self.structure = ""
-        self.records: list[tuple[str, int]] = []
-        self.is_complete = True
-        until = time.monotonic() + within_s
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
-            try:
-                tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-                self.structure = _structure(db, tables)
-                if not self.structure:
-                    self.records += _broken(db, tables)
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-                    raise
-                self.is_complete = False
-            except sqlite3.DatabaseError as error:
-                self.structure = str(error)
+    until, damaged = time.monotonic() + within_s, list[tuple[str, int]]()
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+        try:
+            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+            if structure := _structure(db, tables):
+                raise sqlite3.DatabaseError(structure)
+            damaged += _broken(db, tables)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            log.info("%s was checked for %g s; 'reshape journal check' checks all", path, within_s)
+    return damaged
 
 
 def _structure(db: sqlite3.Connection, known: set[str]) -> str:

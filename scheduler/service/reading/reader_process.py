@@ -85,8 +85,8 @@ def _listing(journal: JournalReader, request: int, question: ListQuestion) -> _J
     query = question.query
     jobs, before = dict(question.live), None
     if query.ended:
-        ended = page(journal, query)
-        jobs, before = ended.jobs | jobs, ended.before
+        ended, before = page(journal, query)
+        jobs = ended | jobs
     return _Jobs(request, question.now, [jobs[number] for number in sorted(jobs)], before)
 
 
