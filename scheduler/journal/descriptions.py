@@ -13,8 +13,8 @@ import msgspec
 
 from scheduler.journal.clock import ahead_of_job_s, moved_info
 from scheduler.journal.explanations import allocation, resizes
+from scheduler.journal.journal_format import KeptSubmission
 from scheduler.journal.journal_reader import JournalReader, lost_submission
-from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.model.arrays import TaskArray, TaskOf, tasks_at
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job

@@ -33,12 +33,12 @@ from scheduler.journal.journal_format import (
     SIZES_TOGETHER,
     SUBMISSION,
     SUMMARY,
+    KeptSubmission,
     encode_event,
     encode_order,
     seal,
 )
 from scheduler.journal.journal_reader import JournalReader, ReportedFacts
-from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.journal.opening import (
     HighWaterMark,
     JournalFullError,

@@ -3,10 +3,18 @@
 SQLite has no checksums for its database file, so a seal comes after the bytes of a record. It
 covers what the record is about, too, such as the number of the job, so that a record that got into
 the place of another one is noticed.
+
+A submission is kept small, whatever the user has sent. Its large parts, the text of a script, the
+environment and a long command, may have megabytes. They are in a table of the journal, by their
+digests.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from zlib import crc32
 
 import msgspec
@@ -14,6 +22,7 @@ import msgspec
 from reshape.wire.codec import may_be_non_finite
 from scheduler.model.events import Event
 from scheduler.model.orders import Order, Reason, WakeAt
+from scheduler.protocol.messages import Submission
 
 #: Format that this release writes and reads.
 FORMAT = 4
@@ -34,12 +43,15 @@ SEQUENCE = "sequence"
 MEASURED = "measured"
 #: Key in `meta` of the last batch from which retention has removed something.
 REMOVED = "removed up to batch"
+#: Characters of program and arguments that are kept with the submission; there is more in a part.
+MOST_COMMAND = 4096
 #: A seal is this, with which no record in JSON or MessagePack ends, and hexadecimal digits.
 _MARK, _DIGITS = b"\nseal:", 8
 _LENGTH = len(_MARK) + _DIGITS
 
 _encoder = msgspec.json.Encoder()
 _packer = msgspec.msgpack.Encoder()
+_fields = attrgetter(*Submission.__struct_fields__)
 event_decoder = msgspec.json.Decoder(Event)
 order_decoder = msgspec.json.Decoder(Order)
 
@@ -100,3 +112,76 @@ def unseal(what: str, sealed: bytes) -> bytes:
 
 def _checksum(what: str, record: bytes) -> bytes:
     return b"%08x" % crc32(what.encode(), crc32(record))
+
+
+class KeptSubmission(Submission, omit_defaults=True):
+    """A submission without its large parts.
+
+    Attributes
+    ----------
+    text : digest of the text of its job script; "": it has none.
+    environment : variables besides those of the part, such as those of a task.
+    environment_part : digest of its environment; "": `environment` has all of it.
+    command_part : digest of its wrapper, program and arguments; "": the submission has them. With
+        one, `argv` has the first of them, to be shown.
+    """
+
+    environment_part: str = ""
+    command_part: str = ""
+
+    @property
+    def parts(self) -> list[str]:
+        """Digests of its parts."""
+        return [name for name in (self.text, self.environment_part, self.command_part) if name]
+
+
+@dataclass
+class Launch:
+    """How a job is started: its submission, and the token that its processes send."""
+
+    submission: KeptSubmission
+    token: str
+
+
+def kept(submission: Submission) -> tuple[KeptSubmission, dict[str, bytes]]:
+    """Return a submission without its large parts, and these by their digests."""
+    small = KeptSubmission(*_fields(submission))
+    parts: dict[str, bytes] = {}
+    if small.text:
+        small.text = _add(parts, small.text.encode())
+    if small.environment:
+        small.environment_part = _add(parts, _encoder.encode(small.environment))
+        small.environment = {}
+    if _is_long(small.wrapper, small.argv):
+        small.command_part = _add(parts, _encoder.encode((small.wrapper, small.argv)))
+        small.wrapper, small.argv = [], _begin(small.argv)
+    return small, parts
+
+
+def digest(part: bytes) -> str:
+    """Name of a part."""
+    return hashlib.sha256(part).hexdigest()
+
+
+def _add(parts: dict[str, bytes], part: bytes) -> str:
+    name = digest(part)
+    parts[name] = part
+    return name
+
+
+def _is_long(wrapper: Sequence[str], argv: Sequence[str]) -> bool:
+    words = len(wrapper) + len(argv)
+    return words > MOST_COMMAND or sum(map(len, (*wrapper, *argv))) + words > MOST_COMMAND
+
+
+def _begin(argv: Sequence[str]) -> list[str]:
+    """Start of a command, its last word with three dots."""
+    begin: list[str] = []
+    left = MOST_COMMAND
+    for word in argv:
+        if len(word) >= left:
+            begin.append(f"{word[:left]}...")
+            break
+        begin.append(word)
+        left -= len(word) + 1
+    return begin

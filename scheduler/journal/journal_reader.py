@@ -34,11 +34,11 @@ from scheduler.journal.journal_format import (
     SITE,
     SIZES,
     SUBMISSION,
+    KeptSubmission,
     event_decoder,
     order_decoder,
     unseal,
 )
-from scheduler.journal.kept_submission import KeptSubmission
 from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.orders import Order

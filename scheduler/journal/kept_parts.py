@@ -15,7 +15,7 @@ from operator import attrgetter
 import msgspec
 
 from scheduler.journal.journal import Journal
-from scheduler.journal.kept_submission import KeptSubmission, digest
+from scheduler.journal.journal_format import KeptSubmission, digest
 from scheduler.protocol.messages import Submission
 
 #: Parts that are held in memory, and bytes of each, at most: jobs that start together share them.

@@ -30,8 +30,8 @@ from reshape.errors import ConfigError, ReshapeError
 from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
 from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import Launch
 from scheduler.journal.journal_reader import Batch, DamagedJournalError, lost_submission
-from scheduler.journal.kept_submission import Launch
 from scheduler.journal.replay import machine_of, replay, settings_of
 from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL

@@ -31,10 +31,9 @@ from scheduler.journal.ended_jobs import (
 )
 from scheduler.journal.explanations import because, told
 from scheduler.journal.journal import Journal
-from scheduler.journal.journal_format import LAST_JOB
+from scheduler.journal.journal_format import LAST_JOB, KeptSubmission, Launch, kept
 from scheduler.journal.journal_reader import ReportedFacts
 from scheduler.journal.kept_parts import KeptParts
-from scheduler.journal.kept_submission import KeptSubmission, Launch, kept
 from scheduler.model.arrays import MOST_INTERVALS
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState

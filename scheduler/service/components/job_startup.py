@@ -18,9 +18,9 @@ from reshape.wire.identity import SCRIPT_VARIABLE, STEP_VARIABLE
 from scheduler.config.settings import Binding
 from scheduler.core.core import Core
 from scheduler.journal.descriptions import output_path
+from scheduler.journal.journal_format import KeptSubmission, Launch
 from scheduler.journal.journal_reader import lost_submission
 from scheduler.journal.kept_parts import KeptParts
-from scheduler.journal.kept_submission import KeptSubmission, Launch
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m

@@ -17,7 +17,7 @@ from itertools import chain, zip_longest
 
 from scheduler.config.settings import Binding
 from scheduler.core.core import Core
-from scheduler.journal.kept_submission import Launch
+from scheduler.journal.journal_format import Launch
 from scheduler.model.job import Job
 from scheduler.node.launching.cores import cpus_of_processors
 from scheduler.protocol import messages as m

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import json
 
 from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import MOST_COMMAND, KeptSubmission, kept
 from scheduler.journal.kept_parts import KeptParts
-from scheduler.journal.kept_submission import MOST_COMMAND, KeptSubmission, kept
 from scheduler.journal.opening import JournalFullError
 from scheduler.protocol.messages import Submission
 

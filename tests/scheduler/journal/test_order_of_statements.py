@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import KeptSubmission, kept
 from scheduler.journal.kept_parts import KeptParts
-from scheduler.journal.kept_submission import KeptSubmission, kept
 from scheduler.model.events import JobCancelled, JobSpec, JobSubmitted, Wakeup
 from scheduler.protocol.messages import Submission
 
