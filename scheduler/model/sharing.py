@@ -182,20 +182,6 @@ class SharingJob:
         return changed
 
 
-class SharedNode:
-    """Processes of several jobs on one node.
-
-    Attributes
-    ----------
-    at : time up to which the parts are counted, s.
-    parts : in the order of their starts.
-    """
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        self.parts: list[JobPart] = []
-
-
 class SharedNodes:
     """Ends of running jobs on shared nodes.
 
@@ -220,7 +206,8 @@ class SharedNodes:
         self.windows: Windows = windows
         self.jobs: dict[int, SharingJob] = {}
         self._from_table = windows == "table"
-        self._nodes: dict[int, SharedNode] = {}
+        self._on_node: dict[int, list[JobPart]] = {}  # parts, in the order of their starts
+        self._counted_to: dict[int, float] = {}  # time up to which the parts of a node count, s
 
     def start(
         self, number: int, processors: ProcSet, demand: Demand, run_s: float, now: float
@@ -240,14 +227,13 @@ class SharedNodes:
             full = times(capacity.processors_per_node, demand)
             job.whole_ends = now + run_s * (1.0 + capacity.penalty(full))
         for index, count in parts.items():
-            node = self._nodes.get(index)
-            if node is None:
-                node = self._nodes[index] = SharedNode(now)
+            if index in self._on_node:
+                self._advance(index, now)
             else:
-                self._advance(node, now)
+                self._on_node[index], self._counted_to[index] = [], now
             part = job.parts[index] = JobPart(job, times(count, demand))
-            node.parts.append(part)
-            self._project(node, now, changed)
+            self._on_node[index].append(part)
+            self._project(index, now, changed)
         del changed[number]
         job.refresh()
         return [number, *_refreshed(changed)]
@@ -258,14 +244,14 @@ class SharedNodes:
         changed: dict[int, SharingJob] = {}
         is_over = self._from_table and now >= job.started + job.run_s
         for index, part in job.parts.items():
-            node = self._nodes[index]
-            if len(node.parts) == 1:
-                del self._nodes[index]
+            parts = self._on_node[index]
+            if len(parts) == 1:
+                del self._on_node[index], self._counted_to[index]
                 continue
-            self._advance(node, now)
-            node.parts.remove(part)
+            self._advance(index, now)
+            parts.remove(part)
             if not is_over:
-                self._project(node, now, changed)
+                self._project(index, now, changed)
         return _refreshed(changed)
 
     def _penalty(self, parts: list[JobPart]) -> float:
@@ -275,45 +261,47 @@ class SharedNodes:
             total = summed(total, part.demand)
         return self.capacity.penalty(total)
 
-    def _advance(self, node: SharedNode, now: float) -> None:
+    def _advance(self, node: int, now: float) -> None:
         """Count the parts of a node up to now."""
-        if now <= node.at:
+        parts, at = self._on_node[node], self._counted_to[node]
+        if now <= at:
             return
         if self._from_table:
             for part, penalised_s in self._windows_of(node, now):
                 part.done += penalised_s
-        elif node.parts:
-            factor = 1.0 + self._penalty(node.parts)
-            for part in node.parts:
-                part.done += (now - node.at) / factor
+        elif parts:
+            factor = 1.0 + self._penalty(parts)
+            for part in parts:
+                part.done += (now - at) / factor
                 if part.done > part.job.run_s:
                     part.done = part.job.run_s
-        node.at = now
+        self._counted_to[node] = now
 
-    def _project(self, node: SharedNode, now: float, changed: dict[int, SharingJob]) -> None:
+    def _project(self, node: int, now: float, changed: dict[int, SharingJob]) -> None:
         """Set the ends of the parts of a node, and collect the jobs of those that changed."""
+        parts = self._on_node[node]
         ends: list[float]
         if self._from_table:
-            ends = [part.job.started + part.job.run_s + part.done for part in node.parts]
-            places = {id(part): i for i, part in enumerate(node.parts)}
+            ends = [part.job.started + part.job.run_s + part.done for part in parts]
+            places = {id(part): i for i, part in enumerate(parts)}
             for part, penalised_s in self._windows_of(node, inf):
                 ends[places[id(part)]] += penalised_s
         else:
-            factor = 1.0 + self._penalty(node.parts)
+            factor = 1.0 + self._penalty(parts)
             ends = []
-            for part in node.parts:
+            for part in parts:
                 left_s = part.job.run_s - part.done
                 ends.append(now + left_s * factor if left_s > 0 else part.ends)
-        for part, at in zip(node.parts, ends, strict=True):
+        for part, at in zip(parts, ends, strict=True):
             if at != part.ends:
                 part.ends = at
                 changed[part.job.number] = part.job
 
-    def _windows_of(self, node: SharedNode, until: float) -> list[tuple[JobPart, float]]:
+    def _windows_of(self, node: int, until: float) -> list[tuple[JobPart, float]]:
         """Penalised times of the windows of the table between the time of a node and `until`."""
         penalised_times: list[tuple[JobPart, float]] = []
-        begin = node.at
-        active = [part for part in node.parts if part.job.started + part.job.run_s > begin]
+        begin = self._counted_to[node]
+        active = [part for part in self._on_node[node] if part.job.started + part.job.run_s > begin]
         while active and begin < until:
             end = until
             for part in active:
