@@ -15,9 +15,9 @@ import json
 import random
 import time
 
+from scheduler.model.interfaces import Selection
 from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.selection.basic import Contiguous, FirstFit
 from scheduler.policies.selection.on_network import (

@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 from reshape.errors import ReshapeError
+from scheduler.model.interfaces import Selection
 from scheduler.model.intervals import count
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests import NodeRequest
 from scheduler.model.resources import Amounts, Pools, checked
-from scheduler.model.selection import Selection
 from scheduler.model.sharing import SharedCapacity
 from scheduler.model.space import NONE, Space, nodes_of_size
 

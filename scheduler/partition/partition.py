@@ -19,11 +19,11 @@ from scheduler.model.events import (
     ResizeDone,
     ResizePoint,
 )
+from scheduler.model.interfaces import Prioritised
 from scheduler.model.job import ACTIVE, FINAL, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
 from scheduler.model.job_view import is_ours
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
-from scheduler.model.priority import Prioritised
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.eligibility import Awaited, note_change
 from scheduler.partition.job_events import JobEvents

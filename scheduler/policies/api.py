@@ -22,12 +22,11 @@ in one file, ``examples/my_whole_policy.py`` one that decides on starts as well;
 ``docs/policies.md`` describes how a policy gets a name.
 """
 
+from scheduler.model.interfaces import Prioritised, QueueOrder, Selection
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import HistoryView, JobView
 from scheduler.model.orders import Reason
-from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling
 from scheduler.policies.registry import register

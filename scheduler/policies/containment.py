@@ -32,11 +32,10 @@ import msgspec
 
 from scheduler.model.events import ResizePoint
 from scheduler.model.groups import leaving_groups
+from scheduler.model.interfaces import Prioritised, QueueOrder, Selection
 from scheduler.model.job import Job
 from scheduler.model.job_view import is_ours, shown
-from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
 from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling
 from scheduler.policies.backfill.wrapper import Wrapper

@@ -43,8 +43,7 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from reshape.user_modules import user_module
-from scheduler.model.priority import QueueOrder
-from scheduler.model.selection import Selection
+from scheduler.model.interfaces import QueueOrder, Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Sjf

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from reshape.errors import ConfigError
+from scheduler.model.interfaces import QueueOrder, Selection
 from scheduler.model.machine import Machine
 from scheduler.model.network import lacks
-from scheduler.model.priority import QueueOrder
-from scheduler.model.selection import Selection
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.own_pass import Scheduling, own_pass
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter

@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Final
 
+from scheduler.model.interfaces import QueueOrder
 from scheduler.model.job import Job, QueuePosition
-from scheduler.model.priority import QueueOrder
 from scheduler.state.candidates import MANY, AlikeJobs, Candidates, Limit
 
 #: Jobs that have left the queue are dropped from the line if there are more of them, and most.

@@ -15,13 +15,13 @@ from typing import Any, cast
 from scheduler.model.events import JobSpec
 from scheduler.model.groups import parts
 from scheduler.model.history import Moves
+from scheduler.model.interfaces import Selection
 from scheduler.model.job import FINAL, STARTING, Job, JobState
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Drop, Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests import NodeRequest
 from scheduler.model.resources import Quantity
-from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.derived_jobs import Steps, lent_group

@@ -7,9 +7,9 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from scheduler.model.groups import leaving_groups
+from scheduler.model.interfaces import Prioritised
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import JobView, original, shown
-from scheduler.model.priority import Prioritised
 from scheduler.model.resources import processors_of
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.queue import Queue

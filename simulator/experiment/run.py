@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.model.selection import Selection
+from scheduler.model.interfaces import Selection
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted, json_text

@@ -13,7 +13,7 @@ from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
 from scheduler.model.events import JobSpec
-from scheduler.model.selection import Selection
+from scheduler.model.interfaces import Selection
 from scheduler.model.sharing import DIRECTIONS
 from scheduler.policies.scenarios import predicts
 from simulator.engine.costs import NO_COSTS, Costs

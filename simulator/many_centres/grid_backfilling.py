@@ -16,12 +16,12 @@ from math import inf
 import msgspec
 
 from scheduler.model.events import Event
+from scheduler.model.interfaces import Selection
 from scheduler.model.job import Job
 from scheduler.model.job_view import original
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.estimates import Estimates

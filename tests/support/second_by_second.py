@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
+from scheduler.model.interfaces import QueueOrder
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Start, WakeAt
-from scheduler.model.priority import QueueOrder
 from scheduler.partition.passes import instant_order
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.scenario import Scenario

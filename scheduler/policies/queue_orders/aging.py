@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import msgspec
 
+from scheduler.model.interfaces import Prioritised, QueueOrder
 from scheduler.model.job import Job
 from scheduler.model.job_view import original
-from scheduler.model.priority import Prioritised, QueueOrder
 from scheduler.policies.queue_orders.compiled_keys import aging_keys, aging_priority
 from scheduler.text.used_fields import Needs
 

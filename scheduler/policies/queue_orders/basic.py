@@ -7,9 +7,9 @@ from math import isfinite
 
 import msgspec
 
+from scheduler.model.interfaces import QueueOrder
 from scheduler.model.job import Job
 from scheduler.model.job_view import original
-from scheduler.model.priority import QueueOrder
 from scheduler.policies.queue_orders.compiled_keys import lxwf_key, lxwf_keys
 
 

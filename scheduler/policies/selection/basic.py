@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from scheduler.model.groups import leaving_groups
+from scheduler.model.interfaces import Selection
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
 
 #: Sets of groups that a contraction compares at most.

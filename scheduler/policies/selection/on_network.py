@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from scheduler.model.interfaces import Selection
 from scheduler.model.network import Mesh, Network, Tree, rotations, wider
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 
 if TYPE_CHECKING:

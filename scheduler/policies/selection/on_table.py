@@ -14,9 +14,9 @@ from typing import cast
 
 import msgspec
 
+from scheduler.model.interfaces import Selection
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.selection.table_search import (
     first_continuous_fit,

@@ -20,13 +20,12 @@ from scheduler.model.events import (
     ResizePoint,
     Wakeup,
 )
+from scheduler.model.interfaces import QueueOrder, Selection
 from scheduler.model.job import Job
 from scheduler.model.job_view import shown
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason, Start
-from scheduler.model.priority import QueueOrder
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import NONE, Space
 from scheduler.policies.containment import contained, description
 from scheduler.policies.queue_orders.aging import Aging

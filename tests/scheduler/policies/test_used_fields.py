@@ -16,9 +16,9 @@ from reshape.speedup import Amdahl
 from reshape.topology import Topology
 from scheduler.config.machine_file import Platform
 from scheduler.model.events import Event, JobSpec
+from scheduler.model.interfaces import QueueOrder
 from scheduler.model.network import Mesh, Tree
 from scheduler.model.orders import Order
-from scheduler.model.priority import QueueOrder
 from scheduler.model.procset import ProcSet
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging

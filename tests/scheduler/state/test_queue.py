@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
+from scheduler.model.interfaces import QueueOrder
 from scheduler.model.job import Job
-from scheduler.model.priority import QueueOrder
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Lxwf, Sjf
 from scheduler.state.candidates import MANY, Candidates

@@ -13,10 +13,10 @@ from second_by_second import drive
 
 from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.model.interfaces import QueueOrder
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Start
-from scheduler.model.priority import QueueOrder
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Lxwf

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
+from scheduler.model.interfaces import Selection
 from scheduler.model.machine import Machine
 from scheduler.model.network import Mesh, Tree
 from scheduler.model.orders import Kill, Start, WakeAt
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.partition.passes import instant_order
 from scheduler.policies.backfill.backfill import Backfill

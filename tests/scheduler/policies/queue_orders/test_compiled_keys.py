@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.events import JobSpec
+from scheduler.model.interfaces import QueueOrder
 from scheduler.model.job import Job
-from scheduler.model.priority import QueueOrder
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Fcfs, Lxwf, Sjf
 

@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from meshes import MESHES
 
+from scheduler.model.interfaces import Selection
 from scheduler.model.machine import Machine
 from scheduler.model.mesh_nodes import curve
 from scheduler.model.network import Mesh, box
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Space
 from scheduler.policies.selection.on_network import (
     HilbertCurve,

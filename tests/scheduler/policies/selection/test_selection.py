@@ -9,9 +9,9 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.model.interfaces import Selection
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
-from scheduler.model.selection import Selection
 from scheduler.model.space import Groups, Space
 from scheduler.policies.selection.basic import Contiguous, FirstFit
 from scheduler.policies.selection.on_network import TreeContiguous, TreeRelaxed
