@@ -7,14 +7,14 @@ have to wait are inserted into the search trees of `Candidates`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Final
 
 from scheduler.model.interfaces import QueueOrder
 from scheduler.model.job import Job, QueuePosition
-from scheduler.state.candidates import MANY, AlikeJobs, Candidates, Limit
+from scheduler.state.candidates import MANY, AlikeJobs, Candidates
 
 #: Jobs that have left the queue are dropped from the line if there are more of them, and most.
 MOST_GONE: Final = 64
@@ -27,13 +27,15 @@ class Queue:
     ----------
     order : queue order.
     backfill_order : order in which jobs behind the head are tried; None: the queue order.
-    indexed : whether to keep the search trees that `candidate` needs.
+    indexed : whether to keep the search trees, for a backfill order that does not age.
 
     Attributes
     ----------
     jobs : job number -> job, in order of arrival.
     ages : whether one of the orders changes with time.
     sorted_at : when an order that ages was last applied to all jobs, s.
+    is_indexed : whether there are search trees.
+    candidates : the search trees, in backfill order.
     withdrawn : numbers of jobs that left the queue and may come back, since it was last rebuilt.
     """
 
@@ -71,7 +73,8 @@ class Queue:
         self._keeps_alike = self.alike is not None and self.has_one_order
         #: Whether the heap has only the first job of each group.
         self._by_group = self._keeps_alike
-        self._candidates = Candidates() if indexed and not self._backfill_order.ages else None
+        self.is_indexed = indexed and not self._backfill_order.ages
+        self.candidates = Candidates()
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -218,8 +221,8 @@ class Queue:
             del line[:gone]
             gone = 0
         self._gone = gone
-        if self._new.pop(job.id, None) is None and self._candidates is not None:
-            self._candidates.remove(job)
+        if self._new.pop(job.id, None) is None and self.is_indexed:
+            self.candidates.remove(job)
 
     def _clear_line(self) -> None:
         self._line.clear()
@@ -297,14 +300,14 @@ class Queue:
 
     def index(self, job: Job) -> None:
         """Insert an arrived job that has to wait into the search trees."""
-        if self._candidates is not None and self._new.pop(job.id, None) is not None:
-            self._candidates.add(self._positioned(job))
+        if self.is_indexed and self._new.pop(job.id, None) is not None:
+            self.candidates.add(self._positioned(job))
 
     def index_all(self) -> None:
         """Insert all arrived jobs into the search trees."""
-        if self._candidates is not None:
+        if self.is_indexed:
             for job in self._new.values():
-                self._candidates.add(self._positioned(job))
+                self.candidates.add(self._positioned(job))
         self._new.clear()
         self._smallest_new = MANY
 
@@ -316,47 +319,18 @@ class Queue:
 
     def set_aside(self, job: Job) -> None:
         """Remove a job from the search trees until it is inserted again."""
-        if self._candidates is not None and job.id not in self._new:
-            self._candidates.remove(job)
+        if self.is_indexed and job.id not in self._new:
+            self.candidates.remove(job)
             self._new[job.id] = job
             self._smallest_new = min(self._smallest_new, job.start_least)
 
     @property
     def smallest(self) -> int:
         """Lower bound of the processors that a queued job requests; 0 without search trees."""
-        if self._candidates is None:
+        if not self.is_indexed:
             return 0
-        indexed = self._candidates.smallest
+        indexed = self.candidates.smallest
         return indexed if indexed < self._smallest_new else self._smallest_new
-
-    def candidate(self, limits: Sequence[Limit]) -> Job | None:
-        """First job of the search trees, in backfill order, within one of the limits.
-
-        Parameters
-        ----------
-        limits : ascending in processors, descending in estimates.
-        """
-        assert self._candidates is not None
-        return self._candidates.next(limits)
-
-    def sizes(self, free: int) -> list[int]:
-        """Numbers of processors that jobs of the search trees request, up to `free`."""
-        assert self._candidates is not None
-        return self._candidates.sizes(free)
-
-    def placeable(
-        self,
-        free: int,
-        within_s: float,
-        has_place: Callable[[int], bool],
-        has_lasting_place: Callable[[int], bool],
-    ) -> Job | None:
-        """First job of the search trees, in backfill order, that has a place.
-
-        See `Candidates.placeable`.
-        """
-        assert self._candidates is not None
-        return self._candidates.placeable(free, within_s, has_place, has_lasting_place)
 
     def backfill_position(self, job: Job, now: float) -> QueuePosition:
         """Position of a job in backfill order at a time (s)."""
@@ -420,11 +394,6 @@ class Queue:
                 heapreplace(firsts, ((order.key(following, now), following.id), i, group))
             else:
                 heappop(firsts)
-
-    @property
-    def is_indexed(self) -> bool:
-        """Whether there are search trees: they were asked for and the backfill order is fixed."""
-        return self._candidates is not None
 
     @property
     def has_one_order(self) -> bool:

@@ -97,7 +97,7 @@ class KeptReservations(PassReservations):
 
     def next_candidate(self) -> Job | None:
         """First job of the search trees that fits into the profile now."""
-        return self.state.queue.candidate(self._profile.lasting())
+        return self.state.queue.candidates.next(self._profile.lasting())
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
         """Start a job that is admitted; the reservation that it may hold is cancelled."""

@@ -336,7 +336,7 @@ class HeadReservation(PassReservations):
         extra = processors_of(self._extra) if state.multi_resource else cast("int", self._extra)
         most_extra = extra if extra < free else free
         limits = [(most_extra, inf), (free, longest_until(self._at, state.now))]
-        return state.queue.candidate(limits)
+        return state.queue.candidates.next(limits)
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
         """Start a job that is admitted."""
@@ -398,11 +398,11 @@ class PlaceReservation(PassReservations):
 
     def next_candidate(self) -> Job | None:
         """First job of the search trees that may be admitted."""
-        queue, free = self.state.queue, self.state.machine.free_count
-        if not any(self._fits(size) for size in queue.sizes(free)):
+        candidates, free = self.state.queue.candidates, self.state.machine.free_count
+        if not any(self._fits(size) for size in candidates.sizes(free)):
             return None
         within_s = longest_until(self.earliest.at, self.state.now)
-        return queue.placeable(free, within_s, self._fits, self._fits_outside)
+        return candidates.placeable(free, within_s, self._fits, self._fits_outside)
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:
         """Start a job that is admitted."""
