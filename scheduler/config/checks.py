@@ -75,7 +75,7 @@ def check(tree: Located, config: ServeConfig) -> None:
     try:
         idle_core(config)
     except ConfigError as error:  # the policies do not fit the machine
-        lacks_network = base.selection.topology and (
+        lacks_network = base.selection.network and (
             config.platform is None or config.platform.network is None
         )
         given = error.field is not None and error.field in config.parameters

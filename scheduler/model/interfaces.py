@@ -80,7 +80,7 @@ class Selection:
     Attributes
     ----------
     anywhere : whether it accepts any free processors, if there are enough.
-    topology : the kind of network that it needs, "tree" or "mesh"; empty: none.
+    network : the kind of network that it needs, "tree" or "mesh"; empty: none.
     searches_table : whether it has a method `place` that finds processors and a start on the
         reservation table (`scheduler.state.reservation_table.TableSelection`).
     """
@@ -88,7 +88,7 @@ class Selection:
     __slots__ = ()
 
     anywhere: bool = False
-    topology: str = ""
+    network: str = ""
     searches_table: bool = False
 
     def select(self, space: Space, processors: int) -> ProcSet | None:

@@ -214,7 +214,7 @@ def lacks(network: Network | None, wanted: str) -> str | None:
 
     Parameters
     ----------
-    wanted : the topology that the selection needs; see `scheduler.model.interfaces.Selection`.
+    wanted : what the selection needs; see `scheduler.model.interfaces.Selection`.
     """
     kinds = {"tree": Tree, "mesh": Mesh}
     if not wanted or isinstance(network, kinds[wanted]):

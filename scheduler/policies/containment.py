@@ -230,13 +230,13 @@ class ContainedSelection(Selection):
 
     Attributes
     ----------
-    anywhere, topology : as the user's selection has them.
+    anywhere, network : as the user's selection has them.
     failures : number of processors -> report of the failure, until this many can be selected again.
     """
 
     def __init__(self, selection: Selection, report: ErrorReporter) -> None:
         self._selection, self._guard = selection, Guard("selection", selection, report)
-        self.anywhere, self.topology = selection.anywhere, selection.topology
+        self.anywhere, self.network = selection.anywhere, selection.network
         self.failures: dict[int, str] = {}
         kind = type(selection)
         self._fits = "select" if kind.fits is Selection.fits else "fits"

@@ -162,7 +162,7 @@ class Scenario(msgspec.Struct, frozen=True):
             reserves numbers of processors, which a selection that refuses would not honour; or its
             pick does not go with the selection.
         """
-        lacking = lacks(machine.space.network, self.selection.topology)
+        lacking = lacks(machine.space.network, self.selection.network)
         if lacking is not None and not machine.counted:
             raise ConfigError(lacking, field="selection")
         if self.selection.searches_table and self.backfill.pick in ("bl", "bb"):

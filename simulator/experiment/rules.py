@@ -153,7 +153,7 @@ REFUSALS = (
     Refusal("advance_reservations", lambda own: (
         own.platform is not None and bool(own.platform.partitions)),
         "partitions take no advance reservations in a simulation yet; leave one out"),
-    Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.topology),
+    Refusal("select", lambda own: own.platform is None and bool(own.chosen.selection.network),
             "needs a machine with a network; give a machine file of one"),
     Refusal("select", lambda own: own.select == COUNT and own.single_jobs,
             "resizable jobs get individual processors; give first-fit, or leave it out"),

@@ -46,7 +46,7 @@ class TreeContiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fiel
     ValueError : `relax` is below 0.
     """
 
-    topology = "tree"
+    network = "tree"
     relax: int = 0
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class Submesh(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ValueError : `relax` is below 0.
     """
 
-    topology = "mesh"
+    network = "mesh"
     relax: int = 0
 
     def __post_init__(self) -> None:
@@ -190,7 +190,7 @@ class Paging(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """
 
     anywhere = True
-    topology = "mesh"
+    network = "mesh"
     side: int = 2
 
     def __post_init__(self) -> None:
@@ -222,7 +222,7 @@ class MultipleBuddies(Selection, msgspec.Struct, frozen=True, forbid_unknown_fie
     """
 
     anywhere = True
-    topology = "mesh"
+    network = "mesh"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors by blocks."""
@@ -238,7 +238,7 @@ class HilbertCurve(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields
     """
 
     anywhere = True
-    topology = "mesh"
+    network = "mesh"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors along the curve."""

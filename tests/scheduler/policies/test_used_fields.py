@@ -79,8 +79,8 @@ WORKLOADS = [workload(seed) for seed in range(9)]
 def platform_for(chosen: Scenario) -> Platform:
     """Machine that the selection of a scenario goes with."""
     network: Any = None
-    if chosen.selection.topology:
-        network = Tree(2, 4) if chosen.selection.topology == "tree" else Mesh((3, 4))
+    if chosen.selection.network:
+        network = Tree(2, 4) if chosen.selection.network == "tree" else Mesh((3, 4))
     nodes = 1 if network is not None else 2
     return Platform(
         ProcSet.span(0, PROCESSORS // nodes),
