@@ -201,7 +201,7 @@ def by_buddies(nodes: FreeNodes, free: ProcSet, processors: int) -> ProcSet:
     """
     per_node = nodes.mesh.processors_per_node
     whole_nodes, rest = divmod(processors, per_node)
-    positions, missing = _Buddies(nodes).take(whole_nodes)
+    positions, missing = _take_blocks(_free_blocks(nodes), nodes.mesh.dims, whole_nodes)
     taken = positions_set(positions, per_node)
     rest += missing * per_node
     if not rest:
@@ -213,75 +213,66 @@ def by_buddies(nodes: FreeNodes, free: ProcSet, processors: int) -> ProcSet:
     return taken | left.along(order.astype(np.int64), free - taken, rest)
 
 
-class _Buddies:
-    """Free blocks by level; a block of level i has sides of 2**i nodes and is aligned to them.
+def _free_blocks(nodes: FreeNodes) -> list[list[Corner]]:
+    """First corners of the blocks of entirely free nodes, by level.
 
-    Parameters
-    ----------
-    nodes : only entirely free nodes count.
+    A block of level i has sides of 2**i nodes and is aligned to them; its first corner is in units
+    of its sides.
     """
+    whole: Bools = nodes.counts == nodes.mesh.processors_per_node
+    levels = [whole]
+    while min(levels[-1].shape) > 1:
+        levels.append(_joined(levels[-1]))
+    pairs = zip(levels, [*levels[1:], None], strict=True)
+    return [_without_buddies(level, above) for level, above in pairs]
 
-    def __init__(self, nodes: FreeNodes) -> None:
-        self._dims = nodes.mesh.dims
-        self._children = list(product((0, 1), repeat=len(self._dims)))
-        whole: Bools = nodes.counts == nodes.mesh.processors_per_node
-        levels = [whole]
-        while min(levels[-1].shape) > 1:
-            levels.append(_joined(levels[-1]))
-        self._blocks: list[list[Corner]] = [
-            _without_buddies(level, above)
-            for level, above in zip(levels, [*levels[1:], None], strict=True)
-        ]
 
-    def take(self, count: int) -> tuple[Ints, int]:
-        """Take blocks with this many nodes.
+def _take_blocks(blocks: list[list[Corner]], dims: tuple[int, ...], count: int) -> tuple[Ints, int]:
+    """Take blocks with this many nodes.
 
-        Returns
-        -------
-        positions of the nodes, (n,) int64; number of nodes that were not found.
-        """
-        ways, taken = len(self._children), []
-        top = len(self._blocks) - 1
-        missing, count = divmod(count, ways**top) if top else (count, 0)
-        for level in range(top, -1, -1):
-            while missing:
-                block = self._block(level)
-                if block is None:
-                    break
-                taken.append((level, block))
-                missing -= 1
-            if level:
-                digit, count = divmod(count, ways ** (level - 1))
-                missing = missing * ways + digit
-        positions = [self._positions(level, block) for level, block in taken]
-        nodes = np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
-        return nodes, missing
+    Returns
+    -------
+    positions of the nodes, (n,) int64; number of nodes that were not found.
+    """
+    ways, taken = 2 ** len(dims), []
+    top = len(blocks) - 1
+    missing, count = divmod(count, ways**top) if top else (count, 0)
+    for level in range(top, -1, -1):
+        while missing:
+            block = _take_block(blocks, level)
+            if block is None:
+                break
+            taken.append(_positions(dims, level, block))
+            missing -= 1
+        if level:
+            digit, count = divmod(count, ways ** (level - 1))
+            missing = missing * ways + digit
+    return np.concatenate(taken) if taken else np.zeros(0, dtype=np.int64), missing
 
-    def _block(self, level: int) -> Corner | None:
-        """Take the first block of a level, or cut one from the smallest larger block."""
-        larger = level
-        while larger < len(self._blocks) and not self._blocks[larger]:
-            larger += 1
-        if larger == len(self._blocks):
-            return None
-        block = self._blocks[larger].pop(0)
-        for below in range(larger - 1, level - 1, -1):
-            first, *others = (
-                tuple(2 * c + step for c, step in zip(block, steps, strict=True))
-                for steps in self._children
-            )
-            block = first
-            self._blocks[below] = [*others, *self._blocks[below]]
-        return block
 
-    def _positions(self, level: int, block: Corner) -> Ints:
-        """Positions of the nodes of a block."""
-        side = 1 << level
-        axes = [np.arange(c * side, (c + 1) * side) for c in block]
-        grid = np.meshgrid(*axes, indexing="ij")
-        return np.ravel_multi_index([axis.reshape(-1) for axis in grid], self._dims).astype(
-            np.int64
+def _take_block(blocks: list[list[Corner]], level: int) -> Corner | None:
+    """Take the first block of a level, or cut one from the smallest larger block."""
+    larger = level
+    while larger < len(blocks) and not blocks[larger]:
+        larger += 1
+    if larger == len(blocks):
+        return None
+    block = blocks[larger].pop(0)
+    for below in range(larger - 1, level - 1, -1):
+        block, *others = (
+            tuple(2 * c + step for c, step in zip(block, steps, strict=True))
+            for steps in product((0, 1), repeat=len(block))
         )
+        blocks[below] = [*others, *blocks[below]]
+    return block
+
+
+def _positions(dims: tuple[int, ...], level: int, block: Corner) -> Ints:
+    """Positions of the nodes of a block."""
+    side = 1 << level
+    axes = [np.arange(c * side, (c + 1) * side) for c in block]
+    grid = np.meshgrid(*axes, indexing="ij")
+    return np.ravel_multi_index([axis.reshape(-1) for axis in grid], dims).astype(np.int64)
 
 
 def _joined(level: Bools) -> Bools:
