@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from reshape.wire.messages import AtResizePoint
 from scheduler.journal.clock import ahead_of_job_s, moved_info
 from scheduler.journal.explanations import allocation, resizes
 from scheduler.journal.journal_format import KeptSubmission
@@ -32,15 +32,6 @@ _OF_JOB = (
     *("exit_code", "signal", "restarts", "requeues", "partition"),
 )
 _OF_SPEC = ("name", "user", "max_processors", "min_processors", "queue", "priority")
-
-
-@dataclass
-class ReportedProgress:
-    """Iterations finished, seconds per iteration and all iterations, as they were reported last."""
-
-    iteration: int = 0
-    iteration_s: float = 0.0
-    iterations: int = 0
 
 
 def encode_summary(info: m.JobInfo) -> bytes:
@@ -68,7 +59,7 @@ def describe(
     ahead_s: float = 0.0,
     nodes_of: Callable[[ProcSet], Iterable[str]] = lambda _: (),
     host: str = "",
-    progress: ReportedProgress | None = None,
+    point: AtResizePoint | None = None,
 ) -> m.JobInfo:
     """Describe a job from its record, its submission and the journal.
 
@@ -79,7 +70,7 @@ def describe(
     ahead_s : wall clock minus the service's clock, seconds; the times described are wall times.
     nodes_of : names the nodes of processors. Those of an ended job are the nodes that it held last.
     host : that of its first group, "" if it has none.
-    progress : as it reported it last.
+    point : its last message at a resize point.
     """
     events, orders = list[Event](), list[tuple[float, Order]]()
     if job.started_at is not None or job.first_group > 1:
@@ -87,7 +78,9 @@ def describe(
     held, processors = allocation(events, orders), ProcSet.union(job.groups.values())
     by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
     info = m.JobInfo(
-        **vars(progress or ReportedProgress()),
+        iteration=0 if point is None else point.iteration,
+        iteration_s=0.0 if point is None else point.iteration_s,
+        iterations=0 if point is None else point.iterations,
         **{name: getattr(job, name) for name in _OF_JOB},
         **{name: getattr(job.spec, name) for name in _OF_SPEC},
         job=job.id,

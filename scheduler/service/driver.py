@@ -253,7 +253,7 @@ class Driver:
                 log.info("reservation %s: %s", plain(order.name), plain(reason))
                 continue
             if isinstance(order, Requeue):
-                self._remap.progress.pop(order.job, None)  # the next start begins with iteration 0
+                self._remap.points.pop(order.job, None)  # the next start begins with iteration 0
             if not isinstance(order, Continue):
                 self._log(order.job, order)
                 self.changed_jobs.add(order.job)

@@ -29,7 +29,6 @@ from reshape.files.job_folder import place_text
 from reshape.wire.messages import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.core.core import Core
-from scheduler.journal.descriptions import ReportedProgress
 from scheduler.model.events import (
     Event,
     JobStarted,
@@ -77,7 +76,7 @@ class RemapScheduler:
     send: Callable[[bytes, m.Message], None]
     clock: Callable[[], float]
     assembly_ports: AssemblyPorts
-    progress: dict[int, ReportedProgress] = field(default_factory=dict)
+    points: dict[int, m.AtResizePoint] = field(default_factory=dict)  # last one of each job
     ahead: set[int] = field(default_factory=set)  # jobs with resizes that the journal lacks
 
     # ------------------------------------------------------------------ from the application
@@ -111,9 +110,7 @@ class RemapScheduler:
         _check_amounts(message, "iteration", "iteration_s", "registered_bytes")
         now = self.clock()
         if job.state not in FINAL:
-            self.progress[job.id] = ReportedProgress(
-                message.iteration, message.iteration_s, message.iterations
-            )
+            self.points[job.id] = message
         events: list[Event] = []
         if job.state is JobState.STARTING:
             events.append(JobStarted(at=now, job=job.id))
@@ -385,8 +382,8 @@ class RemapScheduler:
             several = len(job.resize.joining) > 1
             what = "the groups were not together" if several else "no group came up"
             return self._fail(job, transaction, f"{what} within {limits.start_s:g} s")
-        progress = self.progress.get(job.id, ReportedProgress())
-        patience_s = max(limits.ready_s, 10 * progress.iteration_s)
+        point = self.points.get(job.id)
+        patience_s = max(limits.ready_s, 0.0 if point is None else 10 * point.iteration_s)
         if transaction.phase == "ready" and waited_s > patience_s:
             why = f"the job reached no resize point within {patience_s:g} s"
             return self._fail(job, transaction, why)
